@@ -1,0 +1,1 @@
+"""Value types, unit-vector mathematics and errors: what every floor above shares."""

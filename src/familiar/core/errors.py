@@ -1,0 +1,53 @@
+"""What can go wrong, by name. Each message says which file, what was wrong with it and what to do."""
+
+
+class FamiliarError(Exception):
+    """An expected failure: the command line prints its one line and exits with 1, without a traceback."""
+
+
+class UnreadablePhoto(FamiliarError):
+    """A file that is no photo, or one that cannot be decoded."""
+
+
+class NoFaceFound(FamiliarError):
+    """The detector found no face in a photo."""
+
+
+class BadDataset(FamiliarError):
+    """Labelled photos that cannot serve: empty, too few identities, a pairs file naming a missing photo."""
+
+
+class BadBundle(FamiliarError):
+    """A file that is no bundle of ours, or one whose bytes changed since it was written."""
+
+
+class BadRecipe(FamiliarError):
+    """A recipe with an unknown key, or a value of the wrong type or out of range."""
+
+
+class BadRun(FamiliarError):
+    """A run folder that is missing, incomplete, or made by another recipe."""
+
+
+class BadWeights(FamiliarError):
+    """A weights file that does not fit the network."""
+
+
+class TrainingFailed(FamiliarError):
+    """Training stopped: the loss is not finite, or all embeddings fell on one point."""
+
+
+class ParityFailed(FamiliarError):
+    """An exported network does not compute what its source computes, so nothing was written."""
+
+
+class NothingToMeasure(FamiliarError):
+    """A metric was asked for on data that has no such pairs or queries."""
+
+
+class SpaceMismatch(FamiliarError):
+    """Embeddings of two different spaces were to be compared."""
+
+
+class MissingExtra(FamiliarError):
+    """A part of the package that was not installed."""

@@ -1,0 +1,1 @@
+"""How good is it: suites over embeddings, pictures, one report."""

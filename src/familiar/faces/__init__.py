@@ -1,0 +1,1 @@
+"""From a photo to an embedding, with ONNX Runtime; no torch."""

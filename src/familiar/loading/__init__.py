@@ -1,0 +1,1 @@
+"""Labelled photos into training batches (torch)."""

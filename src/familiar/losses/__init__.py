@@ -1,0 +1,1 @@
+"""(embeddings, labels) to scalar (torch). Knows nothing of photos or networks."""

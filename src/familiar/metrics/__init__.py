@@ -1,0 +1,1 @@
+"""Arrays to numbers: pure functions that know neither photos nor networks."""

@@ -1,0 +1,1 @@
+"""Crop tensor to unit embedding: networks, heads, initial weights (torch)."""

@@ -1,0 +1,1 @@
+"""One function per published way of training; each returns a complete Recipe."""

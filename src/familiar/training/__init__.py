@@ -1,0 +1,1 @@
+"""Fit a network by a recipe: loop, schedules, checkpoints (torch)."""
