@@ -13,6 +13,10 @@ class NoFaceFound(FamiliarError):
     """The detector found no face in a photo."""
 
 
+class BadDetector(FamiliarError):
+    """A detector of an unknown name, or one whose model file is missing or broken."""
+
+
 class BadDataset(FamiliarError):
     """Labelled photos that cannot serve: empty, too few identities, a pairs file naming a missing photo."""
 

@@ -47,7 +47,9 @@ class Preprocessing:
             raise ValueError("mean and std are three numbers each, std above zero")
 
 
-def resize_crop(rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing) -> UInt8[np.ndarray, "s s 3"]:
+def resize_crop(
+    rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing
+) -> UInt8[np.ndarray, "s s 3"]:
     """The pixels of a face box as the square crop the network was trained on."""
     size_px = preprocessing.size_px
     if preprocessing.resize == "stretch":

@@ -1,0 +1,66 @@
+"""`familiar embed`: vectors for photos."""
+
+import io
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from familiar.app.console import StatusLine, list_skipped, print_json
+from familiar.app.options import DetectorModel, DetectorName, Flip, Json, Model
+
+
+def embed(
+    photos: Annotated[list[Path], typer.Argument(metavar="PHOTOS...", help="Photos, or folders of them.")],
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .npz file to write.")],
+    tta: Flip = False,
+    detector: DetectorName = "none",
+    detector_model: DetectorModel = None,
+    as_json: Json = False,
+) -> None:
+    """Vectors for photos.
+
+    The .npz file holds `embeddings` (float32, n x d, unit rows), `paths`, and the model's `space_id`.
+
+    Example: familiar embed photos/ --model runs/cats/model.onnx --output cats.npz
+    """
+    import numpy as np
+
+    from familiar.core.errors import UnreadablePhoto
+    from familiar.core.files import write_atomically
+    from familiar.faces.detect import build_detector
+    from familiar.faces.embedder import Embedder, embed_photos
+    from familiar.faces.photo import find_photos
+
+    if not output.parent.is_dir():
+        raise typer.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+    embedder = Embedder(model)
+    paths = find_photos(photos)
+    status = StatusLine()
+    embedded = embed_photos(
+        embedder,
+        paths,
+        build_detector(detector, detector_model),
+        flip=tta,
+        workers=min(os.cpu_count() or 1, 8),
+        on_batch=lambda done: status.show(f"embedded {done}/{len(paths)} photos"),
+    )
+    status.clear()
+    list_skipped(embedded.skipped)
+    if not len(embedded.rows):
+        raise UnreadablePhoto(f"not one of the {len(paths)} photos could be embedded; nothing was written")
+    content = io.BytesIO()
+    np.savez(
+        content,
+        embeddings=embedded.embeddings,
+        paths=np.array([str(paths[row]) for row in embedded.rows]),
+        space_id=np.array(embedder.metadata.space_id),
+    )
+    write_atomically(output, content.getvalue())
+    if as_json:
+        skipped = [str(error) for error in embedded.skipped]
+        print_json({"output": output, "photos": len(embedded.rows), "skipped": skipped})
+    else:
+        typer.echo(f"{output}: {len(embedded.rows)} embeddings, {len(embedded.skipped)} photos skipped")

@@ -1,0 +1,99 @@
+"""`familiar evaluate`: how good a model is on labelled photos."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from familiar.app.console import StatusLine, list_skipped, note, print_json
+from familiar.app.options import (
+    Data,
+    DetectorModel,
+    DetectorName,
+    Flip,
+    Identities,
+    Json,
+    MaxIdentities,
+    MaxPhotos,
+)
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A bundle (.onnx) or the folder of a run.")],
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results, pictures and report.")],
+    suite: Annotated[
+        list[str] | None, typer.Option(help="retrieval or verification; both if not given.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="test or all; test is meant where DATA lies in the run's split.json."),
+    ] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Judge the pairs of this LFW pairs file.")] = None,
+    tta: Flip = False,
+    detector: DetectorName = "none",
+    detector_model: DetectorModel = None,
+    identities: Identities = None,
+    max_identities: MaxIdentities = None,
+    max_photos: MaxPhotos = None,
+    as_json: Json = False,
+) -> None:
+    """How good a model is on labelled photos.
+
+    Writes eval_results.json, pictures, and report.html, which holds them all.
+
+    Example: familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
+    """
+    from familiar.datasets.folders import DataSpec, read_identity_list
+    from familiar.evaluation.evaluate import evaluate as evaluate_model
+    from familiar.evaluation.suites import SUITES
+    from familiar.faces.detect import build_detector
+
+    if split not in (None, "test", "all"):
+        raise typer.BadParameter(f"test or all, not {split!r}", param_hint="--split")
+    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
+    status = StatusLine()
+    results = evaluate_model(
+        model,
+        DataSpec(tuple(data), listed, max_identities, max_photos),
+        output,
+        suites=suite or tuple(SUITES),
+        split=split,
+        pairs_file=pairs,
+        detector=build_detector(detector, detector_model),
+        flip=tta,
+        on_batch=lambda done: status.show(f"embedded {done} photos"),
+    )
+    status.clear()
+    if as_json:
+        print_json(results)
+    else:
+        show(results)
+        typer.echo(f"report: {output / 'report.html'}")
+
+
+def show(results: dict[str, Any]) -> None:
+    """The headline figures, with their intervals; warnings and skipped photos on stderr."""
+    data = results["data"]
+    list_skipped(data["skipped"])
+    if data["identities_seen_in_training"]:
+        seen = data["identities_seen_in_training"]
+        note(f"warning: {seen} of these identities were trained on; the figures flatter the model")
+    for name, reason in results["reasons"].items():
+        note(f"{name} could not be computed: {reason}")
+    typer.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
+    if verification := results.get("verification"):
+        balanced = verification["at_bundle_thresholds"]["balanced"]["accuracy"]
+        _show("ROC AUC", verification["auc"], verification["interval"]["auc"])
+        _show("equal error rate", verification["eer"], verification["interval"]["eer"])
+        _show("best accuracy", verification["best_accuracy"], verification["interval"]["best_accuracy"])
+        _show(
+            "accuracy at the bundle's threshold", balanced, verification["interval"]["accuracy_at_balanced"]
+        )
+    if retrieval := results.get("retrieval"):
+        for k in (1, 5, 10):
+            _show(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"][f"recall_at_{k}"])
+
+
+def _show(name: str, value: float, interval: tuple[float, float]) -> None:
+    typer.echo(f"  {name:36} {value:.4f}   95 % in [{interval[0]:.4f}, {interval[1]:.4f}]")

@@ -1,0 +1,23 @@
+"""`familiar recipes`: what can be trained."""
+
+import typer
+
+from familiar.app.console import print_json
+from familiar.app.options import Json
+
+
+def recipes(as_json: Json = False) -> None:
+    """What can be trained (settings: --json).
+
+    Example: familiar recipes
+    """
+    from dataclasses import asdict
+
+    from familiar.recipes import RECIPES
+
+    if as_json:
+        print_json({name: asdict(make()) for name, make in RECIPES.items()})
+        return
+    for name, make in RECIPES.items():
+        typer.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
+    typer.echo("\nChange a setting with --set, for example: --set optimizer.lr=1e-3 (all: --json)")

@@ -1,0 +1,232 @@
+"""Labelled photos as one table of (photo, identity), read from folders or drawn on the fly."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from familiar.core.errors import BadDataset
+from familiar.core.types import Photo
+from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
+from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
+
+PhotoRef = Path | SyntheticPhoto
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityTable:
+    """Photos and whose they are, in a fixed order that does not depend on the file system's.
+
+    `names` are the distinct identities, sorted, each `ROOT/IDENTITY`; `labels[i]` is the place in
+    `names` of `photos[i]`'s identity. `ignored` counts what the scan left out, by reason.
+    """
+
+    photos: tuple[PhotoRef, ...]
+    labels: Int64[np.ndarray, " n"]
+    names: tuple[str, ...]
+    ignored: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    @cached_property
+    def photos_per_identity(self) -> Int64[np.ndarray, " identities"]:
+        return np.bincount(self.labels, minlength=len(self.names)).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over every photo's name and size: changes when a photo is added, removed or edited."""
+        digest = hashlib.sha256()
+        for photo, label in zip(self.photos, self.labels, strict=True):
+            size = photo.stat().st_size if isinstance(photo, Path) and photo.exists() else 0
+            digest.update(f"{self.names[label]}\0{photo.name}\0{size}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    def of_identities(self, names: Iterable[str]) -> "IdentityTable":
+        """Only the photos of these identities; names not in the table are passed over."""
+        wanted = set(names)
+        keep = np.array([name in wanted for name in self.names], bool)
+        return self.rows(np.flatnonzero(keep[self.labels]) if len(self) else np.empty(0, np.int64))
+
+    def with_at_least(self, photos: int) -> "IdentityTable":
+        """Only the identities that have this many photos or more."""
+        return self.rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
+
+    def rows(self, rows: Int64[np.ndarray, " k"]) -> "IdentityTable":
+        """These rows, in the order given, with the identities they leave."""
+        present, labels = np.unique(self.labels[rows], return_inverse=True)
+        return IdentityTable(
+            photos=tuple(self.photos[row] for row in rows),
+            labels=labels.astype(np.int64),
+            names=tuple(self.names[label] for label in present),
+            ignored=self.ignored,
+        )
+
+
+def open_photo(photo: PhotoRef, /, *, min_side_px: int | None = None) -> Photo:
+    """The pixels of one row: a file decoded, or a drawn photo drawn, no larger than `min_side_px` asks."""
+    if isinstance(photo, Path):
+        return load_photo(photo, min_side_px=min_side_px)
+    return photo.draw() if min_side_px is None else replace(photo, size_px=min_side_px).draw()
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What to read: folders of identities and `synthetic:` sources, and which share of them.
+
+    `identities` (folder names) filters only the roots that contain one of them. `max_identities` and
+    `max_photos` (per identity) keep a share that is the same on every machine.
+    """
+
+    sources: tuple[str, ...]
+    identities: tuple[str, ...] | None = None
+    max_identities: int | None = None
+    max_photos: int | None = None
+
+    def read(self) -> IdentityTable:
+        """One table of all sources. BadDataset where there is nothing in one of them, or nothing is left."""
+        if not self.sources:
+            raise BadDataset("no data given: name a folder that holds one folder of photos per identity")
+        ignored: Counter[str] = Counter()
+        found = {
+            name: _drawn(source) if isinstance(source, SyntheticSource) else _scan_root(source, ignored)
+            for name, source in _named_sources(self.sources).items()
+        }
+        if self.identities is not None:
+            found = _only_listed(found, set(self.identities), ignored)
+        photos = {f"{root}/{name}": mine for root, names in found.items() for name, mine in names.items()}
+        names = sorted(by_hash(photos)[: self.max_identities])
+        rows = [
+            (photo, label)
+            for label, name in enumerate(names)
+            for photo in _capped(photos[name], self.max_photos)
+        ]
+        return IdentityTable(
+            photos=tuple(photo for photo, _ in rows),
+            labels=np.array([label for _, label in rows], np.int64),
+            names=tuple(names),
+            ignored=dict(ignored),
+        )
+
+
+def scan_folders(*roots: Path) -> IdentityTable:
+    """Every identity of these folders: `ROOT/IDENTITY/PHOTO`."""
+    return DataSpec(tuple(map(str, roots))).read()
+
+
+def read_identity_list(path: Path) -> frozenset[str]:
+    """Names from a text file, one a line; LFW's `people*.txt`, with its counts, is read too."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadDataset(f"{path}: no list of identities can be read from it ({error})") from error
+    names = (line.split("\t")[0].strip() for line in lines)
+    # LFW's header lines (a count, or folds and a count) are numbers alone.
+    wanted = frozenset(name for name in names if name and not name.isdigit())
+    if not wanted:
+        raise BadDataset(f"{path}: lists no identity; write one folder name a line")
+    return wanted
+
+
+def by_hash(names: Iterable[str], seed: int = 0) -> list[str]:
+    """Names in an order that depends on `seed` and on each name alone: adding one moves no other."""
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}\0{name}".encode()).digest())
+
+
+def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
+    named: dict[str, Path | SyntheticSource] = {}
+    for text in sources:
+        if is_synthetic(text):
+            source = SyntheticSource.parse(text)
+            # Everything of the source but its counts: a larger draw holds a smaller one.
+            name = source.photos(0)[0].name.split("/", 1)[0]
+        else:
+            source = Path(text)
+            name = source.resolve().name
+        if name in named:
+            raise BadDataset(
+                f"two of the sources are called {name!r}; rename one, so that identities stay apart"
+            )
+        named[name] = source
+    return named
+
+
+def _only_listed(
+    found: dict[str, dict[str, list[PhotoRef]]], listed: set[str], ignored: Counter[str]
+) -> dict[str, dict[str, list[PhotoRef]]]:
+    """The roots that hold a listed name without their other identities; the other roots whole."""
+    if not any(listed & names.keys() for names in found.values()):
+        raise BadDataset(f"none of the {len(listed)} listed identities is a folder of {', '.join(found)}")
+    kept: dict[str, dict[str, list[PhotoRef]]] = {}
+    for root, names in found.items():
+        wanted = listed & names.keys()
+        kept[root] = {name: names[name] for name in sorted(wanted)} if wanted else names
+        ignored["identities not listed"] += len(names) - len(kept[root])
+    return kept
+
+
+def _capped(photos: list[PhotoRef], count: int | None) -> list[PhotoRef]:
+    if count is None or len(photos) <= count:
+        return photos
+    kept = set(by_hash(photo.name for photo in photos)[:count])
+    return [photo for photo in photos if photo.name in kept]
+
+
+def _drawn(source: SyntheticSource) -> dict[str, list[PhotoRef]]:
+    return {f"{identity:06d}": list(source.photos(identity)) for identity in range(source.identities)}
+
+
+def _scan_root(root: Path, ignored: Counter[str]) -> dict[str, list[PhotoRef]]:
+    if not root.is_dir():
+        raise BadDataset(f"{root}: no such folder")
+    real_root = root.resolve()
+    found: dict[str, list[PhotoRef]] = {}
+    loose = 0
+    for entry in _sorted_entries(root):
+        if _left_out(entry, real_root, ignored):
+            continue
+        if not entry.is_dir():
+            loose += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
+            ignored["files outside an identity's folder"] += 1
+            continue
+        photos: list[PhotoRef] = []
+        for inner in _sorted_entries(Path(entry.path)):
+            if _left_out(inner, real_root, ignored):
+                continue
+            if inner.is_dir():
+                ignored["folders within an identity's folder"] += 1
+            elif Path(inner.name).suffix.lower() not in PHOTO_SUFFIXES:
+                ignored["files that are no photos"] += 1
+            else:
+                photos.append(Path(inner.path))
+        if photos:
+            found[entry.name] = photos
+        else:
+            ignored["identities without a photo"] += 1
+    if not found:
+        hint = f"; {loose} photos lie directly in it" if loose else ""
+        raise BadDataset(f"{root}: holds no folder of photos{hint}. Wanted: {root.name}/IDENTITY/PHOTO.jpg")
+    return found
+
+
+def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise BadDataset(f"{folder}: cannot be read ({error.strerror})") from error
+
+
+def _left_out(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -> bool:
+    if entry.name.startswith("."):
+        ignored["hidden files"] += 1
+        return True
+    if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(real_root):
+        ignored["links out of the folder"] += 1
+        return True
+    return False

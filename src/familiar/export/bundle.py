@@ -1,0 +1,105 @@
+"""A finished run into a bundle: exported, proved equal, calibrated on the run's validation identities."""
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+from torch.utils.data import DataLoader
+
+from familiar.core.errors import BadRun
+from familiar.core.files import write_atomically
+from familiar.datasets.folders import DataSpec
+from familiar.export.onnx import onnx_bytes
+from familiar.export.parity import embed_with_both, require_parity
+from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
+from familiar.loading.dataset import FaceDataset, without_unreadable
+from familiar.metrics.bootstrap import pair_similarities, sample_pairs
+from familiar.metrics.calibration import calibration_error, fit_probability, thresholds
+from familiar.metrics.retrieval import retrieval
+from familiar.metrics.verification import OperatingPoint, roc_counts_all_pairs, verification
+from familiar.training.checkpoint import load_weights
+from familiar.training.network import build_network
+from familiar.training.run import RunFolder
+
+CURVE_PAIRS = 100_000  # a curve of two numbers needs no more
+UNKNOWN_LICENCE = "not stated; the terms of the photos it was trained on may bind it"
+
+
+def export_run(
+    run_dir: Path, output: Path, data: DataSpec | None = None, licence: str = UNKNOWN_LICENCE
+) -> Bundle:
+    """Write the best network of a run to `output` as a float32 bundle.
+
+    The photos are looked for where the run found them, or in `data`. ParityFailed, and nothing written,
+    where the exported network does not compute the same; BadRun where the run or its photos are missing.
+    """
+    run = RunFolder(run_dir)
+    recipe = run.recipe()
+    preprocessing = recipe.input.preprocessing()
+    network = build_network(recipe)
+    load_weights(run.embedder, network=network)
+    held_out = (data or run.data_spec()).read().of_identities(run.split().validation)
+    if not len(held_out):
+        raise BadRun(f"{run_dir}: none of its validation identities is in the data given")
+    held_out = without_unreadable(held_out, preprocessing)
+    model = onnx_bytes(network, preprocessing.size_px)
+    batches = DataLoader(FaceDataset(held_out, preprocessing), batch_size=64)
+    source, exported = embed_with_both(network, model, (images for images, _ in batches))
+    parity = require_parity(source, exported)
+    calibration, results = _measure(exported, held_out.labels)
+    described = run.data()
+    metadata = BundleMetadata(
+        # The weights decide the space: the same run exported twice gives the same one.
+        space_id=hashlib.sha256(run.embedder.read_bytes()).hexdigest()[:32],
+        embedding_dim=recipe.model.embedding_dim,
+        preprocessing=preprocessing,
+        calibration=calibration,
+        prefixes=(recipe.model.embedding_dim,),
+        recipe=recipe.name,
+        network=recipe.model.name,
+        precision="float32",
+        trained_on=described["train"],
+        results={"on": "the run's validation identities", **results},
+        parity=asdict(parity),
+        licence=licence,
+    )
+    write_atomically(output, seal(model, metadata))
+    return load_bundle(output)
+
+
+def _measure(
+    embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray
+) -> tuple[Calibration, dict[str, Any]]:
+    """Thresholds, curve and headline figures on validation identities."""
+    counts = roc_counts_all_pairs(embeddings, labels)
+    points = thresholds(counts)
+    pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
+    scores = pair_similarities(embeddings, pairs)
+    curve = fit_probability(scores, pairs.same)
+    figures = verification(counts)
+    calibration = Calibration(
+        high_precision=_threshold(points.high_precision),
+        balanced=_threshold(points.balanced),
+        high_recall=_threshold(points.high_recall),
+        slope=curve.slope,
+        intercept=curve.intercept,
+        calibration_error=calibration_error(curve.probabilities(scores), pairs.same),
+        pairs_same=figures.same_pairs,
+        pairs_different=figures.different_pairs,
+    )
+    found = retrieval(embeddings, labels)
+    return calibration, {
+        "identities": int(labels.max()) + 1,
+        "photos": len(labels),
+        "auc": figures.auc,
+        "eer": figures.eer,
+        "best_accuracy": figures.best_balanced_accuracy,
+        "recall_at_1": found.recall_at_k[1],
+    }
+
+
+def _threshold(point: OperatingPoint) -> Threshold:
+    return Threshold(point.similarity, point.far, point.tar)

@@ -1,0 +1,47 @@
+"""A network as one self-contained ONNX model, its weights inside and nothing else."""
+
+import warnings
+
+import onnx
+import torch
+from torch import nn
+
+INPUT_NAME, OUTPUT_NAME = "images", "embeddings"
+OPSET = 18  # what torch's exporter writes without a conversion
+
+
+def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
+    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1."""
+    network = network.cpu().eval()
+    with warnings.catch_warnings():
+        # torch's exporter trips over deprecations of its own; none of them is about our network.
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            network,
+            (torch.zeros(2, 3, size_px, size_px),),
+            dynamo=True,
+            verbose=False,
+            opset_version=OPSET,
+            external_data=False,
+            input_names=[INPUT_NAME],
+            output_names=[OUTPUT_NAME],
+            dynamic_shapes=({0: torch.export.Dim("n", min=1)},),
+        )
+    assert program is not None
+    model = program.model_proto
+    _strip(model)
+    onnx.checker.check_model(model)
+    return model.SerializeToString(deterministic=True)
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Without the exporter's notes on each node, which weigh 250 KB and name source files."""
+    model.doc_string = ""
+    del model.metadata_props[:]
+    graph = model.graph
+    graph.doc_string = ""
+    del graph.metadata_props[:]
+    del graph.value_info[:]
+    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        part.doc_string = ""
+        del part.metadata_props[:]

@@ -1,0 +1,55 @@
+"""Proof that an exported network computes what its source computes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from jaxtyping import Float32
+from torch import Tensor, nn
+
+from familiar.core.errors import ParityFailed
+from familiar.export.onnx import INPUT_NAME
+
+MAX_DIFFERENCE = 1e-4
+MIN_COSINE = 0.99999
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Largest difference of a component and smallest cosine over `crops` real crops."""
+
+    crops: int
+    max_difference: float
+    min_cosine: float
+
+
+@torch.no_grad()
+def embed_with_both(
+    network: nn.Module, model: bytes, batches: Iterable[Tensor]
+) -> tuple[Float32[np.ndarray, "n d"], Float32[np.ndarray, "n d"]]:
+    """Embeddings by `network` in evaluation mode, and by the ONNX `model`, of standardised crops."""
+    network = network.cpu().eval()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    source: list[np.ndarray] = []
+    exported: list[np.ndarray] = []
+    for images in batches:
+        source.append(network(images).numpy())
+        (embeddings,) = session.run(None, {INPUT_NAME: images.numpy()})
+        assert isinstance(embeddings, np.ndarray)
+        exported.append(embeddings)
+    return np.concatenate(source), np.concatenate(exported)
+
+
+def require_parity(source: Float32[np.ndarray, "n d"], exported: Float32[np.ndarray, "n d"]) -> Parity:
+    """ParityFailed unless the two agree to 1e-4 in each component and .99999 in cosine."""
+    cosines = np.einsum("ij,ij->i", source.astype(np.float64), exported.astype(np.float64))
+    parity = Parity(len(source), float(np.abs(source - exported).max()), float(cosines.min()))
+    # Asked this way round, NaN fails too.
+    if not (parity.max_difference <= MAX_DIFFERENCE and parity.min_cosine >= MIN_COSINE):
+        raise ParityFailed(
+            f"the exported network differs from its source by {parity.max_difference:.2e} "
+            f"(cosine {parity.min_cosine:.6f}) on {parity.crops} crops; nothing was written"
+        )
+    return parity

@@ -1,0 +1,153 @@
+"""A bundle at work: crops in, unit vectors out, with ONNX Runtime."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import onnxruntime as ort
+from jaxtyping import Float32, Int64
+
+from familiar.core.errors import BadBundle, FamiliarError
+from familiar.core.types import Crop, Photo
+from familiar.core.vectors import check_unit_rows, normalise
+from familiar.faces.align import find_face
+from familiar.faces.bundle import Bundle, BundleMetadata, load_bundle
+from familiar.faces.detect import Detector, WholePhoto
+from familiar.faces.photo import load_photo
+from familiar.faces.tensor import Preprocessing, to_tensor
+
+Source = TypeVar("Source", contravariant=True)
+
+
+class OpenPhoto(Protocol[Source]):
+    """`load_photo`, or whatever else turns a source into a photo."""
+
+    def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo: ...
+
+
+class Embedder:
+    """Unit embeddings of crops. Opening a bundle checks its seals; BadBundle where they do not hold.
+
+    `threads` are those of one call (None: all cores).
+    """
+
+    def __init__(self, model: Path | str | Bundle, threads: int | None = None) -> None:
+        self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        options.log_severity_level = 3  # errors only: warnings are about the graph, not for the user
+        try:
+            self._session = ort.InferenceSession(
+                self.bundle.onnx, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's errors share no public base
+            raise BadBundle(f"{self.bundle.path}: ONNX Runtime cannot open it ({error})") from error
+        self._input_name = self._session.get_inputs()[0].name
+
+    @property
+    def metadata(self) -> BundleMetadata:
+        return self.bundle.metadata
+
+    def embed(
+        self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int = 32
+    ) -> Float32[np.ndarray, "n d"]:
+        """One unit row per crop. `flip` averages each crop with its mirror image, at twice the cost."""
+        batches = [
+            self.run(to_tensor(crops[start : start + batch_size], self.metadata.preprocessing), flip=flip)
+            for start in range(0, len(crops), batch_size)
+        ]
+        return np.concatenate(batches) if batches else np.empty((0, self.metadata.embedding_dim), np.float32)
+
+    def run(
+        self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False
+    ) -> Float32[np.ndarray, "n d"]:
+        """Embeddings of a standardised tensor, as `to_tensor` makes it."""
+        embeddings = self._run_once(images)
+        if flip:
+            embeddings = normalise(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
+        return embeddings
+
+    def _run_once(self, images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
+        (embeddings,) = self._session.run(None, {self._input_name: images})
+        assert isinstance(embeddings, np.ndarray)
+        try:
+            check_unit_rows(embeddings)
+        except ValueError as error:
+            raise BadBundle(f"{self.bundle.path}: its network gives no unit vectors ({error})") from error
+        return embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Embeddings of the sources that could be read, `rows` saying which those were, and why others were not."""
+
+    embeddings: Float32[np.ndarray, "n d"]
+    rows: Int64[np.ndarray, " n"]
+    skipped: tuple[FamiliarError, ...]
+
+
+def crop_photo(
+    source: Source,
+    preprocessing: Preprocessing,
+    detector: Detector | None = None,
+    *,
+    open_photo: OpenPhoto[Source] = load_photo,
+) -> Crop:
+    """The best face of a source as the network sees it; without a detector the photo is a crop already."""
+    detector = detector or WholePhoto()
+    # A detector needs the whole picture; a crop is read no larger than the network takes it.
+    whole = isinstance(detector, WholePhoto)
+    min_side_px = max(preprocessing.size_px, preprocessing.resize_px) if whole else None
+    return find_face(open_photo(source, min_side_px=min_side_px), detector, preprocessing)
+
+
+def embed_photos(
+    embedder: Embedder,
+    sources: Sequence[Source],
+    detector: Detector | None = None,
+    *,
+    open_photo: OpenPhoto[Source] = load_photo,
+    flip: bool = False,
+    batch_size: int = 32,
+    workers: int = 2,
+    on_batch: Callable[[int], None] = lambda _: None,
+) -> Embedded:
+    """Every source opened, its best face found and embedded; one bad photo never stops the others.
+
+    Photos are opened and aligned by `workers` threads while the network runs. `on_batch` is told how many
+    sources are done.
+    """
+    preprocessing = embedder.metadata.preprocessing
+
+    def crop_or_error(source: Source) -> Crop | FamiliarError:
+        try:
+            return crop_photo(source, preprocessing, detector, open_photo=open_photo)
+        except FamiliarError as error:
+            return error
+
+    rows: list[int] = []
+    skipped: list[FamiliarError] = []
+    embeddings: list[np.ndarray] = []
+    batches = [
+        range(start, min(start + batch_size, len(sources))) for start in range(0, len(sources), batch_size)
+    ]
+    with ThreadPoolExecutor(workers) as pool:
+        ahead = deque[tuple[range, list[Future[Crop | FamiliarError]]]]()
+        while batches or ahead:
+            # Two batches ahead keep the threads busy and the memory small.
+            while batches and len(ahead) < 2:
+                batch = batches.pop(0)
+                ahead.append((batch, [pool.submit(crop_or_error, sources[row]) for row in batch]))
+            batch, futures = ahead.popleft()
+            results = [(row, future.result()) for row, future in zip(batch, futures, strict=True)]
+            crops = [(row, result) for row, result in results if isinstance(result, Crop)]
+            rows += [row for row, _ in crops]
+            skipped += [result for _, result in results if isinstance(result, FamiliarError)]
+            embeddings.append(embedder.embed([crop for _, crop in crops], flip=flip, batch_size=batch_size))
+            on_batch(batch.stop)
+    stacked = np.concatenate(embeddings) if embeddings else embedder.embed([])
+    return Embedded(stacked, np.array(rows, np.int64), tuple(skipped))

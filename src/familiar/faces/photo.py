@@ -1,0 +1,187 @@
+"""A file of whatever format and mode to upright 8-bit RGB pixels. Knows nothing of faces."""
+
+import io
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import cv2
+import numpy as np
+from jaxtyping import UInt8
+from PIL import ExifTags, Image, ImageFile
+
+from familiar.core.errors import UnreadablePhoto
+from familiar.core.types import Photo
+
+PHOTO_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
+)
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # Pillow's names; "JPEG" includes MPO
+
+# EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
+_UPRIGHT = {
+    1: (False, None),
+    2: (False, 1),
+    3: (False, -1),
+    4: (False, 0),
+    5: (True, None),
+    6: (True, 1),
+    7: (True, -1),
+    8: (True, 0),
+}
+
+# ISO base media "ftyp" brands of still images that need a decoder we do not ship.
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+}
+
+
+def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:
+    """The photo in a file: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
+
+    `min_side_px`: a JPEG much larger than that is decoded at 1/2, 1/4 or 1/8 of its size, the smallest
+    whose short side still has `min_side_px`; other formats always load whole. `source_size_px` of the
+    result is the whole upright size. CMYK is converted without its colour profile.
+
+    UnreadablePhoto, with the file and the cause: it is missing, no photo, truncated, broken, or has more
+    than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
+    itself refuses TIFF, WebP and MPO, whatever `max_pixels`.
+    """
+    if min_side_px is not None and min_side_px < 1:
+        raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
+    path = Path(path)
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
+        # keeps this harmless where threads interleave (warning filters are shared by all of them).
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        try:
+            return _decode(_read(path), path, min_side_px, max_pixels)
+        except Exception as error:  # a decoder fed hostile bytes may raise anything
+            raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+
+
+def find_photos(places: Iterable[Path]) -> list[Path]:
+    """Files as they are named, and all photos in folders and the folders within, sorted; hidden ones left out.
+
+    UnreadablePhoto where a place does not exist, or no photo is found at all.
+    """
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            inside = (path for path in place.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES)
+            found += sorted(
+                path
+                for path in inside
+                if path.is_file() and not any(part.startswith(".") for part in path.relative_to(place).parts)
+            )
+        elif place.exists():
+            found.append(place)
+        else:
+            raise UnreadablePhoto(f"{place}: no such file or folder")
+    if not found:
+        raise UnreadablePhoto("no photo found in the places named")
+    return found
+
+
+def save_photo(photo: Photo, path: Path) -> Path:
+    """Write a photo in the format of the path's suffix; the path."""
+    Image.fromarray(photo.rgb_u8).save(path)
+    return path
+
+
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # reading a named pipe would wait for ever
+        raise ValueError("a folder or a special file, not a photo")
+    return path.read_bytes()
+
+
+def _decode(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
+    image = _open(data)
+    width, height = image.size
+    if width * height > max_pixels:
+        raise ValueError(
+            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
+        )
+    if min_side_px is not None and image.format in ("JPEG", "MPO"):
+        image.draft(None, (min_side_px, min_side_px))
+    reduced = image.size != (width, height)
+    image.load()
+    # Read only now: a PNG may carry its EXIF after the pixels, and Pillow turns a TIFF upright by itself.
+    swap, flip_code = _UPRIGHT[_orientation(image)]
+    if not reduced:
+        width, height = image.size
+    rgb_u8 = _rgb_u8(image)
+    if swap:
+        width, height = height, width
+        rgb_u8 = cv2.transpose(rgb_u8)
+    if flip_code is not None:
+        rgb_u8 = cv2.flip(rgb_u8, flip_code)
+    return Photo(rgb_u8, source, (width, height))
+
+
+def _open(data: bytes) -> ImageFile.ImageFile:
+    """The header, by Pillow's plugin for it; its pixels are not decoded yet.
+
+    Not by `Image.open`: that has a pixel limit of its own, which is global, and tries every plugin.
+    """
+    if not data:
+        raise ValueError("the file is empty")
+    Image.init()
+    for name in _FORMATS:
+        factory, accept = Image.OPEN[name]
+        if accept is None or accept(data[:16]):
+            image = factory(io.BytesIO(data), "")
+            _refuse_deep_planes(image)
+            return image
+    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
+        raise ValueError(f"{_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
+    raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")
+
+
+def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
+    """Pillow and OpenCV both read a TIFF of separate 16-bit planes as noise, without an error."""
+    if image.format != "TIFF":
+        return
+    tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
+    planar = tags.get(284, 1) == 2 and tags.get(277, 1) > 1  # PlanarConfiguration, SamplesPerPixel
+    if planar and max(tags.get(258, (1,))) > 8:  # BitsPerSample
+        raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # broken metadata does not spoil a good photo
+        return 1
+    return orientation if orientation in _UPRIGHT else 1
+
+
+def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return cv2.cvtColor(_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
+    if image.has_transparency_data:
+        with_alpha = image.convert("RGBA")
+        image = Image.new("RGB", image.size, "white")
+        image.paste(with_alpha, mask=with_alpha)
+    return np.array(image.convert("RGB"))
+
+
+def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+    """Gray of more than 8 bit, scaled by its full scale; negative and not finite becomes black.
+
+    Whole numbers are of 16 bit. Floats do not say their scale: it is the first of 1, 255 and 65535 that
+    none exceeds. Where values lie beyond either, the highest is white.
+    """
+    full_scales = (1, 255, 65535) if values.dtype.kind == "f" else (65535,)
+    gray = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0).clip(min=0)
+    highest = float(gray.max())
+    full_scale = next((scale for scale in full_scales if highest <= scale), highest)
+    return (gray * (255 / full_scale) + 0.5).astype(np.uint8)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # its str() would repeat the path
+    return str(error) or type(error).__name__

@@ -1,0 +1,46 @@
+"""Two photos, one question: the same individual?"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from familiar.faces.bundle import Calibration
+from familiar.faces.detect import Detector
+from familiar.faces.embedder import Embedder, crop_photo
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`similarity` in [-1, 1]; `probability` that it is one individual, where both answers are equally likely
+    beforehand; `same` where the similarity reaches the bundle's balanced `threshold`."""
+
+    similarity: float
+    probability: float
+    same: bool
+    threshold: float
+
+
+def verify_photos(
+    embedder: Embedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
+) -> Answer:
+    """UnreadablePhoto or NoFaceFound where one of the two cannot be judged."""
+    preprocessing = embedder.metadata.preprocessing
+    crops = [crop_photo(photo, preprocessing, detector) for photo in (first, second)]
+    left, right = embedder.embed(crops, flip=flip)
+    similarity = float(min(max(left @ right, -1.0), 1.0))
+    calibration = embedder.metadata.calibration
+    return Answer(
+        similarity=similarity,
+        probability=probability_same(similarity, calibration),
+        same=similarity >= calibration.balanced.similarity,
+        threshold=calibration.balanced.similarity,
+    )
+
+
+def probability_same(similarity: float, calibration: Calibration) -> float:
+    """The bundle's calibrated curve at a similarity.
+
+    A steep curve takes the exponent beyond what a float holds, so it is bounded first.
+    """
+    exponent = min(max(calibration.slope * similarity + calibration.intercept, -700.0), 700.0)
+    return 1.0 / (1.0 + math.exp(-exponent))

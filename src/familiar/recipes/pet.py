@@ -1,0 +1,35 @@
+"""The mobile pet embedder (seed 004): MobileNetV3-Small, GDConv head, ArcFace."""
+
+from familiar.loading.augment import Augmentation
+from familiar.training.recipe import (
+    BudgetSettings,
+    InputSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    SamplerSettings,
+    ValidationSettings,
+)
+
+
+def pet_mobile() -> Recipe:
+    """MobileNetV3-Small pretrained on ImageNet, 224 px, 128-d, ArcFace: the pet embedder as published."""
+    return Recipe(name="pet-mobile")
+
+
+def quickstart() -> Recipe:
+    """A half-width MobileNetV3-Small from random weights at 64 px: learns drawn pets in minutes on two cores."""
+    return Recipe(
+        name="quickstart",
+        model=ModelSettings(
+            name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"
+        ),
+        input=InputSettings(size_px=64, resize_px=64),
+        augmentation=Augmentation(affine_p=0.0, rotate_deg=10.0, hue=0.0, jitter_p=0.3),
+        sampler=SamplerSettings(batch_size=64),
+        loss=LossSettings(scale=24.0, margin_rad=0.2, label_smoothing=0.0),
+        optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
+        budget=BudgetSettings(epochs=8),
+        validation=ValidationSettings(every_epochs=2),
+    )

@@ -1,0 +1,57 @@
+"""A run's weights and the state it resumes from, written so that a crash leaves the last good ones."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from familiar.core.errors import BadRun
+from familiar.core.files import write_atomically
+
+
+def save_weights(path: Path, **modules: nn.Module) -> None:
+    """The tensors of each module under its name: `network.trunk...`, `objective.centres`."""
+    tensors = {
+        f"{name}.{key}": tensor.detach().cpu().contiguous()
+        for name, module in modules.items()
+        for key, tensor in module.state_dict().items()
+    }
+    write_atomically(path, safetensors.torch.save(tensors))
+
+
+def load_weights(path: Path, **modules: nn.Module) -> None:
+    """Into each module the tensors saved under its name. BadRun where they are missing or do not fit."""
+    try:
+        tensors = safetensors.torch.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise BadRun(f"{path}: no weights can be read from it ({error})") from error
+    for name, module in modules.items():
+        try:
+            module.load_state_dict(_under(name, tensors))
+        except RuntimeError as error:
+            raise BadRun(f"{path}: its weights are of another network ({error})") from error
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Tensors, numbers, strings and containers of them; read back with `weights_only=True`."""
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise BadRun(f"{path.parent}: nothing to resume, {path.name} is missing") from error
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise BadRun(f"{path}: cannot be resumed from ({error})") from error
+
+
+def _under(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

@@ -1,0 +1,286 @@
+"""Fit a network by a recipe. Plain torch; every random draw is keyed by the seed and the epoch."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from familiar.core.errors import BadRun, TrainingFailed
+from familiar.core.files import write_atomically
+from familiar.datasets.folders import DataSpec
+from familiar.loading.dataset import start_worker, without_unreadable
+from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.losses.softmax import ArcFace
+from familiar.models.mobile import EmbeddingNetwork
+from familiar.training.checkpoint import load_state, load_weights, save_state, save_weights
+from familiar.training.fold import Fold, check_same_run, make_fold, record_data
+from familiar.training.history import EpochRecord, draw_curves, write_history
+from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.optimizer import Optimizer, build_optimizer
+from familiar.training.recipe import Recipe
+from familiar.training.run import RunFolder
+from familiar.training.schedule import warmed_margin
+from familiar.training.validation import embed_dataset, validate, validation_pairs
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """Where a run stands, after each step."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    lr: float
+    photos_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """`stopped` says why it ended: "finished", "patience" or "time"."""
+
+    run: Path
+    epochs: int
+    best_epoch: int
+    best_accuracy: float
+    seconds: float
+    stopped: str
+    skipped_photos: int
+
+
+def fit(
+    recipe: Recipe,
+    data: DataSpec,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    device: torch.device | None = None,
+    on_step: Callable[[StepProgress], None] = lambda _: None,
+    on_epoch: Callable[[EpochRecord], None] = lambda _: None,
+) -> FitResult:
+    """Train on `data` by `recipe` and leave a run in `run_dir`.
+
+    BadRun where `run_dir` holds a run already (unless `resume`), or was made by another recipe or other
+    photos; BadDataset where the photos are too few; TrainingFailed where the loss is not finite or the
+    embeddings collapse - the last good checkpoint stays.
+    """
+    run = RunFolder(run_dir)
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if run.recipe_json.exists() and not resume:
+        raise BadRun(f"{run_dir}: holds a run already; continue it with --resume, or name another folder")
+    torch.manual_seed(recipe.seed)
+    if resume:
+        # The stored state holds the weights; only what they settled about the input is still to be known.
+        network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
+    else:
+        network, recipe = initial_network(recipe)
+    table = data.read()
+    readable = without_unreadable(table, recipe.input.preprocessing())
+    fold = make_fold(recipe, readable)
+    if resume:
+        check_same_run(run, recipe, fold)
+    else:
+        make_trainable(network, fold.train)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        record_data(run, data, fold)
+        # Last, since its presence is what makes the folder a run.
+        write_atomically(run.recipe_json, recipe.to_json().encode())
+    network = network.to(device=device).to(memory_format=torch.channels_last)
+    trainer = Trainer(recipe, network, fold, run, device)
+    if resume:
+        trainer.restore()
+    started = time.perf_counter()
+    stopped = trainer.train(on_step, on_epoch)
+    load_weights(run.best, network=network)
+    save_weights(run.embedder, network=network)
+    return FitResult(
+        run=run_dir,
+        epochs=len(trainer.records),
+        best_epoch=trainer.best_epoch,
+        best_accuracy=trainer.best_accuracy,
+        seconds=time.perf_counter() - started,
+        stopped=stopped,
+        skipped_photos=len(table) - len(readable),
+    )
+
+
+class Trainer:
+    """Network, objective and optimiser of one run, and how far they are."""
+
+    def __init__(
+        self, recipe: Recipe, network: EmbeddingNetwork, fold: Fold, run: RunFolder, device: torch.device
+    ) -> None:
+        self.recipe = recipe
+        self.network = network
+        self.fold = fold
+        self.run = run
+        self.device = device
+        labels = fold.train.table.labels
+        self.objective = ArcFace(
+            recipe.model.embedding_dim,
+            len(fold.train.table.names),
+            recipe.loss.scale,
+            0.0,
+            recipe.loss.label_smoothing,
+        ).to(device)
+        self.optimizer: Optimizer = build_optimizer(
+            network, self.objective, recipe.optimizer, recipe.budget.epochs
+        )
+        if recipe.sampler.name == "identities":
+            self.sampler = IdentityBatches(
+                labels, recipe.sampler.identities, recipe.sampler.photos, recipe.seed
+            )
+        else:
+            self.sampler = ShuffledBatches(len(labels), recipe.sampler.batch_size, recipe.seed)
+        self.batches = DataLoader(
+            fold.train,
+            batch_sampler=self.sampler,
+            num_workers=recipe.sampler.workers,
+            worker_init_fn=start_worker,
+            persistent_workers=recipe.sampler.workers > 0,
+            pin_memory=device.type == "cuda",
+        )
+        self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
+        self.records: list[EpochRecord] = []
+        self.best_accuracy = -1.0
+        self.best_epoch = 0
+
+    def train(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
+        """Epochs until the budget is spent; why it ended."""
+        budget = self.recipe.budget
+        started = time.perf_counter()
+        while len(self.records) < budget.epochs:
+            record = self._one_epoch(on_step)
+            last = len(self.records) + 1 == budget.epochs
+            out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
+            if last or out_of_time or record.epoch % self.recipe.validation.every_epochs == 0:
+                record = self._validated(record)
+            self.records.append(record)
+            self._save()
+            on_epoch(record)
+            if last:
+                break
+            if out_of_time:
+                return "time"
+            if budget.patience and self._validations_since_best() >= budget.patience:
+                return "patience"
+        return "finished"
+
+    def restore(self) -> None:
+        """Back to the newest whole epoch."""
+        state = load_state(self.run.state)
+        self.network.load_state_dict(state["network"])
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.adamw.load_state_dict(state["optimizer"])
+        self.records = [EpochRecord(**record) for record in state["records"]]
+        self.best_accuracy = state["best_accuracy"]
+        self.best_epoch = state["best_epoch"]
+
+    def _one_epoch(self, on_step: Callable[[StepProgress], None]) -> EpochRecord:
+        epoch = len(self.records)
+        loss_settings = self.recipe.loss
+        warmup = loss_settings.margin_warmup * self.recipe.budget.epochs
+        # Keyed by the epoch, so that a resumed run draws what an unbroken one would have drawn.
+        torch.manual_seed(int(np.random.SeedSequence((self.recipe.seed, epoch)).generate_state(1)[0]))
+        self.sampler.epoch = epoch
+        self.network.train()
+        self.objective.margin_rad = warmed_margin(loss_settings.margin_rad, warmup, epoch)
+        losses: list[float] = []
+        norms: list[float] = []
+        photos = 0
+        started = time.perf_counter()
+        steps = len(self.sampler)
+        for step, (images, labels) in enumerate(self.batches):
+            self.optimizer.set_rates(epoch + step / steps)
+            loss, norm = self._one_step(images, labels)
+            if not np.isfinite(loss):
+                raise TrainingFailed(
+                    f"the loss is {loss} in epoch {epoch + 1}, step {step + 1}; lower optimizer.lr. "
+                    f"The last good checkpoint is {self.run.best}"
+                )
+            losses.append(loss)
+            norms.append(norm)
+            photos += len(labels)
+            speed = photos / (time.perf_counter() - started)
+            steps_left = steps * (self.recipe.budget.epochs - epoch) - step - 1
+            on_step(
+                StepProgress(
+                    epoch + 1,
+                    self.recipe.budget.epochs,
+                    step + 1,
+                    steps,
+                    loss,
+                    self.optimizer.rates[0],
+                    speed,
+                    steps_left * photos / (step + 1) / speed,
+                )
+            )
+        seconds = time.perf_counter() - started
+        lr, backbone_lr = self.optimizer.rates
+        return EpochRecord(
+            epoch=epoch + 1,
+            loss=float(np.mean(losses)),
+            lr=lr,
+            backbone_lr=backbone_lr,
+            margin_rad=self.objective.margin_rad,
+            gradient_norm=float(np.mean(norms)),
+            validation_accuracy=None,
+            validation_auc=None,
+            validation_recall_at_1=None,
+            photos_per_second=photos / seconds,
+            seconds=seconds,
+        )
+
+    def _one_step(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
+        images = images.to(self.device, memory_format=torch.channels_last, non_blocking=True)
+        labels = labels.to(self.device, non_blocking=True)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            embeddings = self.network(images)
+        loss = self.objective(embeddings, labels)
+        self.optimizer.adamw.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(
+            [*self.network.parameters(), *self.objective.parameters()], self.recipe.optimizer.gradient_norm
+        )
+        self.optimizer.adamw.step()
+        return loss.item(), norm.item()
+
+    def _validated(self, record: EpochRecord) -> EpochRecord:
+        embeddings = embed_dataset(self.network, self.fold.validation, workers=self.recipe.sampler.workers)
+        found = validate(embeddings, self.fold.validation.table.labels, self.pairs)
+        if found.accuracy > self.best_accuracy:
+            self.best_accuracy, self.best_epoch = found.accuracy, record.epoch
+            save_weights(self.run.best, network=self.network, objective=self.objective)
+        return replace(
+            record,
+            validation_accuracy=found.accuracy,
+            validation_auc=found.auc,
+            validation_recall_at_1=found.recall_at_1,
+        )
+
+    def _validations_since_best(self) -> int:
+        later = (record for record in self.records if record.epoch > self.best_epoch)
+        return sum(record.validation_accuracy is not None for record in later)
+
+    def _save(self) -> None:
+        write_history(self.run.history_csv, self.records)
+        draw_curves(self.run.curves_png, self.records)
+        save_weights(self.run.last, network=self.network, objective=self.objective)
+        save_state(
+            self.run.state,
+            {
+                "network": self.network.state_dict(),
+                "objective": self.objective.state_dict(),
+                "optimizer": self.optimizer.adamw.state_dict(),
+                "records": [asdict(record) for record in self.records],
+                "best_accuracy": self.best_accuracy,
+                "best_epoch": self.best_epoch,
+            },
+        )

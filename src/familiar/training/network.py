@@ -1,0 +1,68 @@
+"""The network a recipe starts from: built, given its initial weights, and the input they were made for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from familiar.loading.dataset import FaceDataset
+from familiar.models.catalog import network_spec
+from familiar.models.mobile import EmbeddingNetwork
+from familiar.models.weights import (
+    has_folded_batch_norm,
+    load_timm_weights,
+    load_weights_file,
+    reinflate_batch_norm,
+)
+from familiar.training.recipe import Normalisation, Recipe
+
+REINFLATION_PHOTOS = 512  # gives each channel's mean and variance to a few per cent
+
+
+def build_network(recipe: Recipe) -> EmbeddingNetwork:
+    """The recipe's network with random weights."""
+    model = recipe.model
+    return network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout)
+
+
+def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
+    """The network with its initial weights, and the recipe with the normalisation they need settled."""
+    network = build_network(recipe)
+    weights = recipe.model.initial_weights
+    needed: Normalisation = "imagenet"
+    if weights == "imagenet":
+        load_timm_weights(network.trunk, network_spec(recipe.model.name).timm_name)
+    elif weights != "none":
+        load_weights_file(network.trunk, Path(weights))
+        # Only Keras's MobileNetV3 is met with its batch norms folded, and Keras trains on [-1, 1].
+        needed = "symmetric" if has_folded_batch_norm(network.trunk) else "imagenet"
+    return network, _with_normalisation(recipe, needed)
+
+
+def settled_as(recipe: Recipe, earlier: Recipe) -> Recipe:
+    """The recipe with whatever it leaves to the initial weights as a run begun earlier settled it."""
+    return _with_normalisation(recipe, earlier.input.normalisation)
+
+
+def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
+    """Give folded batch norms the statistics of some of the photos; any other network is left as it is."""
+    if not has_folded_batch_norm(network.trunk):
+        return
+    plain = FaceDataset(photos.table, photos.preprocessing)
+    rows = np.random.default_rng(photos.seed).permutation(len(plain))[:REINFLATION_PHOTOS]
+    reinflate_batch_norm(network.trunk, _batches(plain, rows))
+
+
+def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:
+    if recipe.input.normalisation != "auto":
+        return recipe
+    return replace(recipe, input=replace(recipe.input, normalisation=needed))
+
+
+def _batches(photos: FaceDataset, rows: np.ndarray, size: int = 64) -> list[Tensor]:
+    return [
+        torch.stack([photos[int(row)][0] for row in rows[start : start + size]])
+        for start in range(0, len(rows), size)
+    ]

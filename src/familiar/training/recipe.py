@@ -1,0 +1,279 @@
+"""A way of training, complete, as data: frozen dataclasses that go to JSON and back, changed by `key=value`."""
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from familiar.core.errors import BadRecipe
+from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
+from familiar.loading.augment import Augmentation
+
+Normalisation = Literal["auto", "imagenet", "symmetric"]
+
+NORMALISATIONS = {  # mean and std over values in [0, 1]
+    "imagenet": (IMAGENET_MEAN_RGB, IMAGENET_STD_RGB),
+    "symmetric": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),  # x / 127.5 - 1, as Keras trains MobileNetV3
+}
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """`initial_weights`: "none", "imagenet" (timm's, downloaded once), or a file of the trunk's weights."""
+
+    name: str = "mobilenetv3_small_100"
+    embedding_dim: int = 128
+    dropout: float = 0.4
+    initial_weights: str = "imagenet"
+
+    def __post_init__(self) -> None:
+        _within("embedding_dim", self.embedding_dim, 2, 4096)
+        _within("dropout", self.dropout, 0, 0.95)
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """What the network is given. `normalisation` "auto" is settled by the initial weights when training starts."""
+
+    size_px: int = 224
+    resize: Literal["stretch", "centre_crop"] = "stretch"
+    resize_px: int = 224
+    margin: float = 0.0
+    normalisation: Normalisation = "auto"
+
+    def __post_init__(self) -> None:
+        _within("size_px", self.size_px, 16, 1024)
+
+    def preprocessing(self) -> Preprocessing:
+        if self.normalisation == "auto":
+            raise BadRecipe("input.normalisation is not settled yet: it depends on the initial weights")
+        mean, std = NORMALISATIONS[self.normalisation]
+        return Preprocessing(
+            size_px=self.size_px,
+            resize=self.resize,
+            resize_px=self.resize_px,
+            margin=self.margin,
+            mean=mean,
+            std=std,
+        )
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """Shares of the identities held out. `min_photos`: identities with fewer are not trained on."""
+
+    validation: float = 0.1
+    test: float = 0.1
+    min_photos: int = 1
+
+    def __post_init__(self) -> None:
+        _within("validation", self.validation, 0.001, 0.5)
+        _within("test", self.test, 0, 0.5)
+        _within("min_photos", self.min_photos, 1, 1000)
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """`shuffled`: batches of `batch_size`. `identities`: `identities` x `photos` a batch."""
+
+    name: Literal["shuffled", "identities"] = "shuffled"
+    batch_size: int = 96
+    identities: int = 24
+    photos: int = 4
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        _within("batch_size", self.batch_size, 2, 65536)
+        _within("identities", self.identities, 2, 65536)
+        _within("photos", self.photos, 1, 65536)
+        _within("workers", self.workers, 0, 256)
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """ArcFace. The margin rises linearly from 0 over the first `margin_warmup` share of the epochs."""
+
+    name: Literal["arcface"] = "arcface"
+    scale: float = 32.0
+    margin_rad: float = 0.4
+    margin_warmup: float = 1 / 3
+    label_smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        _within("scale", self.scale, 0.1, 1000)
+        _within("margin_rad", self.margin_rad, 0, 2.33)
+        _within("margin_warmup", self.margin_warmup, 0, 1)
+        _within("label_smoothing", self.label_smoothing, 0, 0.99)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW: `lr` for head and classifier, `backbone_lr` for the trunk; cosine to `final_lr` after the warm-up."""
+
+    lr: float = 5e-4
+    backbone_lr: float = 5e-5
+    weight_decay: float = 5e-4
+    warmup_epochs: float = 5
+    final_lr: float = 1e-6
+    gradient_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "backbone_lr"):
+            _within(name, getattr(self, name), 0, 10)
+        _within("weight_decay", self.weight_decay, 0, 10)
+        _within("warmup_epochs", self.warmup_epochs, 0, 10000)
+        _within("gradient_norm", self.gradient_norm, 1e-6, 1e9)
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """When to stop. `patience`: validations without a better one; `seconds`: of wall-clock time; 0 is no limit."""
+
+    epochs: int = 40
+    patience: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _within("epochs", self.epochs, 1, 100_000)
+        _within("patience", self.patience, 0, 100_000)
+        _within("seconds", self.seconds, 0, 1e9)
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """Every `every_epochs` epochs, on `pairs` fixed pairs of held-out identities (all, where there are fewer)."""
+
+    every_epochs: int = 3
+    pairs: int = 5000
+
+    def __post_init__(self) -> None:
+        _within("every_epochs", self.every_epochs, 1, 100_000)
+        _within("pairs", self.pairs, 2, 10_000_000)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a training run besides the photos."""
+
+    name: str
+    seed: int = 0
+    model: ModelSettings = field(default_factory=ModelSettings)
+    input: InputSettings = field(default_factory=InputSettings)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    split: SplitSettings = field(default_factory=SplitSettings)
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> "Recipe":
+        """BadRecipe for anything that is no recipe, with the nearest key for an unknown one."""
+        try:
+            stored = json.loads(text)
+        except ValueError as error:
+            raise BadRecipe(f"a recipe that is no JSON ({error})") from error
+        return _from_dict(Recipe, stored, prefix="")
+
+    def with_settings(self, settings: Iterable[str]) -> "Recipe":
+        """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
+
+        BadRecipe where a key is unknown (naming the nearest) or a value is not of its type or range.
+        """
+        recipe = self
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise BadRecipe(f"{setting!r}: wanted key=value, such as optimizer.lr=1e-3")
+            recipe = _replace(recipe, key.strip().split("."), text.strip(), key.strip())
+        return recipe
+
+
+def recipe_keys(value: Any = Recipe, prefix: str = "") -> list[str]:
+    """Every key that `with_settings` takes."""
+    keys: list[str] = []
+    for name, kind in get_type_hints(value).items():
+        if dataclasses.is_dataclass(kind):
+            keys += recipe_keys(kind, f"{prefix}{name}.")
+        else:
+            keys.append(prefix + name)
+    return keys
+
+
+def _replace(value: Any, path: list[str], text: str, key: str) -> Any:
+    kinds = get_type_hints(type(value))
+    name, *rest = path
+    if name not in kinds:
+        raise _unknown(key)
+    nested = dataclasses.is_dataclass(kinds[name])
+    if bool(rest) != nested:
+        raise _unknown(key)
+    new = _replace(getattr(value, name), rest, text, key) if nested else _parse(text, kinds[name], key)
+    try:
+        return dataclasses.replace(value, **{name: new})
+    except ValueError as error:
+        raise BadRecipe(f"{key}: {error}") from error
+
+
+def _unknown(key: str) -> BadRecipe:
+    near = difflib.get_close_matches(key, recipe_keys(), n=1, cutoff=0.4)
+    return BadRecipe(f"no setting is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _parse(text: str, kind: Any, key: str) -> Any:
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise BadRecipe(f"{key} is one of {', '.join(get_args(kind))}, not {text!r}")
+        return text
+    if get_origin(kind) is UnionType:
+        if text == "none":
+            return None
+        (kind,) = (option for option in get_args(kind) if option is not NoneType)
+    if kind is str:
+        return text
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise BadRecipe(
+            f"{key} is {'a whole number' if kind is int else 'a number'}, not {text!r}"
+        ) from error
+
+
+def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
+    if not isinstance(stored, dict):
+        raise BadRecipe(f"{prefix or 'a recipe'}: wanted an object, got {stored!r}")
+    kinds = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name not in kinds:
+            raise _unknown(prefix + name)
+        if dataclasses.is_dataclass(kinds[name]):
+            values[name] = _from_dict(kinds[name], value, f"{prefix}{name}.")
+        else:
+            _check_type(value, kinds[name], prefix + name)
+            values[name] = value
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise BadRecipe(f"{prefix or 'recipe'}: {error}") from error
+
+
+def _check_type(value: Any, kind: Any, key: str) -> None:
+    if get_origin(kind) is Literal:
+        fits = value in get_args(kind)
+    else:
+        fits = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+    if not fits:
+        raise BadRecipe(f"{key}: {value!r} does not fit")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {value:g}")

@@ -1,0 +1,91 @@
+"""The folder a training run leaves behind: which file is where, and reading them back."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from familiar.core.errors import BadRun
+from familiar.datasets.folders import DataSpec
+from familiar.datasets.split import Split
+from familiar.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of a run's artifacts; nothing is read or made until asked."""
+
+    path: Path
+
+    @property
+    def recipe_json(self) -> Path:
+        return self.path / "recipe.json"
+
+    @property
+    def data_json(self) -> Path:
+        """Which photos it was trained on: where they were, how many, their fingerprint."""
+        return self.path / "data.json"
+
+    @property
+    def split_json(self) -> Path:
+        return self.path / "split.json"
+
+    @property
+    def history_csv(self) -> Path:
+        return self.path / "history.csv"
+
+    @property
+    def curves_png(self) -> Path:
+        return self.path / "curves.png"
+
+    @property
+    def best(self) -> Path:
+        """Network and classifier after the epoch that validated best."""
+        return self.path / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        """Network and classifier after the newest epoch."""
+        return self.path / "last.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """All that `--resume` needs, in one file, so that it is never half of one epoch and half of another."""
+        return self.path / "state.pt"
+
+    @property
+    def embedder(self) -> Path:
+        """The network alone, after the best epoch."""
+        return self.path / "embedder.safetensors"
+
+    @property
+    def bundle(self) -> Path:
+        return self.path / "model.onnx"
+
+    def recipe(self) -> Recipe:
+        try:
+            return Recipe.from_json(self.recipe_json.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadRun(
+                f"{self.path}: no run of ours ({self.recipe_json.name}: {error.strerror})"
+            ) from error
+
+    def data(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.data_json.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
+
+    def data_spec(self) -> DataSpec:
+        """What the run read its photos from."""
+        spec = self.data()["spec"]
+        return DataSpec(
+            **{**spec, "sources": tuple(spec["sources"]), "identities": _tuple(spec["identities"])}
+        )
+
+    def split(self) -> Split:
+        return Split.read(self.split_json)
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)

@@ -1,0 +1,65 @@
+"""How well a network tells unseen identities apart, while it is being trained."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import nn
+from torch.utils.data import DataLoader
+
+from familiar.core.errors import TrainingFailed
+from familiar.loading.dataset import FaceDataset, start_worker
+from familiar.metrics.bootstrap import Pairs, sample_pairs
+from familiar.metrics.retrieval import retrieval
+from familiar.metrics.verification import best_accuracy, roc_auc, roc_counts
+
+COLLAPSED_SIMILARITY = 0.999  # strangers this alike on average: every photo lands on one point
+
+
+@dataclass(frozen=True)
+class Validation:
+    """`accuracy` is that of the best threshold on these pairs; `recall_at_1` None where no photo has a mate."""
+
+    accuracy: float
+    auc: float
+    recall_at_1: float | None
+
+
+@torch.no_grad()
+def embed_dataset(
+    network: nn.Module, dataset: FaceDataset, batch_size: int = 128, workers: int = 0
+) -> Float32[np.ndarray, "n d"]:
+    """Embeddings of every row in order, in evaluation mode; the network's mode is left as it was."""
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    batches = DataLoader(dataset, batch_size, shuffle=False, num_workers=workers, worker_init_fn=start_worker)
+    embeddings = [network(images.to(device)).float().cpu().numpy() for images, _ in batches]
+    network.train(was_training)
+    return np.concatenate(embeddings)
+
+
+def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:
+    """The same pairs at every validation of a run."""
+    return sample_pairs(labels, count, seed=seed)
+
+
+def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: Pairs) -> Validation:
+    """TrainingFailed where the embeddings are not finite or fell on one point."""
+    if not np.isfinite(embeddings).all():
+        raise TrainingFailed("the embeddings are not finite")
+    similarities = np.einsum("ij,ij->i", embeddings[pairs.left], embeddings[pairs.right])
+    strangers = similarities[~pairs.same]
+    if strangers.mean() > COLLAPSED_SIMILARITY:
+        raise TrainingFailed(
+            f"all embeddings fell on one point (mean similarity of strangers {strangers.mean():.4f}); "
+            "lower optimizer.lr or loss.margin_rad"
+        )
+    counts = roc_counts(similarities[pairs.same], strangers)
+    found = retrieval(embeddings, labels) if np.bincount(labels).max() > 1 else None
+    return Validation(
+        accuracy=best_accuracy(counts)[0],
+        auc=roc_auc(counts),
+        recall_at_1=None if found is None else found.recall_at_k[1],
+    )

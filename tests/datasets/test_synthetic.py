@@ -1,0 +1,252 @@
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import BadDataset
+from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
+from familiar.datasets.synthetic_face import face
+from familiar.datasets.synthetic_traits import SPECIES, Species, identity_vector
+
+Feature = Callable[[np.ndarray], np.ndarray]
+
+
+def pixels(species: Species = "cats", identity: int = 3, index: int = 1, **changes: float) -> np.ndarray:
+    return SyntheticPhoto(species, identity, index, **changes).draw().rgb_u8  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("species", SPECIES)
+@pytest.mark.parametrize("size_px", [32, 96, 224])
+def test_a_drawn_photo_is_a_square_photo_with_a_name(species: Species, size_px: int) -> None:
+    photo = SyntheticPhoto(species, 12, 3, size_px=size_px).draw()
+    assert photo.rgb_u8.shape == (size_px, size_px, 3)
+    assert photo.rgb_u8.dtype == np.uint8
+    assert photo.source == f"synthetic:{species}/000012/0003"
+    assert photo.source_size_px == (size_px, size_px)
+    assert photo.rgb_u8.std() > 10
+
+
+def test_other_seeds_and_difficulties_have_other_names() -> None:
+    photos = [
+        SyntheticPhoto("cats", 1, 2),
+        SyntheticPhoto("cats", 1, 2, 3),
+        SyntheticPhoto("cats", 1, 2, 3, 0.7),
+    ]
+    assert len({photo.name for photo in photos}) == 3
+
+
+def test_the_same_words_draw_the_same_pixels_whatever_was_drawn_before() -> None:
+    first = pixels(size_px=96)
+    for identity in (7, 3, 8, 9, 10, 11, 12):  # more than the cache of faces holds
+        for index in (0, 2):
+            pixels(identity=identity, index=index, size_px=96)
+    assert np.array_equal(pixels(size_px=96), first)
+    face.cache_clear()
+    assert np.array_equal(pixels(size_px=96), first)
+
+
+def test_drawing_leaves_the_cached_face_as_it_was() -> None:
+    kept = face(0, "dogs", 5, 0.5, 96)
+    before = [plane.copy() for plane in (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)]
+    for index in range(6):
+        pixels("dogs", 5, index, size_px=96)
+    after = (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)
+    assert face(0, "dogs", 5, 0.5, 96) is kept
+    assert all(np.array_equal(left, right) for left, right in zip(before, after, strict=True))
+
+
+def test_another_process_draws_the_same_pixels() -> None:
+    code = (
+        "import zlib; from familiar.datasets.synthetic import SyntheticPhoto\n"
+        "for species in ('dogs', 'cats'):\n"
+        "    print(zlib.crc32(SyntheticPhoto(species, 3, 1, 4, 0.8).draw().rgb_u8.tobytes()))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    here = [zlib.crc32(pixels(species, seed=4, difficulty=0.8).tobytes()) for species in ("dogs", "cats")]
+    assert [int(line) for line in result.stdout.split()] == here
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    threads = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(1)
+        alone = pixels(difficulty=1.0)
+        cv2.setNumThreads(4)
+        face.cache_clear()
+        assert np.array_equal(pixels(difficulty=1.0), alone)
+    finally:
+        cv2.setNumThreads(threads)
+
+
+def test_identities_indices_seeds_species_and_difficulties_differ() -> None:
+    drawn = [
+        pixels(size_px=64),
+        pixels(identity=4, size_px=64),
+        pixels(index=2, size_px=64),
+        pixels(seed=1, size_px=64),
+        pixels(difficulty=0.6, size_px=64),
+        pixels("dogs", size_px=64),
+    ]
+    assert len({picture.tobytes() for picture in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 1.0])
+def test_no_two_identities_share_a_vector_within_or_across_species(difficulty: float) -> None:
+    vectors = [
+        identity_vector(0, species, identity, difficulty) for species in SPECIES for identity in range(200)
+    ]
+    assert len({vector.tobytes() for vector in vectors}) == 400
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
+def test_identities_correlate_as_much_as_promised(difficulty: float) -> None:
+    vectors = np.stack([identity_vector(5, "cats", identity, difficulty) for identity in range(300)])
+    spread = 1 - 0.85 * difficulty
+    # The identity's own share is what varies about the species' common vector.
+    assert vectors.std(axis=0).mean() == pytest.approx(spread, abs=0.01)
+
+
+def test_the_vector_of_a_species_stays_standard_normal_at_every_difficulty() -> None:
+    over_seeds = np.stack([identity_vector(seed, "dogs", 0, 0.9) for seed in range(200)])
+    assert over_seeds.mean() == pytest.approx(0.0, abs=0.02)
+    assert over_seeds.std() == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("species", SPECIES)
+def test_every_size_shows_the_same_picture(species: Species) -> None:
+    for identity in range(3):
+        large = pixels(species, identity, 0, size_px=224, difficulty=0.0)
+        small = pixels(species, identity, 0, size_px=96, difficulty=0.0)
+        shrunk = cv2.resize(large, (96, 96), interpolation=cv2.INTER_AREA)
+        assert np.abs(small.astype(float) - shrunk).mean() < 8
+
+
+def _centre(rgb_u8: np.ndarray) -> np.ndarray:
+    """The middle of the face, 12 by 12, without the light's colour and strength."""
+    side = rgb_u8.shape[0]
+    middle = rgb_u8[side // 4 : side * 4 // 5, side // 4 : side * 3 // 4]
+    small = cv2.resize(middle, (12, 12), interpolation=cv2.INTER_AREA).astype(np.float32)
+    return ((small - small.mean((0, 1))) / small.std()).ravel()
+
+
+def _border(rgb_u8: np.ndarray) -> np.ndarray:
+    """Colours along the upper edge, where mostly background is."""
+    edge = rgb_u8[: rgb_u8.shape[0] // 9].reshape(-1, 3)
+    return np.concatenate([np.sqrt(np.histogram(edge[:, channel], 16, (0, 256))[0]) for channel in range(3)])
+
+
+def _share_nearer(species: Species, difficulty: float, feature: Feature) -> float:
+    """How often two photos of one identity are nearer than two of strangers (the area under the ROC)."""
+    rows = np.stack(
+        [
+            feature(pixels(species, i, j, size_px=96, difficulty=difficulty))
+            for i in range(30)
+            for j in range(4)
+        ]
+    )
+    distances = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    identity = np.repeat(np.arange(30), 4)
+    same = identity[:, None] == identity[None]
+    genuine = distances[same & ~np.eye(len(rows), dtype=bool)]
+    strangers = np.sort(distances[~same])
+    return float(1 - np.searchsorted(strangers, genuine).mean() / len(strangers))
+
+
+@pytest.mark.parametrize("species", SPECIES)
+def test_one_identity_is_nearer_than_strangers_and_less_so_where_it_is_hard(species: Species) -> None:
+    easy, middle, hard = (_share_nearer(species, difficulty, _centre) for difficulty in (0.0, 0.5, 1.0))
+    assert easy > 0.85
+    assert easy > middle + 0.05
+    assert middle > hard + 0.05
+    assert hard < 0.7
+
+
+def test_the_background_does_not_tell_who_it_is() -> None:
+    assert _share_nearer("dogs", 0.5, _border) == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"difficulty": -0.1}, "difficulty"),
+        ({"difficulty": 1.1}, "difficulty"),
+        ({"difficulty": float("nan")}, "difficulty"),
+        ({"size_px": 31}, "size_px"),
+        ({"size_px": 513}, "size_px"),
+        ({"seed": -1}, "seed"),
+        ({"identity": 2**32}, "identity"),
+        ({"index": -1}, "index"),
+    ],
+)
+def test_values_out_of_range_are_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pixels(**changes)  # pyright: ignore[reportArgumentType]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sampled_from(SPECIES),
+    st.integers(1, 10**6),
+    st.integers(1, 10**4),
+    st.integers(0, 2**32 - 1),
+    st.floats(0, 1),
+)
+def test_a_source_reads_what_it_writes(
+    species: Species, identities: int, photos_each: int, seed: int, difficulty: float
+) -> None:
+    source = SyntheticSource(species, identities, photos_each, seed, difficulty)
+    assert SyntheticSource.parse(str(source)) == source
+
+
+def test_options_come_in_any_order() -> None:
+    expected = SyntheticSource("cats", 20, 6, seed=3, difficulty=0.7)
+    assert SyntheticSource.parse("synthetic:cats:20x6:seed=3:difficulty=.7") == expected
+    assert SyntheticSource.parse("synthetic:cats:20x6:difficulty=.7:seed=3") == expected
+    assert SyntheticSource.parse("synthetic:cats:20x6") == SyntheticSource("cats", 20, 6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "cats:20x6",
+        "synthetic:",
+        "synthetic:cats",
+        "synthetic:cows:20x6",
+        "synthetic:cats:0x6",
+        "synthetic:cats:20x0",
+        "synthetic:cats:20",
+        "synthetic:cats:20x6x2",
+        "synthetic:cats:-20x6",
+        "synthetic:cats:20x6:",
+        "synthetic:cats:20x6:seed",
+        "synthetic:cats:20x6:seed=x",
+        "synthetic:cats:20x6:seed=-1",
+        "synthetic:cats:20x6:seed=1:seed=2",
+        "synthetic:cats:20x6:size=96",
+        "synthetic:cats:20x6:difficulty=2",
+        "synthetic:cats:20x6:difficulty=nan",
+    ],
+)
+def test_a_bad_source_says_how_it_is_written(text: str) -> None:
+    with pytest.raises(BadDataset, match="synthetic:cats:20000x6"):
+        SyntheticSource.parse(text)
+
+
+def test_only_the_prefix_makes_it_synthetic() -> None:
+    assert is_synthetic("synthetic:cats:20x6")
+    assert not is_synthetic("photos/synthetic:cats")
+
+
+def test_a_source_lists_the_photos_of_an_identity() -> None:
+    source = SyntheticSource("dogs", 5, 3, seed=2, difficulty=0.1)
+    assert source.photos(4) == tuple(SyntheticPhoto("dogs", 4, index, 2, 0.1) for index in range(3))
+    for identity in (-1, 5):
+        with pytest.raises(IndexError, match="no identity"):
+            source.photos(identity)

@@ -1,0 +1,215 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.metrics import bootstrap as module
+from familiar.metrics.bootstrap import (
+    Pairs,
+    pair_similarities,
+    retrieval_intervals,
+    sample_pairs,
+    verification_intervals,
+)
+from familiar.metrics.retrieval import RankedQueries, rank_queries, summarise
+from familiar.metrics.verification import (
+    accuracy_at,
+    pair_totals,
+    roc_counts,
+    roc_counts_all_pairs,
+    verification,
+)
+
+
+def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(identities), per))
+    rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
+    return normalise(rows.astype(np.float32)), labels
+
+
+def drawing(monkeypatch, *weights):
+    """Let the bootstrap draw these weights."""
+    monkeypatch.setattr(module, "_resampled", lambda *_: iter(np.array(weights, np.float64)))
+
+
+labels_lists = st.lists(st.integers(0, 5), min_size=0, max_size=25).map(
+    lambda values: np.array(values, np.int64)
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(labels=labels_lists, count=st.integers(0, 200), seed=st.integers(0, 99), balanced=st.booleans())
+def test_sampled_pairs_are_true_distinct_and_as_many_as_asked(labels, count, seed, balanced):
+    pairs = sample_pairs(labels, count, seed, balanced)
+    same_total, different_total = pair_totals(labels)
+    assert len(pairs.left) == min(count, same_total + different_total)
+    assert (pairs.left < pairs.right).all()
+    assert len({*zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)}) == len(pairs.left)
+    np.testing.assert_array_equal(pairs.same, labels[pairs.left] == labels[pairs.right])
+    if balanced:
+        shortfall = max(0, len(pairs.left) - count // 2 - different_total)
+        assert pairs.same.sum() == min(same_total, count // 2 + shortfall)
+
+
+def test_every_pair_where_there_are_no_more():
+    labels = np.array([0, 1, 0, 2, 1])
+    pairs = sample_pairs(labels, 10)
+    expected = {*zip(*np.triu_indices(5, 1), strict=True)}
+    assert {*zip(pairs.left, pairs.right, strict=True)} == expected
+
+
+def test_pairs_are_drawn_evenly():
+    labels = np.array([0, 0, 0, 1, 1])
+    drawn = np.zeros((5, 5))
+    for seed in range(3000):
+        pairs = sample_pairs(labels, 3, seed, balanced=False)
+        drawn[pairs.left, pairs.right] += 1
+    shares = drawn[np.triu_indices(5, 1)] / 3000
+    assert shares == pytest.approx(0.3, abs=5 * np.sqrt(0.3 * 0.7 / 3000))  # five standard errors
+
+
+def test_pairs_depend_on_the_seed_alone():
+    labels = np.arange(1000) // 4
+    first, again, other = (sample_pairs(labels, 100, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.left, again.left)
+    assert (first.left != other.left).any()
+
+
+def test_billions_of_pairs_can_be_drawn_from():
+    labels = np.arange(100_000) // 2
+    for balanced, same in ((True, 500), (False, 0)):  # by chance 1 pair in 100,000 is of one identity
+        pairs = sample_pairs(labels, 1000, seed=4, balanced=balanced)
+        assert pairs.same.sum() == same
+        assert pairs.left.max() < 100_000
+
+
+def test_pair_similarities_are_those_of_all_pairs():
+    embeddings, labels = photos()
+    scores = pair_similarities(embeddings, pairs := sample_pairs(labels, 2000))
+    assert verification(roc_counts(scores[pairs.same], scores[~pairs.same])).auc == pytest.approx(
+        verification(roc_counts_all_pairs(embeddings, labels)).auc, abs=1e-12
+    )
+    twins = Pairs(np.array([0]), np.array([1]), np.array([True]))
+    row = normalise(np.full((1, 7), 0.3, np.float32))
+    assert pair_similarities(np.concatenate([row, row]), twins).tolist() == [1.0]
+    assert pair_similarities(np.concatenate([row, -row]), twins).tolist() == [-1.0]
+
+
+def test_weights_of_one_reproduce_the_figures(monkeypatch):
+    embeddings, labels = photos(identities=60)
+    pairs = sample_pairs(labels, 3000)
+    scores = pair_similarities(embeddings, pairs)
+    drawing(monkeypatch, np.ones(60))
+    intervals = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
+    counts = roc_counts(scores[pairs.same], scores[~pairs.same])
+    measured = verification(counts)
+    expected = {name: getattr(measured, name) for name in module._FIGURES} | {
+        "accuracy_at_threshold": accuracy_at(counts, 0.4),
+        "tar_at_far_1e-2": measured.tar_at_far["1e-2"],
+    }
+    assert intervals == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
+
+    ranked = rank_queries(embeddings, labels)
+    summary = summarise(ranked)
+    expected = {f"recall_at_{k}": recall for k, recall in summary.recall_at_k.items()}
+    expected |= {"mrr": summary.mrr, "ndcg_at_10": summary.ndcg_at_10}
+    drawing(monkeypatch, np.ones(60))
+    assert retrieval_intervals(ranked) == {
+        name: (pytest.approx(value),) * 2 for name, value in expected.items()
+    }
+
+
+def test_a_duplicated_identity_is_no_perfect_match_of_itself(monkeypatch):
+    # Three identities with two photos each. Drawn (2, 1, 0): the pair of A twice, that of B once, and
+    # each pair of A with B twice; no pair of A with its copy.
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    pairs = sample_pairs(labels, 15)
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(-1, 1, 15).astype(np.float32)
+    left, right = labels[pairs.left], labels[pairs.right]
+    times = np.array([2, 1, 0])
+    same, different = pairs.same, ~pairs.same
+    repeated = verification(
+        roc_counts(
+            np.repeat(scores[same], times[left[same]]),
+            np.repeat(scores[different], times[left[different]] * times[right[different]]),
+        )
+    )
+    assert (repeated.same_pairs, repeated.different_pairs) == (3, 8)
+    drawing(monkeypatch, times)
+    intervals = verification_intervals(scores, left, right)
+    assert intervals == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in intervals}
+
+
+def test_queries_are_resampled_by_identity_against_a_fixed_gallery(monkeypatch):
+    ranked = RankedQueries(
+        np.arange(3), np.array([7, 7, 9]), np.array([1, 2, 4]), np.array([1.0, 0.6, 0.4]), 0
+    )
+    drawing(monkeypatch, [0, 2], [2, 0])
+    low, high = retrieval_intervals(ranked, ks=(1,))["mrr"]
+    # 9 twice gives 1/4, 7 twice gives 3/4; the quantiles lie 2.5 % inside.
+    assert (low, high) == (pytest.approx(0.25 + 0.025 / 2), pytest.approx(0.75 - 0.025 / 2))
+
+
+def test_intervals_depend_on_the_seed_alone():
+    embeddings, labels = photos()
+    pairs = sample_pairs(labels, 400)
+    scores = pair_similarities(embeddings, pairs)
+    listed = scores, labels[pairs.left], labels[pairs.right]
+    first, again, other = (verification_intervals(*listed, replicates=20, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    ranked = rank_queries(embeddings, labels)
+    assert retrieval_intervals(ranked, seed=1) == retrieval_intervals(ranked, seed=1)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    # Whole identities are easy or hard, so that photos of one are far from independent.
+    truth, covered, widths = 0.7, 0, []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        identity = np.repeat(np.arange(60), 5)
+        found = (rng.random(60) < truth)[identity]
+        ranked = RankedQueries(np.arange(300), identity, np.where(found, 1, 2), np.ones(300), 0)
+        low, high = retrieval_intervals(ranked, ks=(1,), seed=seed)["recall_at_1"]
+        covered += low <= truth <= high
+        widths.append(high - low)
+    assert 0.90 <= covered / 200 <= 0.99
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 60), rel=0.1)
+
+
+def test_the_auc_interval_covers_the_truth():
+    # Same pairs score N(1, 1), half of the variance shared by an identity's photos; different ones N(0, 1).
+    truth = 0.7602  # Phi(1 / sqrt 2)
+    covered = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        labels = np.arange(150) // 3
+        pairs = sample_pairs(labels, 450, seed)
+        mood = rng.normal(size=50)[labels[pairs.left]]
+        scores = rng.normal(size=len(mood))
+        scores = np.where(pairs.same, 1 + np.sqrt(0.5) * (scores + mood), scores)
+        low, high = verification_intervals(
+            scores, labels[pairs.left], labels[pairs.right], replicates=100, seed=seed
+        )["auc"]
+        covered += low <= truth <= high
+    assert covered >= 53
+
+
+def test_pairs_of_one_kind_are_nothing_to_measure():
+    labels = np.zeros(4, np.int64)
+    with pytest.raises(NothingToMeasure, match="different"):
+        verification_intervals(np.ones(4), labels, labels)
+
+
+def test_replicates_without_both_kinds_are_left_out(monkeypatch):
+    left, right = np.array([0, 1, 0]), np.array([0, 1, 1])
+    scores = np.array([0.9, 0.8, 0.1])
+    drawing(monkeypatch, [2, 0], [1, 1])
+    assert verification_intervals(scores, left, right)["auc"] == (1.0, 1.0)
+    drawing(monkeypatch, [2, 0], [0, 2])
+    with pytest.raises(NothingToMeasure, match="replicate"):
+        verification_intervals(scores, left, right)

@@ -1,0 +1,184 @@
+import dataclasses
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from familiar.core.errors import NothingToMeasure
+from familiar.metrics.calibration import (
+    MIN_SLOPE,
+    ProbabilityCurve,
+    calibration_error,
+    fit_probability,
+    thresholds,
+)
+from familiar.metrics.verification import equal_error_rate, rates_at, roc_counts
+
+
+def scores_of(distance, count_same=400, count_different=4000, seed=0):
+    """Overlapping scores, `distance` standard deviations apart, and which are of the same identity."""
+    rng = np.random.default_rng(seed)
+    same = np.arange(count_same + count_different) < count_same
+    scores = 0.1 * (rng.normal(size=len(same)) + distance * same)
+    return scores.astype(np.float32), same
+
+
+def test_thresholds_of_a_known_distribution():
+    # Same pairs spread evenly over [0, 1], different ones over [-0.5, 0.5].
+    same, different = (np.arange(200_000) + 0.5) / 200_000, (np.arange(200_000) + 0.5) / 200_000 - 0.5
+    found = thresholds(roc_counts(same, different))
+    assert found.target_far == 1e-4
+    assert found.high_precision.similarity == pytest.approx(0.5 - 1e-4, abs=1e-5)
+    assert found.high_precision.far == pytest.approx(1e-4, rel=1e-9)
+    assert found.balanced.similarity == pytest.approx(0.25, abs=1e-5)
+    assert found.balanced.far == pytest.approx(0.25, abs=1e-5)
+    assert found.high_recall.similarity == pytest.approx(0.05, abs=1e-5)
+    assert found.high_recall.tar == pytest.approx(0.95, abs=1e-9)
+
+
+@pytest.mark.parametrize(("different", "target_far"), [(50, 0.2), (20_000, 5e-4), (100_000, 1e-4), (5, 1.0)])
+def test_the_lowest_rate_the_data_supports_is_stated(different, target_far):
+    counts = roc_counts(np.linspace(0, 1, 500), np.linspace(-0.5, 0.9, different))
+    assert thresholds(counts).target_far == pytest.approx(target_far)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    distance=st.floats(-2, 8),
+    same=st.integers(1, 40),
+    different=st.integers(1, 400),
+    seed=st.integers(0, 999),
+)
+def test_thresholds_fall_from_precision_to_recall(distance, same, different, seed):
+    scores, truth = scores_of(distance, same, different, seed)
+    counts = roc_counts(scores[truth], scores[~truth])
+    found = thresholds(counts)
+    points = [found.high_precision, found.balanced, found.high_recall]
+    assert [p.similarity for p in points] == sorted([p.similarity for p in points], reverse=True)
+    assert points == [rates_at(counts, p.similarity) for p in points]
+    assert found.balanced.similarity == equal_error_rate(counts)[1]
+    assert found.high_precision.far <= max(found.target_far, 1e-4) + 1e-12
+    assert found.high_recall.tar >= 0.95 - 1e-9 or found.high_recall.similarity == found.balanced.similarity
+
+
+def test_a_good_model_has_its_thresholds_at_the_balanced_one():
+    scores, same = scores_of(30)
+    found = thresholds(roc_counts(scores[same], scores[~same]))
+    assert found.high_precision == found.balanced == found.high_recall
+    assert (found.balanced.far, found.balanced.tar) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("distance", [0.5, 1.0, 3.0])
+def test_the_fit_is_scikit_learns(distance):
+    scores, same = scores_of(distance)
+    curve = fit_probability(scores, same)
+    # Platt's soft targets as two hard ones with weights; no penalty.
+    n_same, n_different = same.sum(), (~same).sum()
+    target = np.where(same, (n_same + 1) / (n_same + 2), 1 / (n_different + 2))
+    weight = np.where(same, 0.5 / n_same, 0.5 / n_different)
+    reference = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000, solver="newton-cholesky").fit(
+        np.concatenate([scores, scores])[:, None].astype(np.float64),
+        np.repeat([1, 0], len(scores)),
+        np.concatenate([weight * target, weight * (1 - target)]) * len(scores),
+    )
+    assert curve.slope == pytest.approx(reference.coef_[0, 0], rel=1e-6)
+    assert curve.intercept == pytest.approx(reference.intercept_[0], rel=1e-6)
+
+
+def test_the_fit_finds_the_curve_the_scores_were_drawn_from():
+    # Two normal distributions of equal spread: log odds are linear, slope distance / spread.
+    scores, same = scores_of(2.0, 100_000, 100_000)
+    curve = fit_probability(scores, same)
+    assert curve.slope == pytest.approx(2.0 / 0.1, rel=0.02)
+    assert curve.probability(0.1) == pytest.approx(0.5, abs=0.005)
+
+
+def test_the_two_kinds_weigh_alike_however_many_there_are():
+    scores, same = scores_of(2.0, 1000, 1000)
+    times = np.where(same, 1, 50)
+    curve = fit_probability(scores, same)
+    lopsided = fit_probability(np.repeat(scores, times), np.repeat(same, times))
+    assert lopsided.slope == pytest.approx(curve.slope, rel=0.05)  # the smoothing differs a little
+
+
+def test_separable_scores_give_a_finite_curve():
+    curve = fit_probability(np.repeat([0.9, 0.1], 100), np.repeat([True, False], 100))
+    # Two scores, two targets: the curve passes through both.
+    assert curve.probability(0.9) == pytest.approx(101 / 102, abs=1e-6)
+    assert curve.probability(0.1) == pytest.approx(1 / 102, abs=1e-6)
+    scores, same = scores_of(60)
+    far_apart = fit_probability(scores, same)
+    assert far_apart.probability(6.0) > 0.99
+    assert far_apart.probability(0.0) < 0.01
+
+
+@pytest.mark.parametrize("scores", [np.full(20, 0.7), np.repeat([0.1, 0.9], 10)])
+def test_scores_that_do_not_rise_with_sameness_give_an_all_but_flat_curve(scores):
+    curve = fit_probability(scores, np.repeat([True, False], 10))
+    assert curve.slope == MIN_SLOPE
+    assert curve.probability(float(scores.mean())) == pytest.approx(0.5, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    distance=st.floats(-3, 50),
+    same=st.integers(1, 50),
+    different=st.integers(1, 50),
+    seed=st.integers(0, 999),
+)
+def test_probability_rises_with_similarity(distance, same, different, seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curve = fit_probability(*scores_of(distance, same, different, seed))
+    probabilities = curve.probabilities(np.linspace(-1, 1, 201))
+    assert curve.slope >= MIN_SLOPE
+    assert (np.diff(probabilities) >= 0).all()
+    assert ((probabilities >= 0) & (probabilities <= 1)).all()
+
+
+def test_probability_is_the_logistic_function_without_overflow():
+    curve = ProbabilityCurve(slope=2.0, intercept=-0.5)
+    assert curve.probability(0.75) == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-15)
+    steep = ProbabilityCurve(slope=1e6, intercept=0.0)
+    assert (steep.probability(-1.0), steep.probability(1.0)) == (0.0, 1.0)
+
+
+def test_calibration_error_of_a_known_table():
+    # Bin [0, .5): same .5 (one of the two), said .2. Bin [.5, 1]: said .8 and 1.0.
+    probabilities = np.array([0.2, 0.2, 0.8, 1.0])
+    same = np.array([True, False, True, False])
+    assert calibration_error(probabilities, same, bins=2) == pytest.approx(0.5 * 0.3 + 0.5 * 0.4)
+
+
+def test_calibration_error_weighs_the_two_kinds_alike():
+    # Nine different pairs for each same one, and p = .5 for all: right, as the kinds weigh the same.
+    same = np.arange(100) % 10 == 0
+    assert calibration_error(np.full(100, 0.5), same) == pytest.approx(0.0, abs=1e-12)
+    assert calibration_error(np.where(same, 0.0, 1.0), same) == pytest.approx(1.0)
+    assert calibration_error(np.where(same, 1.0, 0.0), same) == 0.0
+
+
+def test_a_fitted_curve_is_calibrated_and_a_wrong_one_is_not():
+    scores, same = scores_of(2.0, 20_000, 20_000)
+    curve = fit_probability(scores, same)
+    assert calibration_error(curve.probabilities(scores), same) < 0.01
+    assert calibration_error(ProbabilityCurve(3 * curve.slope, 0.0).probabilities(scores), same) > 0.1
+
+
+@pytest.mark.parametrize("same", [np.ones(4, bool), np.zeros(4, bool), np.zeros(0, bool)])
+def test_one_kind_of_pair_is_nothing_to_calibrate_on(same):
+    with pytest.raises(NothingToMeasure):
+        fit_probability(np.linspace(0, 1, len(same)), same)
+    with pytest.raises(NothingToMeasure):
+        calibration_error(np.linspace(0, 1, len(same)), same)
+
+
+def test_the_results_survive_json():
+    scores, same = scores_of(2.0)
+    for value in (thresholds(roc_counts(scores[same], scores[~same])), fit_probability(scores, same)):
+        stored = dataclasses.asdict(value)
+        assert json.loads(json.dumps(stored, allow_nan=False)) == stored

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score
+
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.metrics.retrieval import nearest, rank_queries, retrieval, similarities, summarise, unit_rows
+
+
+def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
+    """Unit rows around one direction per identity, and their labels, shuffled."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(identities), per))
+    centres = rng.normal(size=(identities, dim))
+    rows = centres[labels] + noise * rng.normal(size=(len(labels), dim))
+    return normalise(rows.astype(np.float32)), labels
+
+
+def slow_ranks(scores, positive):
+    """Rank of each positive of one query, best first: all negatives at least as close stand before it."""
+    mine = sorted(scores[positive], reverse=True)
+    return [place + sum(scores[~positive] >= score) for place, score in enumerate(mine, start=1)]
+
+
+def slow_retrieval(embeddings, labels, ks=(1, 5, 10)):
+    first, ndcgs = [], []
+    scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
+    for query in range(len(labels)):
+        others = np.arange(len(labels)) != query
+        ranks = slow_ranks(scores[query, others], labels[others] == labels[query])
+        if ranks:
+            first.append(ranks[0])
+            gain = sum(1 / np.log2(1 + rank) for rank in ranks if rank <= 10)
+            ndcgs.append(gain / sum(1 / np.log2(1 + rank) for rank in range(1, min(10, len(ranks)) + 1)))
+    first = np.array(first)
+    return {k: np.mean(first <= k) for k in ks}, np.mean(1 / first), np.mean(ndcgs), len(first)
+
+
+def test_worked_example():
+    # On a half circle at 0, 30, 90 and 100 degrees: A B A B.
+    angles = np.deg2rad([0.0, 30.0, 90.0, 100.0])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    found = rank_queries(rows, np.array([0, 1, 0, 1]))
+    # A at 0: B30, A90. B at 30: A0, A90, B100. A at 90: B100, B30, A0. B at 100: A90, B30.
+    assert found.first_match_rank.tolist() == [2, 3, 3, 2]
+    measured = summarise(found, ks=(1, 2, 3))
+    assert measured.recall_at_k == {1: 0.0, 2: 0.5, 3: 1.0}
+    assert measured.mrr == pytest.approx((1 / 2 + 1 / 3 + 1 / 3 + 1 / 2) / 4)
+    assert measured.ndcg_at_10 == pytest.approx((2 / np.log2(3) + 2 / np.log2(4)) / 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    identities=st.integers(1, 8),
+    per=st.integers(2, 14),
+    coarse=st.booleans(),
+    block_rows=st.sampled_from([None, 1, 3, 1000]),
+)
+def test_agrees_with_the_slow_reference_whatever_the_block(seed, identities, per, coarse, block_rows):
+    embeddings, labels = photos(identities, per, seed=seed, dim=2 if coarse else 5)
+    if coarse:  # few directions, so that many similarities tie
+        embeddings = normalise(np.round(embeddings) + np.float32(0.25))
+    recall, mrr, ndcg, queries = slow_retrieval(embeddings, labels)
+    measured = retrieval(embeddings, labels, block_rows=block_rows)
+    assert measured.recall_at_k == recall
+    assert measured.mrr == pytest.approx(mrr, abs=1e-12)
+    assert measured.ndcg_at_10 == pytest.approx(ndcg, abs=1e-12)
+    assert measured.queries == queries
+
+
+def test_ndcg_agrees_with_scikit_learn_where_nothing_ties():
+    embeddings, labels = photos(identities=5, per=14, noise=1.5)
+    scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
+    others = ~np.eye(len(labels), dtype=bool)
+    expected = [
+        ndcg_score([labels[others[q]] == labels[q]], [scores[q, others[q]]], k=10) for q in range(len(labels))
+    ]
+    assert rank_queries(embeddings, labels).ndcg_at_10 == pytest.approx(np.array(expected), abs=1e-12)
+
+
+def test_a_collapsed_model_finds_nothing():
+    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
+    measured = retrieval(embeddings, np.arange(40) // 2)
+    assert measured.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
+    assert measured.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
+    assert measured.ndcg_at_10 == 0.0
+
+
+def test_a_perfect_model_finds_everything():
+    embeddings = np.repeat(np.eye(6, dtype=np.float32), 3, axis=0)
+    measured = retrieval(embeddings, np.arange(18) // 3)
+    assert (measured.recall_at_k[1], measured.mrr, measured.ndcg_at_10) == (1.0, 1.0, 1.0)
+
+
+def test_one_identity_has_no_negatives():
+    embeddings, _ = photos()
+    measured = retrieval(embeddings, np.zeros(18, np.int64))
+    assert measured.mrr == 1.0
+    assert measured.ndcg_at_10 == pytest.approx(1.0, abs=1e-15)
+
+
+def test_queries_without_a_match_are_left_out_and_counted():
+    embeddings, labels = photos()
+    alone = normalise(np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], np.float32))
+    ranked = rank_queries(np.concatenate([alone, embeddings]), np.concatenate([[98, 99], labels]))
+    assert ranked.query.tolist() == list(range(2, 20))
+    assert ranked.identity.tolist() == labels.tolist()
+    assert summarise(ranked).queries_without_match == 2
+    with pytest.raises(NothingToMeasure, match="none of 2 queries"):
+        retrieval(alone, np.array([1, 2]))
+
+
+def test_nothing_at_all_is_nothing_to_measure():
+    with pytest.raises(NothingToMeasure):
+        retrieval(np.empty((0, 4), np.float32), np.empty(0, np.int64))
+
+
+def test_queries_against_a_gallery():
+    gallery = np.eye(3, dtype=np.float32)
+    queries = normalise(np.array([[3, 2, 1], [1, 2, 3], [1, 1, 1]], np.float32))
+    ranked = rank_queries(queries, np.array([10, 11, 77]), gallery=(gallery, np.array([10, 11, 12])))
+    assert ranked.first_match_rank.tolist() == [1, 2]  # the query is not its own answer, nor left out
+    assert ranked.without_match == 1
+
+
+def test_rows_that_are_no_unit_vectors_are_refused():
+    with pytest.raises(ValueError, match="not unit vectors"):
+        retrieval(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))
+
+
+@pytest.mark.parametrize("block_rows", [None, 1, 7])
+def test_nearest_agrees_with_a_full_sort(block_rows):
+    embeddings, _ = photos()
+    scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
+    np.fill_diagonal(scores, -2)
+    indices, found = nearest(embeddings, 4, block_rows=block_rows)
+    np.testing.assert_array_equal(indices, np.argsort(-scores, axis=1)[:, :4])
+    np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :4])
+    some, _ = nearest(embeddings, 4, queries=np.array([5, 2]))
+    np.testing.assert_array_equal(some, indices[[5, 2]])
+
+
+def test_nearest_excludes_the_row_itself_among_duplicates():
+    indices, found = nearest(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
+    assert [sorted(row) for row in indices.tolist()] == [sorted({*range(5)} - {row}) for row in range(5)]
+    assert (found == 1.0).all()
+
+
+@pytest.mark.parametrize("k", [0, 18])
+def test_nearest_refuses_more_neighbours_than_there_are(k):
+    with pytest.raises(ValueError, match="neighbours"):
+        nearest(photos()[0], k)
+
+
+def test_equal_vectors_tie_exactly_whatever_the_block():
+    row = normalise(np.random.default_rng(3).normal(size=(1, 127)).astype(np.float32))
+    rows = unit_rows(np.tile(row, (101, 1)))
+    assert (similarities(rows, rows) == 1.0).all()
+    assert (similarities(rows[:1], rows[:3]) == 1.0).all()
+    assert (similarities(rows, -rows) == -1.0).all()
+    stored = unit_rows(np.tile(row.astype(np.float16).astype(np.float32), (2, 1)))  # norms a little off
+    assert (similarities(stored, stored) == 1.0).all()

@@ -1,0 +1,313 @@
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import roc_curve as sklearn_roc_curve
+
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.metrics import verification as module
+from familiar.metrics.retrieval import similarities, unit_rows
+from familiar.metrics.verification import (
+    OperatingPoint,
+    RocCounts,
+    accuracy_at,
+    average_precision,
+    best_accuracy,
+    equal_error_rate,
+    pair_totals,
+    rates_at,
+    roc_auc,
+    roc_counts,
+    roc_counts_all_pairs,
+    roc_curve,
+    spearman,
+    tar_at_far,
+    verification,
+)
+
+
+def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(identities), per))
+    rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
+    return normalise(rows.astype(np.float32)), labels
+
+
+def listed_pairs(embeddings, labels):
+    """Scores of the same and of the different pairs, each pair once."""
+    left, right = np.triu_indices(len(labels), 1)
+    rows = unit_rows(embeddings)
+    scores = similarities(rows, rows)[left, right]
+    same = labels[left] == labels[right]
+    return scores[same], scores[~same]
+
+
+def slow_eer(same, different):
+    """Walk the corners of the ROC and cut its line with FAR = 1 - TAR."""
+    corners = [(0.0, 0.0)]
+    thresholds = sorted({*same, *different}, reverse=True)
+    corners += [(np.mean(different >= t), np.mean(same >= t)) for t in thresholds]
+    for (far0, tar0), (far1, tar1) in itertools.pairwise(corners):
+        before, after = far0 + tar0 - 1, far1 + tar1 - 1
+        if after >= 0:
+            share = -before / (after - before)
+            return far0 + share * (far1 - far0)
+    raise AssertionError("the last corner is (1, 1)")
+
+
+scores_lists = st.lists(
+    st.one_of(st.integers(-4, 4).map(lambda i: i / 4), st.floats(-1, 1, width=32)), min_size=1, max_size=40
+).map(lambda values: np.array(values, np.float32))
+
+
+def test_worked_example():
+    counts = roc_counts(np.array([0.9, 0.6, 0.3]), np.array([0.7, 0.3, 0.2, 0.1]))
+    assert roc_auc(counts) == pytest.approx((4 + 3 + 2.5) / 12)
+    assert average_precision(counts) == pytest.approx((1 / 1 + 2 / 3 + 3 / 5) / 3)
+    assert best_accuracy(counts) == (pytest.approx(5 / 7), pytest.approx(0.8))  # 0.9 alone, 3 + 1 + 1 right
+    assert best_accuracy(counts, balanced=True) == (pytest.approx((3 / 3 + 2 / 4) / 2), pytest.approx(0.25))
+    # From (1/4, 2/3) to (2/4, 3/3) the tie at 0.3 leads aslant across FAR = 1 - TAR, a seventh of the way.
+    assert equal_error_rate(counts) == (pytest.approx(1 / 4 + 1 / 4 / 7), pytest.approx(0.3))
+    assert accuracy_at(counts, 0.3) == pytest.approx(5 / 7)
+    assert rates_at(counts, 0.3).far == 0.5
+
+
+@settings(deadline=None, max_examples=150)
+@given(same=scores_lists, different=scores_lists)
+def test_figures_agree_with_scikit_learn_and_slow_references(same, different):
+    counts = roc_counts(same, different)
+    truth = np.repeat([1, 0], [len(same), len(different)])
+    scores = np.concatenate([same, different])
+    assert roc_auc(counts) == pytest.approx(roc_auc_score(truth, scores), abs=1e-9)
+    assert average_precision(counts) == pytest.approx(average_precision_score(truth, scores), abs=1e-9)
+    if len(set(scores.tolist())) > 1:
+        assert spearman(counts) == pytest.approx(spearmanr(scores, truth).statistic, abs=1e-9)
+    eer, eer_threshold = equal_error_rate(counts)
+    assert eer == pytest.approx(slow_eer(same, different), abs=1e-9)
+    assert scores.min() <= eer_threshold <= scores.max()
+
+    candidates = [*scores, 2.0]
+    natural = [np.mean((scores >= t) == truth) for t in candidates]
+    balanced = [(np.mean(same >= t) + np.mean(different < t)) / 2 for t in candidates]
+    for figure, expected, flag in [
+        (best_accuracy(counts), natural, False),
+        (best_accuracy(counts, True), balanced, True),
+    ]:
+        assert figure[0] == pytest.approx(max(expected), abs=1e-9)
+        assert accuracy_at(counts, figure[1], balanced=flag) == pytest.approx(figure[0], abs=1e-9)
+        decisions = scores >= np.float32(figure[1])  # as a caller with float32 similarities would decide
+        assert accuracy_at(
+            roc_counts(decisions[truth == 1] * 1.0, decisions[truth == 0] * 1.0), 0.5, flag
+        ) == (pytest.approx(figure[0], abs=1e-9))
+    for threshold in (*scores[:5], 0.1):
+        point = rates_at(counts, float(threshold))
+        assert point.tar == pytest.approx(np.mean(same >= threshold), abs=1e-9)
+        if threshold in scores:
+            assert point.far == pytest.approx(np.mean(different >= threshold), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(same=scores_lists, different=scores_lists, far=st.sampled_from([0.25, 0.5, 1.0]))
+def test_tar_is_taken_at_the_largest_far_not_above_the_target(same, different, far):
+    point = tar_at_far(roc_counts(same, different), far)
+    if len(different) < 10 / far:
+        assert point is None
+        return
+    assert point is not None
+    fars, tars, _ = sklearn_roc_curve(
+        np.repeat([1, 0], [len(same), len(different)]),
+        np.concatenate([same, different]),
+        drop_intermediate=False,
+    )
+    allowed = fars <= far
+    assert point.tar == pytest.approx(tars[allowed].max(), abs=1e-9)
+    assert point.far == pytest.approx(fars[allowed].max(), abs=1e-9)
+
+
+def test_tar_is_null_with_fewer_than_ten_false_accepts():
+    counts = roc_counts(np.array([0.9]), np.linspace(0, 0.5, 1000))
+    assert tar_at_far(counts, 0.01) is not None
+    assert tar_at_far(counts, 0.0099) is None
+    assert verification(counts).tar_at_far == {
+        "1e-2": 1.0,
+        "1e-3": None,
+        "1e-4": None,
+        "1e-5": None,
+        "1e-6": None,
+    }
+
+
+def test_tar_is_zero_where_even_the_top_score_lets_too_many_in():
+    point = tar_at_far(roc_counts(np.array([0.5, 0.9], np.float32), np.full(100, 0.9, np.float32)), 0.1)
+    assert point is not None
+    assert (point.far, point.tar) == (0.0, 0.0)
+    assert np.float32(point.similarity) > np.float32(0.9)
+
+
+def test_separated_scores_are_perfect_and_the_threshold_lies_midway():
+    counts = roc_counts(np.array([0.5, 0.9]), np.array([-0.5, 0.25]))
+    assert (roc_auc(counts), average_precision(counts)) == (1.0, 1.0)
+    assert equal_error_rate(counts) == (0.0, 0.375)
+    assert best_accuracy(counts) == (1.0, 0.375)
+
+
+def test_inverted_scores():
+    counts = roc_counts(np.array([-0.5, 0.25]), np.array([0.5, 0.9]))
+    assert roc_auc(counts) == 0.0
+    assert equal_error_rate(counts)[0] == 1.0
+    assert best_accuracy(counts)[0] == 0.5
+
+
+def test_weights_count_as_repeated_pairs():
+    same, different = np.array([0.9, 0.2, 0.5]), np.array([0.6, 0.2, -0.1, 0.4])
+    times_same, times_different = np.array([2, 1, 3]), np.array([1, 4, 2, 3])
+    weighted = roc_counts(same, different, times_same.astype(float), times_different.astype(float))
+    repeated = roc_counts(np.repeat(same, times_same), np.repeat(different, times_different))
+    assert verification(weighted) == verification(repeated)
+
+
+@pytest.mark.parametrize(
+    ("same", "different", "reason"),
+    [
+        ([], [0.1], "no pair of the same"),
+        ([0.1], [], "no pair of different"),
+        ([], [], "no pair of the same"),
+    ],
+)
+def test_a_missing_kind_of_pair_is_nothing_to_measure(same, different, reason):
+    with pytest.raises(NothingToMeasure, match=reason):
+        roc_counts(np.array(same, np.float32), np.array(different, np.float32))
+
+
+def test_a_score_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="not finite"):
+        roc_counts(np.array([0.1, np.nan]), np.array([0.2]))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10_000),
+    identities=st.integers(2, 12),
+    per=st.integers(2, 6),
+    coarse=st.booleans(),
+    block_rows=st.sampled_from([None, 1, 5, 1000]),
+)
+def test_all_pairs_give_the_figures_of_the_listed_pairs(seed, identities, per, coarse, block_rows):
+    embeddings, labels = photos(identities, per, seed=seed)
+    if coarse:  # few directions, so that same and different pairs tie
+        embeddings = normalise(np.round(embeddings) + np.float32(0.25))
+    same, different = listed_pairs(embeddings, labels)
+    listed = roc_counts(same, different)
+    counts = roc_counts_all_pairs(embeddings, labels, thresholds=[0.123], block_rows=block_rows)
+    assert (counts.same, counts.different) == pair_totals(labels) == (len(same), len(different))
+    for figure in (roc_auc, average_precision):
+        assert figure(counts) == pytest.approx(figure(listed), abs=1e-9)
+    for balanced in (False, True):
+        assert best_accuracy(counts, balanced)[0] == pytest.approx(
+            best_accuracy(listed, balanced)[0], abs=1e-9
+        )
+    assert equal_error_rate(counts)[0] == pytest.approx(equal_error_rate(listed)[0], abs=1e-9)
+    assert equal_error_rate(counts)[1] == pytest.approx(equal_error_rate(listed)[1], abs=2 / 1024)
+    assert accuracy_at(counts, float(np.float32(0.123))) == pytest.approx(
+        accuracy_at(listed, float(np.float32(0.123))), abs=1e-9
+    )
+    for far in (0.1, 0.3):
+        ours, expected = tar_at_far(counts, far), tar_at_far(listed, far)
+        assert (ours.tar if ours else None) == (expected.tar if expected else None)
+
+
+def test_blocks_beside_the_diagonal_miss_no_same_pair(monkeypatch):
+    embeddings, labels = photos()
+    expected = verification(roc_counts_all_pairs(embeddings, labels))
+    monkeypatch.setattr(module, "_SAME_BLOCK_ROWS", 3)
+    assert verification(roc_counts_all_pairs(embeddings, labels)) == expected
+
+
+def test_a_collapsed_model_is_worth_a_coin():
+    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
+    counts = roc_counts_all_pairs(embeddings, np.arange(30) // 3)
+    measured = verification(counts)
+    assert (measured.auc, measured.eer, measured.best_balanced_accuracy) == (0.5, 0.5, 0.5)
+    assert measured.average_precision == pytest.approx(30 / 435)
+    assert measured.spearman == 0.0
+    assert measured.tar_at_far["1e-2"] is None
+
+
+def test_one_photo_filed_under_two_names_ties():
+    rows = np.eye(2, dtype=np.float32)[[0, 0, 0, 1]]
+    counts = roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))
+    assert roc_auc(counts) == ((2 + 2 / 2) / 4 + (2 / 2) / 4) / 2
+
+
+def test_opposite_vectors_are_counted_at_the_ends():
+    rows = np.array([[1, 0], [1, 0], [-1, 0], [-1, 0]], np.float32)
+    assert verification(roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))).auc == 1.0
+    assert verification(roc_counts_all_pairs(rows, np.array([0, 1, 0, 1]))).auc == 0.25
+
+
+@pytest.mark.parametrize("labels", [np.zeros(5, np.int64), np.arange(5)])
+def test_one_identity_or_only_single_photos_is_nothing_to_measure(labels):
+    with pytest.raises(NothingToMeasure):
+        roc_counts_all_pairs(np.eye(5, dtype=np.float32), labels)
+
+
+def test_too_many_same_pairs_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "MAX_SAME_PAIRS", 71)
+    embeddings, labels = photos()  # 12 x 6 same pairs
+    with pytest.raises(ValueError, match="sample"):
+        roc_counts_all_pairs(embeddings, labels)
+
+
+def test_a_rate_between_scores_is_interpolated_within_a_grid_step():
+    embeddings, labels = photos(identities=40)
+    _, different = listed_pairs(embeddings, labels)
+    counts = roc_counts_all_pairs(embeddings, labels)
+    for threshold in (-0.2001, 0.30007, 0.7003):
+        in_step = np.mean(np.abs(different - threshold) < 1 / 1024)
+        assert rates_at(counts, threshold).far == pytest.approx(
+            np.mean(different >= threshold), abs=in_step + 1e-9
+        )
+
+
+def test_different_pairs_between_two_scores_are_taken_as_evenly_spread():
+    counts = RocCounts(np.array([0.0, 1.0]), np.array([1.0, 1.0]), np.zeros(2), np.array([4.0, 0.0]))
+    assert rates_at(counts, 0.25) == OperatingPoint(0.25, far=0.75, tar=0.5)
+    assert equal_error_rate(counts) == (0.5, 0.5)
+
+
+def test_a_threshold_between_neighbouring_float32_scores_still_parts_them():
+    low = np.float32(0.5)
+    high = np.nextafter(low, np.float32(1))  # the middle would round to 0.5
+    assert best_accuracy(roc_counts(np.array([high]), np.array([low]))) == (1.0, float(high))
+
+
+def test_the_curve_is_the_roc():
+    same, different = np.array([0.9, 0.6, 0.3]), np.array([0.7, 0.3, 0.2, 0.1])
+    far, tar = roc_curve(roc_counts(same, different))
+    expected = sklearn_roc_curve([1, 1, 1, 0, 0, 0, 0], [*same, *different], drop_intermediate=False)
+    assert {*zip(far, tar, strict=True)} == {*zip(expected[0], expected[1], strict=True)}
+
+
+def test_a_thinned_curve_keeps_its_ends_its_area_and_its_low_rates():
+    rng = np.random.default_rng(0)
+    counts = roc_counts(rng.normal(1, 1, 5000), rng.normal(0, 1, 50_000))
+    far, tar = roc_curve(counts)
+    assert len(far) <= 2000
+    assert (far[0], tar[0], far[-1], tar[-1]) == (0, 0, 1, 1)
+    assert (np.diff(far) >= 0).all()
+    assert (np.diff(tar) >= 0).all()
+    assert np.trapezoid(tar, far) == pytest.approx(roc_auc(counts), abs=1e-4)
+    assert np.count_nonzero((far > 0) & (far < 1e-3)) > 20
+
+
+def test_a_result_survives_json():
+    embeddings, labels = photos()
+    result = dataclasses.asdict(verification(roc_counts_all_pairs(embeddings, labels)))
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
