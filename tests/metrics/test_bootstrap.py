@@ -6,21 +6,11 @@ from hypothesis import strategies as st
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics import bootstrap as module
-from familiar.metrics.bootstrap import (
-    Pairs,
-    pair_similarities,
-    retrieval_intervals,
-    sample_pairs,
-    verification_intervals,
-)
+from familiar.metrics.bootstrap import retrieval_intervals, verification_intervals
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries, summarise
-from familiar.metrics.verification import (
-    accuracy_at,
-    pair_totals,
-    roc_counts,
-    roc_counts_all_pairs,
-    verification,
-)
+from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
+from familiar.metrics.verification import accuracy_at, verification
 
 
 def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):

@@ -16,7 +16,8 @@ from familiar.metrics.calibration import (
     fit_probability,
     thresholds,
 )
-from familiar.metrics.verification import equal_error_rate, rates_at, roc_counts
+from familiar.metrics.roc import roc_counts
+from familiar.metrics.verification import equal_error_rate, rates_at
 
 
 def scores_of(distance, count_same=400, count_different=4000, seed=0):

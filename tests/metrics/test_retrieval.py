@@ -6,7 +6,8 @@ from sklearn.metrics import ndcg_score
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
-from familiar.metrics.retrieval import nearest, rank_queries, retrieval, similarities, summarise, unit_rows
+from familiar.metrics.blocks import similarities, unit_rows
+from familiar.metrics.retrieval import nearest, rank_queries, retrieval, summarise
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):

@@ -12,20 +12,17 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
-from familiar.metrics import verification as module
-from familiar.metrics.retrieval import similarities, unit_rows
+from familiar.metrics import roc as module
+from familiar.metrics.blocks import similarities, unit_rows
+from familiar.metrics.roc import RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import (
     OperatingPoint,
-    RocCounts,
     accuracy_at,
     average_precision,
     best_accuracy,
     equal_error_rate,
-    pair_totals,
     rates_at,
     roc_auc,
-    roc_counts,
-    roc_counts_all_pairs,
     roc_curve,
     spearman,
     tar_at_far,

@@ -6,7 +6,7 @@ import numpy as np
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
-from familiar.metrics.bootstrap import Pairs
+from familiar.metrics.pairs import Pairs
 
 
 def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:

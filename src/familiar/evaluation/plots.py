@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from familiar.faces.bundle import Calibration
-from familiar.metrics.verification import RocCounts, roc_auc, roc_curve
+from familiar.metrics.roc import RocCounts
+from familiar.metrics.verification import roc_auc, roc_curve
 
 SAME, DIFFERENT, NEUTRAL = "#2a9d5c", "#d1495b", "#4a5568"
 

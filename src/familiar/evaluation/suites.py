@@ -15,22 +15,11 @@ from familiar.datasets.pairs import read_lfw_pairs
 from familiar.faces.bundle import Threshold
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder, embed_photos
-from familiar.metrics.bootstrap import (
-    Pairs,
-    pair_similarities,
-    retrieval_intervals,
-    sample_pairs,
-    verification_intervals,
-)
+from familiar.metrics.bootstrap import retrieval_intervals, verification_intervals
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import rank_queries, summarise
-from familiar.metrics.verification import (
-    RocCounts,
-    accuracy_at,
-    rates_at,
-    roc_counts,
-    roc_counts_all_pairs,
-    verification,
-)
+from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
+from familiar.metrics.verification import accuracy_at, rates_at, verification
 
 REPLICATES = 1000
 INTERVAL_PAIRS = 50_000  # where all pairs are counted, the interval is taken from so many of them

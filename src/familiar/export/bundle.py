@@ -16,10 +16,11 @@ from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_both, require_parity
 from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
 from familiar.loading.dataset import FaceDataset, without_unreadable
-from familiar.metrics.bootstrap import pair_similarities, sample_pairs
 from familiar.metrics.calibration import calibration_error, fit_probability, thresholds
+from familiar.metrics.pairs import pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
-from familiar.metrics.verification import OperatingPoint, roc_counts_all_pairs, verification
+from familiar.metrics.roc import roc_counts_all_pairs
+from familiar.metrics.verification import OperatingPoint, verification
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder

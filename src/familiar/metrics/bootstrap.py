@@ -1,4 +1,4 @@
-"""How far a figure may be trusted: pairs drawn with a seed, and 95 % intervals over resampled identities.
+"""How far a figure may be trusted: 95 % intervals over resampled identities.
 
 Photos of one individual are not independent, so identities are resampled, not photos or pairs. An
 identity drawn w times weighs its pairs instead of being copied (a copy would be a perfect match of
@@ -6,23 +6,21 @@ itself): same pairs count w_i times, different ones w_i w_j times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, Int, Int64
+from jaxtyping import Float, Float64, Int
 
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.retrieval import RankedQueries, blocks, unit_rows
+from familiar.metrics.retrieval import RankedQueries
+from familiar.metrics.roc import RocCounts, roc_counts
 from familiar.metrics.verification import (
     FARS,
-    RocCounts,
     accuracy_at,
     average_precision,
     best_accuracy,
     equal_error_rate,
     point_at_far,
     roc_auc,
-    roc_counts,
     tar_at_far,
 )
 
@@ -35,56 +33,6 @@ _FIGURES: dict[str, Callable[[RocCounts], float]] = {
     "best_accuracy": lambda counts: best_accuracy(counts)[0],
     "best_balanced_accuracy": lambda counts: best_accuracy(counts, balanced=True)[0],
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Rows to compare: `left[i]` with `right[i]`, `same[i]` where both show one identity."""
-
-    left: Int64[np.ndarray, " p"]
-    right: Int64[np.ndarray, " p"]
-    same: Bool[np.ndarray, " p"]
-
-
-def sample_pairs(
-    labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0, balanced: bool = True
-) -> Pairs:
-    """`count` of the n (n - 1) / 2 pairs, none twice, same pairs first; all where there are not more.
-
-    `balanced`: half of them same; where one kind runs short, all of it and more of the other.
-    Otherwise every pair is equally likely.
-    """
-    order = np.argsort(labels, kind="stable")
-    ends = np.searchsorted(labels, labels[order], "right", sorter=order)
-    # In this order a row's later partners are first its own identity, then all others.
-    next_row = np.arange(1, len(labels) + 1)
-    same_partners, different_partners = ends - next_row, len(labels) - ends
-    same_total, different_total = int(same_partners.sum()), int(different_partners.sum())
-
-    rng = np.random.default_rng(seed)
-    if balanced:
-        different_count = min(different_total, count - min(same_total, count // 2))
-        same_numbers = _draw(rng, same_total, count - different_count)
-        different_numbers = _draw(rng, different_total, different_count)
-    else:
-        numbers = _draw(rng, same_total + different_total, count)
-        same_numbers = numbers[numbers < same_total]
-        different_numbers = numbers[numbers >= same_total] - same_total
-    same_left, same_right = _numbered(same_numbers, next_row, same_partners)
-    different_left, different_right = _numbered(different_numbers, ends, different_partners)
-    left = order[np.concatenate([same_left, different_left])]
-    right = order[np.concatenate([same_right, different_right])]
-    same = np.arange(len(left)) < len(same_left)
-    return Pairs(np.minimum(left, right), np.maximum(left, right), same)
-
-
-def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> Float32[np.ndarray, " p"]:
-    """Similarities of the pairs' unit rows, the same numbers as in `roc_counts_all_pairs`."""
-    rows = unit_rows(embeddings)
-    scores = np.empty(len(pairs.left), np.float32)
-    for part in blocks(len(scores), rows.shape[1], None):
-        scores[part] = np.einsum("pd,pd->p", rows[pairs.left[part]], rows[pairs.right[part]])
-    return np.clip(scores, -1.0, 1.0, out=scores)
 
 
 def verification_intervals(
@@ -139,20 +87,6 @@ def retrieval_intervals(
     sums = np.stack([np.bincount(index, values) for values in figures.values()])
     weights = _resampled(len(identities), replicates, seed)
     return _intervals(list(figures), [(sums @ weight / (queries @ weight)).tolist() for weight in weights])
-
-
-def _draw(rng: np.random.Generator, total: int, count: int) -> Int64[np.ndarray, " p"]:
-    """`count` different numbers below `total`, ascending; all where there are not more."""
-    return np.sort(rng.choice(total, min(count, total), replace=False, shuffle=False))
-
-
-def _numbered(
-    numbers: Int64[np.ndarray, " p"], first: Int64[np.ndarray, " n"], partners: Int64[np.ndarray, " n"]
-) -> tuple[Int64[np.ndarray, " p"], Int64[np.ndarray, " p"]]:
-    """The pairs of these numbers, counted row by row: row i pairs with `partners[i]` rows from `first[i]` on."""
-    up_to = np.cumsum(partners)
-    row = np.searchsorted(up_to, numbers, "right")
-    return row, first[row] + numbers - (up_to - partners)[row]
 
 
 def _resampled(identities: int, replicates: int, seed: int) -> Iterator[Float64[np.ndarray, " c"]]:

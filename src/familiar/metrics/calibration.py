@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64
 
 from familiar.core.errors import NothingToMeasure
+from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
     OperatingPoint,
-    RocCounts,
     equal_error_rate,
     point_at_far,
     rates_at,

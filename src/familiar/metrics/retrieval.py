@@ -5,17 +5,16 @@ figure depends on the block size. A tie counts against the model: a negative as 
 stands before it, and a model that maps everything to one point finds nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int, Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import check_unit_rows
+from familiar.metrics.blocks import blocks, similarities, unit_rows
 
 NDCG_DEPTH = 10
-BLOCK_SCORES = 8_000_000  # similarities held at once: 64 MB in float64 and 32 MB in float32
 _EXCLUDED = -2.0  # below every similarity
 
 
@@ -143,31 +142,6 @@ def nearest(
         neighbours[part] = np.take_along_axis(candidates, by_closeness, axis=1)
         closeness[part] = np.take_along_axis(found, by_closeness, axis=1)
     return neighbours, closeness
-
-
-def unit_rows(embeddings: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
-    """Unit rows of float32, scaled again in float64: equal rows have a similarity of exactly 1."""
-    check_unit_rows(embeddings)
-    rows = embeddings.astype(np.float64)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def similarities(
-    left: Float64[np.ndarray, "n d"], right: Float64[np.ndarray, "m d"]
-) -> Float32[np.ndarray, "n m"]:
-    """Cosines of unit rows, rounded to float32, in [-1, 1].
-
-    A float32 product differs in its last bit with the shape of the block it was computed in, which
-    would break ties by chance (and let a collapsed model look perfect or hopeless).
-    """
-    scores = (left @ right.T).astype(np.float32)
-    return np.clip(scores, -1.0, 1.0, out=scores)
-
-
-def blocks(rows: int, columns: int, block_rows: int | None) -> Iterator[slice]:
-    """Slices that cover `rows`, each small enough that slice x columns is at most `BLOCK_SCORES`."""
-    step = block_rows or max(1, BLOCK_SCORES // max(1, columns))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _take_positives(

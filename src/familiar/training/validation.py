@@ -10,9 +10,10 @@ from torch.utils.data import DataLoader
 
 from familiar.core.errors import TrainingFailed
 from familiar.loading.dataset import FaceDataset, start_worker
-from familiar.metrics.bootstrap import Pairs, sample_pairs
+from familiar.metrics.pairs import Pairs, sample_pairs
 from familiar.metrics.retrieval import retrieval
-from familiar.metrics.verification import best_accuracy, roc_auc, roc_counts
+from familiar.metrics.roc import roc_counts
+from familiar.metrics.verification import best_accuracy, roc_auc
 
 COLLAPSED_SIMILARITY = 0.999  # strangers this alike on average: every photo lands on one point
 
