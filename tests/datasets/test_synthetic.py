@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
-from familiar.datasets.synthetic_face import face
-from familiar.datasets.synthetic_traits import SPECIES, Species, identity_vector
+from familiar.datasets.synthetic.face import face
+from familiar.datasets.synthetic.traits import SPECIES, Species, identity_vector
 
 Feature = Callable[[np.ndarray], np.ndarray]
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from familiar.datasets.synthetic_canvas import (
+from familiar.datasets.synthetic.canvas import (
     Canvas,
     Plane,
     Planes,
@@ -24,8 +24,8 @@ from familiar.datasets.synthetic_canvas import (
     spread,
     step,
 )
-from familiar.datasets.synthetic_face import HEAD_Y, Face
-from familiar.datasets.synthetic_traits import Colour
+from familiar.datasets.synthetic.face import HEAD_Y, Face
+from familiar.datasets.synthetic.traits import Colour
 
 _POSE_GRID = 25  # a turned head is a smooth warp: few points carry it
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-from familiar.datasets.synthetic_canvas import (
+from familiar.datasets.synthetic.canvas import (
     SPAN,
     Canvas,
     Plane,
@@ -20,8 +20,8 @@ from familiar.datasets.synthetic_canvas import (
     smooth_outline,
     step,
 )
-from familiar.datasets.synthetic_coat import coat_colours
-from familiar.datasets.synthetic_traits import Species, Traits, traits
+from familiar.datasets.synthetic.coat import coat_colours
+from familiar.datasets.synthetic.traits import Species, Traits, traits
 
 _OUTLINE_TURNS = (0.0, 0.18, 0.36, 0.52, 0.68, 0.84, 1.0)  # of half a turn, from the crown to the chin
 HEAD_Y = 0.1

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from familiar.datasets.synthetic_canvas import Canvas, Plane, Planes, length, paint, spread, step
-from familiar.datasets.synthetic_traits import Traits
+from familiar.datasets.synthetic.canvas import Canvas, Plane, Planes, length, paint, spread, step
+from familiar.datasets.synthetic.traits import Traits
 
 
 def coat_colours(who: Traits, board: Canvas, fur: Plane) -> Planes:

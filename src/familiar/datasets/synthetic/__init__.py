@@ -11,9 +11,9 @@ import numpy as np
 
 from familiar.core.errors import BadDataset
 from familiar.core.types import Photo
-from familiar.datasets.synthetic_face import face
-from familiar.datasets.synthetic_photo import draw
-from familiar.datasets.synthetic_traits import SPECIES, Species
+from familiar.datasets.synthetic.face import face
+from familiar.datasets.synthetic.photo import draw
+from familiar.datasets.synthetic.traits import SPECIES, Species
 
 PREFIX = "synthetic:"
 _EXAMPLE = "synthetic:cats:20000x6 or synthetic:dogs:500x4:seed=3:difficulty=0.7"
