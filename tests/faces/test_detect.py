@@ -3,6 +3,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from cv2.data import haarcascades
 
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
@@ -94,14 +95,14 @@ def test_the_largest_square_in_the_middle(size_px: tuple[int, int], box_xyxy_px:
 
 
 @pytest.mark.parametrize("name", ["haar", "haar-cat"])
-@pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (2000, 1), (1, 2000), (300, 200), (3000, 2000)])
+@pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (300, 200), (3000, 2000)])
 def test_no_face_on_a_blank_photo(name: str, size_px: tuple[int, int]) -> None:
     assert build_detector(name).detect(blank(*size_px)) == []
 
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
-    "size_px", [(1, 1), (3, 2), (2000, 1), (1, 2000), (1280, 1), (300, 200), (3000, 2000)]
+    "size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (1280, 1), (300, 200), (3000, 2000)]
 )
 def test_yunet_finds_no_face_on_a_blank_photo(size_px: tuple[int, int], yunet_file: Path) -> None:
     detector = build_detector("yunet", yunet_file)
@@ -170,6 +171,32 @@ def test_a_huge_photo_is_searched_small_and_answered_in_its_own_pixels(
     np.testing.assert_allclose(np.array(huge_best.box_xyxy_px) / 3, small_best.box_xyxy_px, atol=5)
     if name == "yunet":
         np.testing.assert_allclose(huge_best.landmarks_px / 3, small_best.landmarks_px, atol=2)
+
+
+@pytest.mark.shared_data
+def test_yunet_sees_what_opencv_would_show_it(shared_data: Path, yunet_file: Path) -> None:
+    reference = cv2.FaceDetectorYN.create(str(yunet_file), "", (192, 192), 0.6)
+    detector = build_detector("yunet", yunet_file)
+    for path in every_nth(shared_data / "lfw_photos_devtest", 5):
+        photo = load_photo(path)
+        _, rows = reference.detect(np.ascontiguousarray(photo.rgb_u8[..., ::-1]))  # blue first
+        best, row = detector.detect(photo)[0], max(rows, key=lambda row: row[14])
+        left, top, width, height = (float(value) for value in row[:4])
+        assert best.box_xyxy_px == (left, top, left + width, top + height)
+        assert best.score == row[14]
+        np.testing.assert_array_equal(best.landmarks_px, row[4:14].reshape(5, 2))
+
+
+@pytest.mark.shared_data
+def test_haar_sees_the_luma_and_answers_as_the_plain_cascade(shared_data: Path) -> None:
+    cascade = cv2.CascadeClassifier(haarcascades + "haarcascade_frontalface_default.xml")
+    detector = build_detector("haar")
+    for path in every_nth(shared_data / "lfw_photos_devtest", 5):
+        photo = load_photo(path)
+        luma = (photo.rgb_u8 @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)  # ITU-R BT.601
+        boxes = cascade.detectMultiScale(luma, scaleFactor=1.1, minNeighbors=3, minSize=(6, 6))
+        expected = {(x, y, x + width, y + height) for x, y, width, height in boxes.tolist()}
+        assert {one.box_xyxy_px for one in detector.detect(photo)} == expected
 
 
 @pytest.mark.shared_data

@@ -344,9 +344,10 @@ def test_a_jpeg_is_upright_at_a_reduced_scale_too(orientation: int, tmp_path: Pa
     assert np.abs(photo.rgb_u8.astype(int) - small).mean() < 3
 
 
-@pytest.mark.parametrize("exif", [b"Exif\0\0nonsense", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0"])
-def test_broken_metadata_does_not_spoil_a_photo(exif: bytes, load: Callable) -> None:
-    assert load(encoded(Image.fromarray(RGB), "JPEG", exif=exif)).shape == RGB.shape
+@pytest.mark.parametrize("format_name", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("exif", [b"Exif\0\0nonsense", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0", b"E"])
+def test_broken_metadata_does_not_spoil_a_photo(exif: bytes, format_name: str, load: Callable) -> None:
+    assert load(encoded(Image.fromarray(RGB), format_name, exif=exif)).shape == RGB.shape
 
 
 def test_an_unknown_orientation_counts_as_upright(load: Callable) -> None:

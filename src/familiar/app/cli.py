@@ -2,56 +2,23 @@
 
 import sys
 
-import typer
+import click
 
-from familiar.app.commands import (
-    embed,
-    evaluate,
-    export,
-    inspect,
-    models,
-    quickstart,
-    recipes,
-    train,
-    verify,
-)
+from familiar import __version__
+from familiar.app.commands.embed import embed
+from familiar.app.commands.evaluate import evaluate
+from familiar.app.commands.export import export
+from familiar.app.commands.inspect import inspect
+from familiar.app.commands.models import models
+from familiar.app.commands.quickstart import quickstart
+from familiar.app.commands.recipes import recipes
+from familiar.app.commands.train import train
+from familiar.app.commands.verify import verify
 from familiar.core.errors import FamiliarError
 
-app = typer.Typer(
-    name="familiar",
-    help="Identity embeddings for the faces of people and pets: train, prove, ship, use.",
-    epilog="Begin with: familiar quickstart",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = (quickstart, inspect, recipes, models, train, evaluate, export, embed, verify)
 
-for command in (quickstart, inspect, recipes, models, train, evaluate, export, embed, verify):
-    name = command.__name__.rsplit(".", 1)[1]
-    app.command(name)(getattr(command, name))
-
-
-def main() -> None:
-    """Exit 0 on success, 1 with one line for an expected failure, 2 for wrong usage."""
-    try:
-        app()
-    except FamiliarError as error:
-        typer.echo(f"familiar: {error}", err=True)
-        sys.exit(1)
-    except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").split(".")[0])
-        if extra is None:
-            raise
-        typer.echo(f"familiar: this needs {error.name}: pip install 'familiar-faces[{extra}]'", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("familiar: stopped", err=True)
-        sys.exit(130)
-
-
-_EXTRA_OF = {
+EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",
     "torchvision": "train",
     "timm": "train",
@@ -61,3 +28,42 @@ _EXTRA_OF = {
     "matplotlib": "evaluate",
     "sklearn": "evaluate",
 }
+
+
+class InOrder(click.Group):
+    """Lists its commands in the order of a first visit, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [command.name or "" for command in COMMANDS]
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def familiar() -> None:
+    """Identity embeddings for the faces of people and pets.
+
+    Begin with: familiar quickstart
+    """
+
+
+for command in COMMANDS:
+    familiar.add_command(command)
+
+
+def main() -> None:
+    """Exit 0 on success, 1 with one line for an expected failure, 2 for wrong usage."""
+    try:
+        familiar()
+    except FamiliarError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        extra = EXTRA_OF.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        _fail(f"this needs {error.name}: pip install 'familiar-faces[{extra}]'")
+
+
+def _fail(message: str) -> None:
+    # A file's name may hold a newline; the message is one line whatever it holds.
+    click.echo(f"familiar: {' '.join(message.splitlines())}", err=True)
+    sys.exit(1)

@@ -6,16 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import typer
+import click
 
 
 def print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+    click.echo(json.dumps(document, indent=1, ensure_ascii=False, default=str))
 
 
 def note(text: str) -> None:
     """A line for the person watching."""
-    typer.echo(text, err=True)
+    click.echo(text, err=True)
 
 
 def list_skipped(errors: Sequence[object], most: int = 20) -> None:
@@ -38,12 +38,12 @@ class StatusLine:
         now = time.monotonic()
         if self._alive and now >= self._next:
             self._next = now + 0.2  # a terminal over a slow line should not hold up the work
-            typer.echo("\r" + text.ljust(self._width), err=True, nl=False)
+            click.echo("\r" + text.ljust(self._width), err=True, nl=False)
             self._width = len(text)
 
     def clear(self) -> None:
         if self._alive and self._width:
-            typer.echo("\r" + " " * self._width + "\r", err=True, nl=False)
+            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
             self._width = 0
 
 

@@ -1,28 +1,46 @@
-"""Options that several commands share, said once."""
+"""Arguments and options that several commands share, said once."""
 
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import Annotated
+from typing import Any, TypeVar
 
-import typer
+import click
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Data = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DATA...",
-        help="Folders that hold one folder of photos per identity, or synthetic:cats:200x6.",
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
+model_option = click.option(
+    "--model", "-m", required=True, type=FILE, help="A bundle (.onnx) or the folder of a run."
+)
+licence_option = click.option("--licence", help="Terms of use to write into the bundle.")
+
+
+def all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, listed in the help in this order."""
+    return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
+
+
+limit_options = all_of(
+    click.option(
+        "--identities",
+        type=FILE,
+        help="Keep only the identities listed in this file, one folder name a line.",
     ),
-]
-Model = Annotated[str, typer.Option("--model", "-m", help="A bundle (.onnx) or the folder of a run.")]
-Identities = Annotated[
-    Path | None,
-    typer.Option(help="Keep only the identities listed in this file, one folder name a line."),
-]
-MaxIdentities = Annotated[int | None, typer.Option(min=1, help="Keep at most so many identities.")]
-MaxPhotos = Annotated[int | None, typer.Option(min=1, help="Keep at most so many photos of each.")]
-DetectorName = Annotated[
-    str,
-    typer.Option("--detector", help="none (photos are crops), centre, haar, haar-cat, or yunet."),
-]
-DetectorModel = Annotated[Path | None, typer.Option(help="The ONNX file of the yunet detector.")]
-Flip = Annotated[bool, typer.Option("--tta", help="Average each photo with its mirror image.")]
+    click.option("--max-identities", type=click.IntRange(min=1), help="Keep at most so many identities."),
+    click.option("--max-photos", type=click.IntRange(min=1), help="Keep at most so many photos of each."),
+)
+
+embedding_options = all_of(
+    click.option("--tta", is_flag=True, help="Average each photo with its mirror image, at twice the cost."),
+    click.option(
+        "--detector",
+        default="none",
+        show_default=True,
+        help="none (photos are crops already), centre, haar, haar-cat, or yunet.",
+    ),
+    click.option("--detector-model", type=FILE, help="The ONNX file of the yunet detector."),
+)

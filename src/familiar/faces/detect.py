@@ -17,7 +17,7 @@ from familiar.core.types import Detection, Photo
 
 WORKING_SIDE_PX = 1280  # larger photos are searched at this long side; what is found is mapped back
 YUNET_SMALLEST_SIDE_PX = 33  # below, OpenCV 4.14 answers from memory it never wrote: faces that are not there
-HAAR_SMALLEST_FACE = 1 / 32  # of the long side; smaller ones are mostly false
+HAAR_SMALLEST_FACE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
 HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces run to 4 (cats) and 16 (people)
 
 
@@ -79,7 +79,8 @@ class HaarFaces:
 class YuNetFaces:
     """YuNet (Wu et al. 2023, Machine Intelligence Research 20): people's faces with five landmarks.
 
-    A box may reach over the edge of the photo. BadDetector where the file is not a YuNet in ONNX format.
+    A box may reach over the edge of the photo. BadDetector where OpenCV cannot load the file: it loads
+    YuNet's exports of fixed input size (which take photos of any size), not the dynamic ones.
     """
 
     def __init__(self, model_path: Path, score_threshold: float = 0.6) -> None:
@@ -95,7 +96,9 @@ class YuNetFaces:
             )
             self._network.detect(np.zeros((64, 64, 3), np.uint8))  # another network loads, but fails here
         except cv2.error as error:
-            raise BadDetector(f"{model_path}: not a YuNet face detector in ONNX format, or broken") from error
+            raise BadDetector(
+                f"{model_path}: not a YuNet face detector of fixed input size in ONNX format, or broken"
+            ) from error
         self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:

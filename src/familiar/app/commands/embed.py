@@ -3,28 +3,35 @@
 import io
 import os
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from familiar.app.console import StatusLine, list_skipped, print_json
-from familiar.app.options import DetectorModel, DetectorName, Flip, Json, Model
+from familiar.app.options import FILE, embedding_options, json_option, model_option
 
 
+@click.command()
+@click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
+@model_option
+@click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write.")
+@embedding_options
+@json_option
 def embed(
-    photos: Annotated[list[Path], typer.Argument(metavar="PHOTOS...", help="Photos, or folders of them.")],
-    model: Model,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .npz file to write.")],
-    tta: Flip = False,
-    detector: DetectorName = "none",
-    detector_model: DetectorModel = None,
-    as_json: Json = False,
+    photos: tuple[Path, ...],
+    model: Path,
+    output: Path,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    as_json: bool,
 ) -> None:
     """Vectors for photos.
 
     The .npz file holds `embeddings` (float32, n x d, unit rows), `paths`, and the model's `space_id`.
 
-    Example: familiar embed photos/ --model runs/cats/model.onnx --output cats.npz
+    \b
+    Example:
+      familiar embed photos/ --model runs/cats/model.onnx --output cats.npz
     """
     import numpy as np
 
@@ -35,7 +42,7 @@ def embed(
     from familiar.faces.photo import find_photos
 
     if not output.parent.is_dir():
-        raise typer.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
     embedder = Embedder(model)
     paths = find_photos(photos)
     status = StatusLine()
@@ -63,4 +70,4 @@ def embed(
         skipped = [str(error) for error in embedded.skipped]
         print_json({"output": output, "photos": len(embedded.rows), "skipped": skipped})
     else:
-        typer.echo(f"{output}: {len(embedded.rows)} embeddings, {len(embedded.skipped)} photos skipped")
+        click.echo(f"{output}: {len(embedded.rows)} embeddings, {len(embedded.skipped)} photos skipped")

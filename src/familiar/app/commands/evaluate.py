@@ -1,63 +1,63 @@
 """`familiar evaluate`: how good a model is on labelled photos."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from familiar.app.console import StatusLine, list_skipped, note, print_json
-from familiar.app.options import (
-    Data,
-    DetectorModel,
-    DetectorName,
-    Flip,
-    Identities,
-    Json,
-    MaxIdentities,
-    MaxPhotos,
+from familiar.app.options import FILE, data_argument, embedding_options, json_option, limit_options
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@data_argument
+@click.option("--output", "-o", required=True, type=FILE, help="Folder for results, pictures and report.")
+@click.option("--suite", "suites", multiple=True, help="retrieval or verification; both if not given.")
+@click.option(
+    "--split",
+    type=click.Choice(["test", "all"]),
+    help="Which identities; test is meant where DATA lies in the run's split.json.",
 )
-
-
+@click.option("--pairs", type=FILE, help="Judge the pairs of this LFW pairs file.")
+@embedding_options
+@limit_options
+@json_option
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A bundle (.onnx) or the folder of a run.")],
-    data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results, pictures and report.")],
-    suite: Annotated[
-        list[str] | None, typer.Option(help="retrieval or verification; both if not given.")
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="test or all; test is meant where DATA lies in the run's split.json."),
-    ] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Judge the pairs of this LFW pairs file.")] = None,
-    tta: Flip = False,
-    detector: DetectorName = "none",
-    detector_model: DetectorModel = None,
-    identities: Identities = None,
-    max_identities: MaxIdentities = None,
-    max_photos: MaxPhotos = None,
-    as_json: Json = False,
+    model: Path,
+    data: tuple[str, ...],
+    output: Path,
+    suites: tuple[str, ...],
+    split: str | None,
+    pairs: Path | None,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    identities: Path | None,
+    max_identities: int | None,
+    max_photos: int | None,
+    as_json: bool,
 ) -> None:
     """How good a model is on labelled photos.
 
     Writes eval_results.json, pictures, and report.html, which holds them all.
 
-    Example: familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
+    \b
+    Example:
+      familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
     """
     from familiar.datasets.folders import DataSpec, read_identity_list
     from familiar.evaluation.evaluate import evaluate as evaluate_model
     from familiar.evaluation.suites import SUITES
     from familiar.faces.detect import build_detector
 
-    if split not in (None, "test", "all"):
-        raise typer.BadParameter(f"test or all, not {split!r}", param_hint="--split")
     listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
     status = StatusLine()
     results = evaluate_model(
         model,
-        DataSpec(tuple(data), listed, max_identities, max_photos),
+        DataSpec(data, listed, max_identities, max_photos),
         output,
-        suites=suite or tuple(SUITES),
+        suites=suites or tuple(SUITES),
         split=split,
         pairs_file=pairs,
         detector=build_detector(detector, detector_model),
@@ -69,7 +69,7 @@ def evaluate(
         print_json(results)
     else:
         show(results)
-        typer.echo(f"report: {output / 'report.html'}")
+        click.echo(f"report: {output / 'report.html'}")
 
 
 def show(results: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def show(results: dict[str, Any]) -> None:
         note(f"warning: {seen} of these identities were trained on; the figures flatter the model")
     for name, reason in results["reasons"].items():
         note(f"{name} could not be computed: {reason}")
-    typer.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
+    click.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
     if verification := results.get("verification"):
         balanced = verification["at_bundle_thresholds"]["balanced"]["accuracy"]
         _show("ROC AUC", verification["auc"], verification["interval"]["auc"])
@@ -96,4 +96,4 @@ def show(results: dict[str, Any]) -> None:
 
 
 def _show(name: str, value: float, interval: tuple[float, float]) -> None:
-    typer.echo(f"  {name:36} {value:.4f}   95 % in [{interval[0]:.4f}, {interval[1]:.4f}]")
+    click.echo(f"  {name:36} {value:.4f}   95 % in [{interval[0]:.4f}, {interval[1]:.4f}]")

@@ -1,22 +1,25 @@
 """`familiar models`: what can be built."""
 
-from typing import Annotated
-
-import typer
+import click
 
 from familiar.app.console import print_json
-from familiar.app.options import Json
+from familiar.app.options import json_option
 
 
+@click.command()
+@click.argument("name", required=False)
+@json_option
 def models(
-    name: Annotated[str | None, typer.Argument(help="Show this network layer by layer.")] = None,
-    as_json: Json = False,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """What can be built, and how large it is.
 
     With a name, that network layer by layer.
 
-    Example: familiar models mobilenetv3_small_100
+    \b
+    Example:
+      familiar models mobilenetv3_small_100
     """
     from familiar.models.catalog import NETWORKS, layers, measure, network_spec
 
@@ -29,7 +32,7 @@ def models(
             print_json([dict(zip(keys, row, strict=True)) for row in rows])
             return
         for layer, kind, shape, parameters in rows:
-            typer.echo(f"{layer:44} {kind:18} {'x'.join(map(str, shape)):16} {parameters:>10,}")
+            click.echo(f"{layer:44} {kind:18} {'x'.join(map(str, shape)):16} {parameters:>10,}")
         return
     rows = []
     for key, spec in NETWORKS.items():
@@ -39,9 +42,9 @@ def models(
     if as_json:
         print_json(rows)
         return
-    typer.echo(f"{'name':24} {'input':>6} {'dim':>5} {'trainable':>12} {'total':>12} {'flops':>14}")
+    click.echo(f"{'name':24} {'input':>6} {'dim':>5} {'trainable':>12} {'total':>12} {'flops':>14}")
     for row in rows:
-        typer.echo(
+        click.echo(
             f"{row['name']:24} {row['input_px']:>6} {row['embedding_dim']:>5} {row['trainable']:>12,} "
             f"{row['total']:>12,} {row['flops']:>14,}"
         )

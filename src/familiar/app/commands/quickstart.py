@@ -1,30 +1,31 @@
 """`familiar quickstart`: the whole walk on drawn pets."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from familiar.app.commands.evaluate import show
-from familiar.app.commands.train import train
+from familiar.app.commands.train import train_and_export
 from familiar.app.console import note, print_json
-from familiar.app.options import Json
+from familiar.app.options import FILE, json_option
 
 TRAINING = "synthetic:cats:800x8"
 UNSEEN = "synthetic:cats:60x6:seed=1"
 
 
-def quickstart(
-    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for all of it.")] = Path(
-        "quickstart"
-    ),
-    as_json: Json = False,
-) -> None:
+@click.command()
+@click.option(
+    "--output", "-o", default=Path("quickstart"), type=FILE, show_default=True, help="A new folder."
+)
+@json_option
+def quickstart(output: Path, as_json: bool) -> None:
     """See all of it on drawn pets, in minutes.
 
     Trains, evaluates, exports and uses an embedder; needs no photos.
 
-    Example: familiar quickstart
+    \b
+    Example:
+      familiar quickstart
     """
     from familiar.core.errors import BadRun
     from familiar.datasets.folders import DataSpec
@@ -33,12 +34,15 @@ def quickstart(
     from familiar.faces.embedder import Embedder
     from familiar.faces.photo import save_photo
     from familiar.faces.verify import verify_photos
+    from familiar.recipes import recipe_named
 
     run, report = output / "run", output / "report"
     if output.exists() and any(output.iterdir()):
         raise BadRun(f"{output}: is not empty; name another folder with --output, or remove it")
     note(f"1/4  training on {TRAINING}: cats that do not exist, drawn as they are needed")
-    train([TRAINING], run, "quickstart")
+    train_and_export(
+        recipe_named("quickstart"), DataSpec((TRAINING,)), run, False, "drawn pets: no photo's terms bind it"
+    )
     note(f"\n2/4  evaluating on {UNSEEN}: 60 cats it never saw")
     results = evaluate(run, DataSpec((UNSEEN,)), report)
     note("\n3/4  the same cat?")
@@ -59,12 +63,12 @@ def quickstart(
         return
     for name, answer in answers.items():
         verdict = "the same" if answer.same else "another"
-        typer.echo(
+        click.echo(
             f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f}, {answer.probability:.0%})"
         )
-    typer.echo("\n4/4  how good is it?")
+    click.echo("\n4/4  how good is it?")
     show(results)
-    typer.echo(
+    click.echo(
         f"""
 made in {output}/
   run/model.onnx        the embedder: one file, {results["model"]["size_bytes"] / 1e6:.2f} MB

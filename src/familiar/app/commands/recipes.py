@@ -1,15 +1,21 @@
 """`familiar recipes`: what can be trained."""
 
-import typer
+import click
 
 from familiar.app.console import print_json
-from familiar.app.options import Json
+from familiar.app.options import json_option
 
 
-def recipes(as_json: Json = False) -> None:
+@click.command()
+@json_option
+def recipes(
+    as_json: bool,
+) -> None:
     """What can be trained (settings: --json).
 
-    Example: familiar recipes
+    \b
+    Example:
+      familiar recipes
     """
     from dataclasses import asdict
 
@@ -19,5 +25,5 @@ def recipes(as_json: Json = False) -> None:
         print_json({name: asdict(make()) for name, make in RECIPES.items()})
         return
     for name, make in RECIPES.items():
-        typer.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
-    typer.echo("\nChange a setting with --set, for example: --set optimizer.lr=1e-3 (all: --json)")
+        click.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
+    click.echo("\nChange a setting with --set, for example: --set optimizer.lr=1e-3 (all: --json)")

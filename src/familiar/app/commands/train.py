@@ -1,86 +1,112 @@
 """`familiar train`: photos in, a run with its bundle out."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from familiar.app.console import StatusLine, duration, note, print_json
-from familiar.app.options import Data, Identities, Json, MaxIdentities, MaxPhotos
+from familiar.app.options import FILE, data_argument, json_option, licence_option, limit_options
+
+if TYPE_CHECKING:  # torch is imported when training begins, not for --help
+    from familiar.datasets.folders import DataSpec
+    from familiar.faces.bundle import Bundle
+    from familiar.training.history import EpochRecord
+    from familiar.training.loop import FitResult, StepProgress
+    from familiar.training.recipe import Recipe
 
 
+@click.command()
+@data_argument
+@click.option("--output", "-o", required=True, type=FILE, help="Folder for the run; made if missing.")
+@click.option("--recipe", "-r", default="pet-mobile", show_default=True, help="See `familiar recipes`.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
+@limit_options
+@click.option("--resume", is_flag=True, help="Continue the run in that folder.")
+@licence_option
+@json_option
 def train(
-    data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the run; made if missing.")],
-    recipe: Annotated[str, typer.Option("--recipe", "-r", help="See `familiar recipes`.")] = "pet-mobile",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
-    ] = None,
-    identities: Identities = None,
-    max_identities: MaxIdentities = None,
-    max_photos: MaxPhotos = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in that folder.")] = False,
-    licence: Annotated[str | None, typer.Option(help="Terms of use to write into the bundle.")] = None,
-    as_json: Json = False,
+    data: tuple[str, ...],
+    output: Path,
+    recipe: str,
+    settings: tuple[str, ...],
+    identities: Path | None,
+    max_identities: int | None,
+    max_photos: int | None,
+    resume: bool,
+    licence: str | None,
+    as_json: bool,
 ) -> None:
     """Photos in, an embedder out.
 
     Trains a network by a recipe, then exports it as one bundle file.
 
-    Example: familiar train photos/cats --recipe pet-mobile --output runs/cats
+    \b
+    Example:
+      familiar train photos/cats --recipe pet-mobile --output runs/cats
     """
     from familiar.datasets.folders import DataSpec, read_identity_list
-    from familiar.export.bundle import UNKNOWN_LICENCE, export_run
+    from familiar.export.bundle import UNKNOWN_LICENCE
     from familiar.recipes import recipe_named
-    from familiar.training.history import EpochRecord
-    from familiar.training.loop import StepProgress, fit
+
+    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
+    spec = DataSpec(data, listed, max_identities, max_photos)
+    chosen = recipe_named(recipe).with_settings(settings)
+    result, bundle = train_and_export(chosen, spec, output, resume, licence or UNKNOWN_LICENCE)
+    measured = bundle.metadata.results
+    if as_json:
+        print_json(
+            {
+                "run": output,
+                "bundle": bundle.path,
+                "size_bytes": len(bundle.onnx),
+                "epochs": result.epochs,
+                "best_epoch": result.best_epoch,
+                "stopped": result.stopped,
+                "seconds": round(result.seconds, 1),
+                "skipped_photos": result.skipped_photos,
+                "validation": measured,
+            }
+        )
+        return
+    click.echo(
+        f"{bundle.path}: {len(bundle.onnx) / 1e6:.2f} MB, {bundle.metadata.embedding_dim}-d, "
+        f"on {measured['identities']} unseen identities AUC {measured['auc']:.3f}, "
+        f"recall@1 {measured['recall_at_1']:.3f}"
+    )
+    if result.skipped_photos:
+        click.echo(f"{result.skipped_photos} photos could not be read and were left out")
+    click.echo(f"next: familiar evaluate {output} {shlex.join(data)} --output {output / 'evaluation'}")
+
+
+def train_and_export(
+    recipe: "Recipe", data: "DataSpec", output: Path, resume: bool, licence: str
+) -> "tuple[FitResult, Bundle]":
+    """Fit, then export, telling the person who watches how it goes."""
+    from familiar.export.bundle import export_run
+    from familiar.training.loop import fit
 
     status = StatusLine()
 
-    def on_step(at: StepProgress) -> None:
+    def on_step(at: "StepProgress") -> None:
         status.show(
             f"epoch {at.epoch}/{at.epochs}  step {at.step}/{at.steps}  loss {at.loss:.3f}  lr {at.lr:.1e}  "
             f"{at.photos_per_second:.0f} photos/s  {duration(at.seconds_left)} left"
         )
 
-    def on_epoch(record: EpochRecord) -> None:
+    def on_epoch(record: "EpochRecord") -> None:
         status.clear()
-        line = f"epoch {record.epoch:3d}  loss {record.loss:6.3f}  lr {record.lr:.1e}  margin {record.margin_rad:.2f}"
-        line += f"  {record.photos_per_second:4.0f} photos/s"
+        line = (
+            f"epoch {record.epoch:3d}  loss {record.loss:6.3f}  lr {record.lr:.1e}  "
+            f"margin {record.margin_rad:.2f}  {record.photos_per_second:4.0f} photos/s"
+        )
         if record.validation_accuracy is not None:
             line += f"  accuracy {record.validation_accuracy:.3f}  AUC {record.validation_auc:.3f}"
         if record.validation_recall_at_1 is not None:
             line += f"  recall@1 {record.validation_recall_at_1:.3f}"
         note(line)
 
-    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
-    chosen = recipe_named(recipe).with_settings(settings or [])
-    spec = DataSpec(tuple(data), listed, max_identities, max_photos)
-    result = fit(chosen, spec, output, resume=resume, on_step=on_step, on_epoch=on_epoch)
+    result = fit(recipe, data, output, resume=resume, on_step=on_step, on_epoch=on_epoch)
     note(f"exporting the network of epoch {result.best_epoch} (accuracy {result.best_accuracy:.3f})")
-    bundle = export_run(output, output / "model.onnx", licence=licence or UNKNOWN_LICENCE)
-    size_bytes = len(bundle.onnx)
-    if as_json:
-        print_json(
-            {
-                "run": output,
-                "bundle": bundle.path,
-                "size_bytes": size_bytes,
-                "epochs": result.epochs,
-                "best_epoch": result.best_epoch,
-                "stopped": result.stopped,
-                "seconds": round(result.seconds, 1),
-                "skipped_photos": result.skipped_photos,
-                "validation": bundle.metadata.results,
-            }
-        )
-        return
-    measured = bundle.metadata.results
-    typer.echo(
-        f"{bundle.path}: {size_bytes / 1e6:.2f} MB, {bundle.metadata.embedding_dim}-d, "
-        f"on {measured['identities']} unseen identities AUC {measured['auc']:.3f}, "
-        f"recall@1 {measured['recall_at_1']:.3f}"
-    )
-    if result.skipped_photos:
-        typer.echo(f"{result.skipped_photos} photos could not be read and were left out")
-    typer.echo(f"next: familiar evaluate {output} {' '.join(data)} --output {output}/evaluation")
+    return result, export_run(output, output / "model.onnx", licence=licence)

@@ -1,28 +1,35 @@
 """`familiar verify`: are two photos of the same individual?"""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from familiar.app.console import print_json
-from familiar.app.options import DetectorModel, DetectorName, Flip, Json, Model
+from familiar.app.options import FILE, embedding_options, json_option, model_option
 
 
+@click.command()
+@click.argument("first", metavar="A", type=FILE)
+@click.argument("second", metavar="B", type=FILE)
+@model_option
+@embedding_options
+@json_option
 def verify(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A photo.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another photo.")],
-    model: Model,
-    tta: Flip = False,
-    detector: DetectorName = "none",
-    detector_model: DetectorModel = None,
-    as_json: Json = False,
+    first: Path,
+    second: Path,
+    model: Path,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    as_json: bool,
 ) -> None:
     """Two photos: the same individual?
 
     Prints similarity, probability and decision.
 
-    Example: familiar verify a.jpg b.jpg --model runs/cats/model.onnx
+    \b
+    Example:
+      familiar verify a.jpg b.jpg --model runs/cats/model.onnx
     """
     from familiar.faces.detect import build_detector
     from familiar.faces.embedder import Embedder
@@ -39,7 +46,7 @@ def verify(
             }
         )
         return
-    typer.echo(
+    click.echo(
         f"{'the same individual' if answer.same else 'different individuals'}: similarity "
         f"{answer.similarity:.3f} (threshold {answer.threshold:.3f}), probability {answer.probability:.1%}"
     )
