@@ -93,19 +93,19 @@ def _verification(results: dict[str, Any]) -> str:
         return ""
     interval = found["interval"]
     rows = [
-        ("ROC AUC", found["auc"], interval["auc"]),
-        ("equal error rate", found["eer"], interval["eer"]),
+        ("ROC AUC", found["auc"], interval.get("auc")),
+        ("equal error rate", found["eer"], interval.get("eer")),
         (
             "best accuracy (threshold chosen on these pairs)",
             found["best_accuracy"],
-            interval["best_accuracy"],
+            interval.get("best_accuracy"),
         ),
         (
             "accuracy at the bundle's balanced threshold",
             found["at_bundle_thresholds"]["balanced"]["accuracy"],
-            interval["accuracy_at_balanced"],
+            interval.get("accuracy_at_balanced"),
         ),
-        ("PR AUC (average precision)", found["average_precision"], None),
+        ("PR AUC (average precision)", found["average_precision"], interval.get("average_precision")),
         *(
             (f"true accepts at {far} false accepts", tar, interval.get(f"tar_at_far_{far}"))
             for far, tar in found["tar_at_far"].items()

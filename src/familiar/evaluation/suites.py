@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64
@@ -15,15 +15,17 @@ from familiar.datasets.pairs import read_lfw_pairs
 from familiar.faces.bundle import Threshold
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder, embed_photos
-from familiar.metrics.bootstrap import retrieval_intervals, verification_intervals
+from familiar.metrics.bootstrap import Interval, retrieval_intervals, verification_intervals
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import rank_queries, summarise
-from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
-from familiar.metrics.verification import accuracy_at, rates_at, verification
+from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
+from familiar.metrics.verification import FARS, accuracy_at, rates_at, verification
 
 REPLICATES = 1000
-INTERVAL_PAIRS = 50_000  # where all pairs are counted, the interval is taken from so many of them
+SAMPLED_PAIRS = 200_000  # where all pairs are counted, the intervals are taken from so many of them
+MIN_IDENTITIES = 10  # resampling fewer says nothing about others
 SEED = 0
+THRESHOLDS = ("high_precision", "balanced", "high_recall")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +41,10 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Verified:
-    """Similarities of the pairs that were judged (or of a sample, where all were) for the pictures."""
+    """`counts` of the pairs that were judged: "listed", "all" or "sampled"; `scores` are of `pairs`, for the
+    pictures and intervals: a sample, where all were judged."""
 
+    judged: Literal["listed", "all", "sampled"]
     counts: RocCounts
     scores: Float[np.ndarray, " p"]
     pairs: Pairs
@@ -85,38 +89,49 @@ def retrieval_suite(measured: Measured) -> dict[str, Any]:
         "ndcg_at_10": found.ndcg_at_10,
         "queries": found.queries,
         "queries_without_match": found.queries_without_match,
-        "interval": retrieval_intervals(ranked, replicates=REPLICATES, seed=SEED),
+        "interval": retrieval_intervals(ranked, replicates=REPLICATES, seed=SEED)
+        if len(np.unique(ranked.identity)) >= MIN_IDENTITIES
+        else {},
     }
 
 
 def verify(measured: Measured) -> Verified:
-    """The pairs of the pairs file, or every pair there is."""
+    """The pairs of the pairs file, or every pair there is (a sample, where there are too many)."""
     labels = measured.table.labels
     if measured.pairs is not None:
         pairs = measured.pairs
         scores = pair_similarities(measured.embeddings, pairs)
-        return Verified(roc_counts(scores[pairs.same], scores[~pairs.same]), scores, pairs)
-    pairs = sample_pairs(labels, INTERVAL_PAIRS, seed=SEED)
+        return Verified("listed", roc_counts(scores[pairs.same], scores[~pairs.same]), scores, pairs)
+    pairs = sample_pairs(labels, SAMPLED_PAIRS, seed=SEED)
     scores = pair_similarities(measured.embeddings, pairs)
-    return Verified(roc_counts_all_pairs(measured.embeddings, labels), scores, pairs)
+    if pair_totals(labels)[0] > MAX_SAME_PAIRS:
+        return Verified("sampled", roc_counts(scores[pairs.same], scores[~pairs.same]), scores, pairs)
+    calibration = measured.embedder.metadata.calibration
+    thresholds = [getattr(calibration, name).similarity for name in THRESHOLDS]
+    return Verified("all", roc_counts_all_pairs(measured.embeddings, labels, thresholds), scores, pairs)
 
 
 def verification_suite(measured: Measured, verified: Verified) -> dict[str, Any]:
-    """Same or different, over pairs, with 95 % intervals over identities. Accuracies weigh both kinds alike."""
+    """Same or different, over pairs, with 95 % intervals over identities (none below ten).
+
+    Accuracies weigh both kinds alike.
+    """
     counts, labels = verified.counts, measured.table.labels
     figures = verification(counts)
     calibration = measured.embedder.metadata.calibration
     pairs = verified.pairs
-    interval = verification_intervals(
-        verified.scores,
-        labels[pairs.left],
-        labels[pairs.right],
-        threshold=calibration.balanced.similarity,
-        replicates=REPLICATES,
-        seed=SEED,
-    )
+    interval: dict[str, Interval] = {}
+    if len(measured.table.names) >= MIN_IDENTITIES:
+        interval = verification_intervals(
+            verified.scores,
+            labels[pairs.left],
+            labels[pairs.right],
+            threshold=calibration.balanced.similarity,
+            replicates=REPLICATES,
+            seed=SEED,
+        )
     return {
-        "pairs": "listed" if measured.pairs is not None else "all",
+        "pairs": verified.judged,
         "same_pairs": figures.same_pairs,
         "different_pairs": figures.different_pairs,
         "auc": figures.auc,
@@ -126,18 +141,22 @@ def verification_suite(measured: Measured, verified: Verified) -> dict[str, Any]
         "best_accuracy_threshold": figures.best_balanced_accuracy_threshold,
         "tar_at_far": figures.tar_at_far,
         "at_bundle_thresholds": {
-            name: _at_threshold(counts, getattr(calibration, name))
-            for name in ("high_precision", "balanced", "high_recall")
+            name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS
         },
         "interval": {
-            "auc": interval["auc"],
-            "eer": interval["eer"],
-            "best_accuracy": interval["best_balanced_accuracy"],
-            "accuracy_at_balanced": interval["accuracy_at_threshold"],
-            **{name: value for name, value in interval.items() if name.startswith("tar_at_far")},
+            INTERVAL_NAMES[name]: value for name, value in interval.items() if name in INTERVAL_NAMES
         },
     }
 
+
+INTERVAL_NAMES = {  # what the bootstrap calls the figures below
+    "auc": "auc",
+    "average_precision": "average_precision",
+    "eer": "eer",
+    "best_balanced_accuracy": "best_accuracy",
+    "accuracy_at_threshold": "accuracy_at_balanced",
+    **{f"tar_at_far_{far}": f"tar_at_far_{far}" for far in FARS},
+}
 
 SUITES: dict[str, str] = {
     "retrieval": "recall@1/5/10, MRR, NDCG@10 of each photo among all others",

@@ -45,7 +45,8 @@ def verification_intervals(
 ) -> dict[str, Interval]:
     """95 % intervals of the figures of these pairs, named as in `Verification`.
 
-    With `threshold` also `accuracy_at_threshold`; `tar_at_far_1e-3` and the like where the pairs are
+    With `threshold` also `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the like where the
+    pairs are
     enough for it. A replicate that drew no same or no different pair is left out. Raises
     `NothingToMeasure` as `roc_counts` does.
     """
@@ -53,7 +54,7 @@ def verification_intervals(
     whole = roc_counts(scores[same], scores[~same])
     figures = dict(_FIGURES)
     if threshold is not None:
-        figures["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold)
+        figures["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold, balanced=True)
     for name, far in FARS.items():
         if tar_at_far(whole, far):
             figures[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar

@@ -84,16 +84,23 @@ def show(results: dict[str, Any]) -> None:
     click.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
     if verification := results.get("verification"):
         balanced = verification["at_bundle_thresholds"]["balanced"]["accuracy"]
-        _show("ROC AUC", verification["auc"], verification["interval"]["auc"])
-        _show("equal error rate", verification["eer"], verification["interval"]["eer"])
-        _show("best accuracy", verification["best_accuracy"], verification["interval"]["best_accuracy"])
+        _show("ROC AUC", verification["auc"], verification["interval"].get("auc"))
+        _show("equal error rate", verification["eer"], verification["interval"].get("eer"))
+        _show("best accuracy", verification["best_accuracy"], verification["interval"].get("best_accuracy"))
         _show(
-            "accuracy at the bundle's threshold", balanced, verification["interval"]["accuracy_at_balanced"]
+            "accuracy at the bundle's threshold",
+            balanced,
+            verification["interval"].get("accuracy_at_balanced"),
         )
     if retrieval := results.get("retrieval"):
         for k in (1, 5, 10):
-            _show(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"][f"recall_at_{k}"])
+            _show(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"].get(f"recall_at_{k}"))
 
 
-def _show(name: str, value: float, interval: tuple[float, float]) -> None:
-    click.echo(f"  {name:36} {value:.4f}   95 % in [{interval[0]:.4f}, {interval[1]:.4f}]")
+def _show(name: str, value: float, interval: tuple[float, float] | None) -> None:
+    trust = (
+        f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]"
+        if interval
+        else "too few identities for an interval"
+    )
+    click.echo(f"  {name:36} {value:.4f}   {trust}")
