@@ -15,7 +15,7 @@ test: $(VENV)/ready lint test-plain
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) -m "not plain"
 
 test-plain: $(PLAIN)/ready
-	$(PLAIN)/bin/python -m pytest -m plain tests/plain
+	$(PLAIN)/bin/python -m pytest --override-ini addopts=--strict-markers -m plain tests/plain
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.faces.tensor import Preprocessing
+
 SHARED_DATA = Path(os.environ.get("FAMILIAR_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -21,3 +24,62 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def shared_data() -> Path:
     """The folder of real photos; for tests marked `shared_data`."""
     return SHARED_DATA
+
+
+@pytest.fixture
+def mean_colour_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that embeds a crop of 32 px as the unit vector of its mean colour.
+
+    Its ONNX is encoded by hand, since the plain environment has no `onnx` to make one with.
+    """
+    path = tmp_path_factory.mktemp("bundle") / "mean colour.onnx"
+    threshold = Threshold(similarity=0.9, far=0.0, tar=1.0)
+    metadata = BundleMetadata(
+        space_id="mean-colour",
+        embedding_dim=3,
+        preprocessing=Preprocessing(size_px=32, resize_px=32, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
+        calibration=Calibration(threshold, threshold, threshold, 20.0, -18.0, 0.0, 1, 1),
+        prefixes=(3,),
+        recipe="none",
+        network="mean colour",
+        precision="float32",
+        trained_on={},
+        results={},
+        parity={},
+        licence="Apache-2.0",
+    )
+    path.write_bytes(seal(mean_colour_onnx(), metadata))
+    return path
+
+
+def mean_colour_onnx() -> bytes:
+    """GlobalAveragePool, Flatten, LpNormalization: onnx.proto's field numbers, encoded by hand."""
+
+    def field(number: int, body: bytes | int) -> bytes:
+        if isinstance(body, int):
+            return bytes([number << 3, body])
+        assert len(body) < 128
+        return bytes([number << 3 | 2, len(body)]) + body
+
+    def long_field(number: int, body: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
+
+    def node(operator: str, before: str, after: str) -> bytes:
+        return field(1, before.encode()) + field(2, after.encode()) + field(4, operator.encode())
+
+    def value(name: str, *dimensions: str | int) -> bytes:
+        shape = b"".join(
+            field(1, field(1, size) if isinstance(size, int) else field(2, size.encode()))
+            for size in dimensions
+        )
+        return field(1, name.encode()) + field(2, field(1, field(1, 1) + field(2, shape)))
+
+    graph = (
+        field(1, node("GlobalAveragePool", "images", "pooled"))
+        + field(1, node("Flatten", "pooled", "flat"))
+        + field(1, node("LpNormalization", "flat", "embeddings"))
+        + field(2, b"g")
+        + field(11, value("images", "n", 3, 32, 32))
+        + field(12, value("embeddings", "n", 3))
+    )
+    return field(1, 8) + long_field(7, graph) + field(8, field(2, 18))

@@ -1,7 +1,7 @@
 """Files that are whole or absent."""
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 
@@ -10,14 +10,13 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Written beside its place, flushed to the disk, then renamed.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp makes it the owner's alone
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

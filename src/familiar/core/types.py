@@ -43,8 +43,8 @@ class Detection:
 
     def __post_init__(self) -> None:
         left, top, right, bottom = self.box_xyxy_px
-        if not (left < right and top < bottom):
-            raise ValueError(f"an empty box: {self.box_xyxy_px}")
+        if not (left < right and top < bottom and np.isfinite(self.box_xyxy_px).all()):
+            raise ValueError(f"an empty or endless box: {self.box_xyxy_px}")
         if not 0.0 <= self.score <= 1.0:
             raise ValueError(f"a score outside [0, 1]: {self.score}")
         if self.landmarks_px is not None and not np.isfinite(self.landmarks_px).all():

@@ -8,10 +8,11 @@ UNIT_NORM_TOLERANCE = 1e-3  # float16 storage of a 128-d unit vector keeps its n
 
 def normalise(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Rows scaled to unit length. A zero row has no direction: ValueError."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.isfinite(norms).all() or (norms == 0).any():
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    if not np.isfinite(largest).all() or (largest == 0).any():
         raise ValueError("a row that is zero or not finite has no direction")
-    return vectors / norms
+    scaled = vectors / largest  # first, since squares of float32 vanish below 1e-23 and overflow above 1e19
+    return scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
 
 
 def check_unit_rows(vectors: Float32[np.ndarray, "n d"]) -> None:

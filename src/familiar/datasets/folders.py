@@ -17,6 +17,7 @@ from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synt
 from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
 
 PhotoRef = Path | SyntheticPhoto
+DRAWN_SIDES_PX = (32, 512)  # what SyntheticPhoto can be drawn at
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +42,21 @@ class IdentityTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over every photo's name and size: changes when a photo is added, removed or edited."""
-        digest = hashlib.sha256()
+        """SHA-256 over every photo's name and size, in whatever order they stand.
+
+        Changes when a photo is added, removed or renamed, or becomes larger or smaller.
+        """
+        lines: list[bytes] = []
         for photo, label in zip(self.photos, self.labels, strict=True):
             size = photo.stat().st_size if isinstance(photo, Path) and photo.exists() else 0
-            digest.update(f"{self.names[label]}\0{photo.name}\0{size}\n".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
+            lines.append(_bytes(f"{self.names[label]}\0{photo.name}\0{size}\n"))
+        return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
     def of_identities(self, names: Iterable[str]) -> "IdentityTable":
         """Only the photos of these identities; names not in the table are passed over."""
         wanted = set(names)
         keep = np.array([name in wanted for name in self.names], bool)
-        return self.rows(np.flatnonzero(keep[self.labels]) if len(self) else np.empty(0, np.int64))
+        return self.rows(np.flatnonzero(keep[self.labels]))
 
     def with_at_least(self, photos: int) -> "IdentityTable":
         """Only the identities that have this many photos or more."""
@@ -73,7 +77,10 @@ def open_photo(photo: PhotoRef, /, *, min_side_px: int | None = None) -> Photo:
     """The pixels of one row: a file decoded, or a drawn photo drawn, no larger than `min_side_px` asks."""
     if isinstance(photo, Path):
         return load_photo(photo, min_side_px=min_side_px)
-    return photo.draw() if min_side_px is None else replace(photo, size_px=min_side_px).draw()
+    if min_side_px is not None:
+        smallest, largest = DRAWN_SIDES_PX
+        photo = replace(photo, size_px=min(max(min_side_px, smallest), largest))
+    return photo.draw()
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,11 @@ class DataSpec:
     identities: tuple[str, ...] | None = None
     max_identities: int | None = None
     max_photos: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_identities", "max_photos"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is at least 1, not {value}")
 
     def read(self) -> IdentityTable:
         """One table of all sources. BadDataset where there is nothing in one of them, or nothing is left."""
@@ -111,7 +123,7 @@ class DataSpec:
             photos=tuple(photo for photo, _ in rows),
             labels=np.array([label for _, label in rows], np.int64),
             names=tuple(names),
-            ignored=dict(ignored),
+            ignored=dict(+ignored),  # the plus drops what is counted zero
         )
 
 
@@ -123,12 +135,13 @@ def scan_folders(*roots: Path) -> IdentityTable:
 def read_identity_list(path: Path) -> frozenset[str]:
     """Names from a text file, one a line; LFW's `people*.txt`, with its counts, is read too."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{path}: no list of identities can be read from it ({error})") from error
-    names = (line.split("\t")[0].strip() for line in lines)
-    # LFW's header lines (a count, or folds and a count) are numbers alone.
-    wanted = frozenset(name for name in names if name and not name.isdigit())
+    if any("\t" in line for line in lines):
+        # LFW writes NAME, tab, COUNT; its header lines are numbers alone. Elsewhere a number may be a name.
+        lines = [line.split("\t")[0] for line in lines if not line.strip().isdecimal()]
+    wanted = frozenset(name for line in lines if (name := line.strip()))
     if not wanted:
         raise BadDataset(f"{path}: lists no identity; write one folder name a line")
     return wanted
@@ -136,7 +149,7 @@ def read_identity_list(path: Path) -> frozenset[str]:
 
 def by_hash(names: Iterable[str], seed: int = 0) -> list[str]:
     """Names in an order that depends on `seed` and on each name alone: adding one moves no other."""
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}\0{name}".encode()).digest())
+    return sorted(names, key=lambda name: hashlib.sha256(_bytes(f"{seed}\0{name}")).digest())
 
 
 def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
@@ -148,6 +161,8 @@ def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
             name = source.photos(0)[0].name.split("/", 1)[0]
         else:
             source = Path(text)
+            if not source.is_dir():
+                raise BadDataset(f"{text}: no such folder")
             name = source.resolve().name
         if name in named:
             raise BadDataset(
@@ -183,8 +198,6 @@ def _drawn(source: SyntheticSource) -> dict[str, list[PhotoRef]]:
 
 
 def _scan_root(root: Path, ignored: Counter[str]) -> dict[str, list[PhotoRef]]:
-    if not root.is_dir():
-        raise BadDataset(f"{root}: no such folder")
     real_root = root.resolve()
     found: dict[str, list[PhotoRef]] = {}
     loose = 0
@@ -211,7 +224,9 @@ def _scan_root(root: Path, ignored: Counter[str]) -> dict[str, list[PhotoRef]]:
             ignored["identities without a photo"] += 1
     if not found:
         hint = f"; {loose} photos lie directly in it" if loose else ""
-        raise BadDataset(f"{root}: holds no folder of photos{hint}. Wanted: {root.name}/IDENTITY/PHOTO.jpg")
+        raise BadDataset(
+            f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg"
+        )
     return found
 
 
@@ -226,7 +241,17 @@ def _left_out(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -
     if entry.name.startswith("."):
         ignored["hidden files"] += 1
         return True
-    if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(real_root):
-        ignored["links out of the folder"] += 1
+    if not entry.is_symlink():
+        return False
+    try:
+        outside = not Path(entry.path).resolve(strict=True).is_relative_to(real_root)
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
+        ignored["broken links"] += 1
         return True
-    return False
+    ignored["links out of the folder"] += outside
+    return outside
+
+
+def _bytes(name: str) -> bytes:
+    """Of any name a file can have, also where it is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape")

@@ -10,7 +10,8 @@ from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.datasets.folders import IdentityTable, open_photo
+from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.synthetic import SyntheticPhoto
 
 _PADDING = 255  # white, as the page a sheet is shown on
 
@@ -61,13 +62,12 @@ class Inspection:
 
 
 def inspect_table(table: IdentityTable) -> Inspection:
-    """Opens every photo once. UnreadablePhoto where not one of them can be opened."""
+    """Opens every photo file once. UnreadablePhoto where not one of them can be opened."""
     sizes: list[tuple[int, int]] = []
     unreadable: list[UnreadablePhoto] = []
     for photo in table.photos:
         try:
-            # Small, since only the size and whether it decodes are asked for.
-            sizes.append(open_photo(photo, min_side_px=32).source_size_px)
+            sizes.append(_size_px(photo))
         except UnreadablePhoto as error:
             unreadable.append(error)
     if not sizes:
@@ -83,6 +83,13 @@ def inspect_table(table: IdentityTable) -> Inspection:
         unreadable=tuple(unreadable),
         ignored=table.ignored,
     )
+
+
+def _size_px(photo: PhotoRef) -> tuple[int, int]:
+    if isinstance(photo, SyntheticPhoto):
+        return photo.size_px, photo.size_px
+    # Small, since only the size and whether it decodes are asked for.
+    return open_photo(photo, min_side_px=32).source_size_px
 
 
 def _spread(values: Sequence[int] | np.ndarray) -> Spread:

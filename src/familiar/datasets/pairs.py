@@ -28,17 +28,17 @@ def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:
         return rows[name, photo]
 
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{path}: cannot be read ({error})") from error
     pairs: list[tuple[int, int, bool]] = []
     for number, line in enumerate(lines, start=1):
         match line.split("\t"):
-            case [name, first, second] if first.isdigit() and second.isdigit():
+            case [name, first, second] if first.isdecimal() and second.isdecimal():
                 pairs.append((row_of(name, first, number), row_of(name, second, number), True))
-            case [name, first, other, second] if first.isdigit() and second.isdigit():
+            case [name, first, other, second] if first.isdecimal() and second.isdecimal():
                 pairs.append((row_of(name, first, number), row_of(other, second, number), False))
-            case [*counts] if all(count.strip().isdigit() or not count.strip() for count in counts):
+            case [*counts] if all(count.strip().isdecimal() or not count.strip() for count in counts):
                 continue  # the header: pairs a side, or folds and pairs a side
             case _:
                 raise BadDataset(f"{path}:{number}: neither NAME I J nor NAME I OTHER J: {line!r}")

@@ -10,6 +10,9 @@ from familiar.datasets.folders import IdentityTable, by_hash
 MIN_IDENTITIES_A_SIDE = 2  # with one there is no pair of strangers: nothing to learn from, nothing to measure
 
 
+SIDES = ("train", "validation", "test")
+
+
 @dataclass(frozen=True)
 class Split:
     """Identity names (`ROOT/IDENTITY`) of the three sides, each sorted, and the seed that made them."""
@@ -25,13 +28,16 @@ class Split:
             raise ValueError("an identity stands on two sides of the split")
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        # A folder's name may be no UTF-8; Python's escape of such a character is JSON's too.
+        return text.encode("utf-8", "backslashreplace").decode()
 
     @staticmethod
     def read(path: Path) -> "Split":
+        """BadRun where the file is missing or damaged."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            return Split(stored["seed"], *(tuple(stored[side]) for side in ("train", "validation", "test")))
+            return Split(int(stored["seed"]), *(_names(stored[side]) for side in SIDES))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadRun(f"{path}: no split can be read from it ({error})") from error
 
@@ -46,7 +52,7 @@ def split_by_identity(
     """
     if not (validation >= 0 and test >= 0 and validation + test < 1):
         raise ValueError(f"shares are at least 0 and together below 1: {validation}, {test}")
-    sides: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    sides: dict[str, list[str]] = {side: [] for side in SIDES}
     roots: dict[str, list[str]] = {}
     for name in table.names:
         roots.setdefault(name.split("/", 1)[0], []).append(name)
@@ -63,7 +69,13 @@ def split_by_identity(
                 f"{len(table.names)} identities are too few: the {side} side would have {len(sides[side])}, "
                 f"and needs {MIN_IDENTITIES_A_SIDE}. Add identities, or change split.validation and split.test"
             )
-    return Split(seed, *(tuple(sorted(sides[side])) for side in ("train", "validation", "test")))
+    return Split(seed, *(tuple(sorted(sides[side])) for side in SIDES))
+
+
+def _names(stored: object) -> tuple[str, ...]:
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise ValueError(f"not a list of identities: {stored!r:.80}")
+    return tuple(stored)
 
 
 def _share(count: int, share: float) -> int:

@@ -35,16 +35,19 @@ def evaluate(
         if name not in SUITES:
             raise BadDataset(f"no suite is called {name!r}; there are {', '.join(SUITES)}")
     embedder = Embedder(model)
-    table, side, seen = choose_identities(data.read(), model, split)
+    table, side, trained_on = choose_identities(data.read(), model, split)
     measured = measure(embedder, table, pairs_file, detector, flip=flip, on_batch=on_batch)
     parts, verified = run_suites(measured, suites)
+    seen = len(trained_on & set(measured.table.names))
     results = _header(measured, data, side, seen, flip) | parts
     write_report(output, results, measured, verified, detector)
     return results
 
 
-def choose_identities(table: IdentityTable, model: Path, split: str | None) -> tuple[IdentityTable, str, int]:
-    """The photos to judge by, which side that is, and how many identities the model was trained on.
+def choose_identities(
+    table: IdentityTable, model: Path, split: str | None
+) -> tuple[IdentityTable, str, frozenset[str]]:
+    """The photos to judge by, which side that is, and the identities the model was trained on.
 
     `split` "test" or "all"; None is "test" where every identity is known to the run beside the model.
     BadDataset where the test side is asked for and is empty or unknown.
@@ -54,7 +57,7 @@ def choose_identities(table: IdentityTable, model: Path, split: str | None) -> t
     if not path.exists():
         if split == "test":
             raise BadDataset(f"{folder}: has no split.json, so there is no test side; use --split all")
-        return table, "all", 0
+        return table, "all", frozenset()
     known = Split.read(path)
     names = set(table.names)
     if split is None:
@@ -63,7 +66,7 @@ def choose_identities(table: IdentityTable, model: Path, split: str | None) -> t
         table = table.of_identities(known.test)
         if not len(table):
             raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
-    return table, split, len(set(table.names) & set(known.train))
+    return table, split, frozenset(known.train)
 
 
 def _header(measured: Measured, data: DataSpec, split: str, seen: int, flip: bool) -> dict[str, Any]:

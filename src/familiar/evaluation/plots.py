@@ -29,7 +29,7 @@ def roc_picture(counts: RocCounts) -> bytes:
     plain.plot([0, 1], [0, 1], color=NEUTRAL, linewidth=0.8, linestyle=":")
     plain.set_title(f"ROC, AUC {roc_auc(counts):.4f}")
     logarithmic.set_xscale("log")
-    logarithmic.set_xlim(max(1.0 / counts.different, 1e-6), 1)
+    logarithmic.set_xlim(min(max(1.0 / counts.different, 1e-6), 0.1), 1)
     logarithmic.set_title("the same, few false accepts")
     return _png(figure)
 
@@ -45,6 +45,7 @@ def similarity_picture(
         axes.hist(
             scores[chosen], bins, density=True, alpha=0.6, label=f"{label} ({chosen.sum():,})", color=colour
         )
+    axes.set_ylim(top=axes.get_ylim()[1] * 1.35)  # room for the names of the thresholds
     for name in ("high_recall", "balanced", "high_precision"):
         similarity = getattr(calibration, name).similarity
         axes.axvline(similarity, color=NEUTRAL, linewidth=1, linestyle="--")
@@ -63,7 +64,7 @@ def neighbour_picture(
 ) -> bytes:
     """A row per query: the photo, then its nearest, framed green where it is the same individual."""
     rows, columns = similarities.shape
-    figure = Figure(figsize=(1.25 * (columns + 1), 1.45 * rows), layout="constrained")
+    figure = Figure(figsize=(1.5 * (columns + 1), 1.7 * rows), layout="constrained")
     grid = figure.subplots(rows, columns + 1, squeeze=False)
     for row in range(rows):
         _tile(grid[row, 0], queries[row], "query", NEUTRAL)
@@ -84,7 +85,7 @@ def example_queries(labels: Int64[np.ndarray, " n"], count: int, seed: int) -> I
 
 def _tile(axes: Axes, rgb_u8: UInt8[np.ndarray, "s s 3"], title: str, colour: str) -> None:
     axes.imshow(rgb_u8)
-    axes.set_title(title, fontsize=8, color=colour, pad=2)
+    axes.set_title(title, fontsize=8, color=colour, pad=4)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():

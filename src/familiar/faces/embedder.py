@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import onnxruntime as ort
@@ -23,6 +23,7 @@ from familiar.faces.tensor import Preprocessing, to_tensor
 Source = TypeVar("Source", contravariant=True)
 
 
+@runtime_checkable
 class OpenPhoto(Protocol[Source]):
     """`load_photo`, or whatever else turns a source into a photo."""
 

@@ -44,11 +44,13 @@ class IdentityBatches(Sampler[list[PhotoKey]]):
     """
 
     def __init__(self, labels: Int64[np.ndarray, " n"], identities: int, photos: int, seed: int = 0) -> None:
-        self.rows_of = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        by_label = np.argsort(labels, kind="stable")
+        _, starts = np.unique(labels[by_label], return_index=True)
         if identities < 1 or photos < 1:
             raise ValueError(f"a batch of {identities} identities x {photos} photos is none")
-        if identities > len(self.rows_of):
-            raise ValueError(f"batches of {identities} identities, but there are only {len(self.rows_of)}")
+        if identities > len(starts):
+            raise ValueError(f"batches of {identities} identities, but there are only {len(starts)}")
+        self.rows_of = np.split(by_label, starts[1:])
         self.identities = identities
         self.photos = photos
         self.seed = seed

@@ -45,10 +45,9 @@ def verification_intervals(
 ) -> dict[str, Interval]:
     """95 % intervals of the figures of these pairs, named as in `Verification`.
 
-    With `threshold` also `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the like where the
-    pairs are
-    enough for it. A replicate that drew no same or no different pair is left out. Raises
-    `NothingToMeasure` as `roc_counts` does.
+    With `threshold` also `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the
+    like where the pairs are enough for it. A replicate that drew no same or no different pair is left
+    out. Raises `NothingToMeasure` as `roc_counts` does.
     """
     same = left_labels == right_labels
     whole = roc_counts(scores[same], scores[~same])

@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from familiar.metrics.roc import RocCounts
 
 MIN_FALSE_ACCEPTS = 10  # a rate is stated only where the data can hold this many
-FARS = {"1e-2": 1e-2, "1e-3": 1e-3, "1e-4": 1e-4, "1e-5": 1e-5, "1e-6": 1e-6}
+FARS = {"1e-2": 1e-2, "1e-3": 1e-3, "1e-4": 1e-4}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """MobileNetV3 trunks whose last features stay a map, under a head that weighs the map's places."""
 
 import timm
+import torch
 from jaxtyping import Float
 from timm.models.mobilenetv3 import MobileNetV3
 from torch import Tensor, nn
@@ -34,6 +35,24 @@ class MobileNetV3Trunk(nn.Module):
         assert isinstance(backbone, MobileNetV3)
         self.backbone = backbone
         self.channels: int = backbone.conv_head.out_channels  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def batch_norm_eps(self) -> float:
+        """The epsilon of every batch norm: whoever trained the initial weights chose it."""
+        return self.backbone.bn1.eps  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
+
+    @batch_norm_eps.setter
+    def batch_norm_eps(self, eps: float) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps = eps
+
+    def get_extra_state(self) -> Tensor:
+        """The epsilon: torch keeps no such number with the weights, and without it they compute another function."""
+        return torch.tensor(self.batch_norm_eps, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.batch_norm_eps = float(state)
 
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
         network = self.backbone

@@ -1,7 +1,9 @@
 """Initial weights: timm's download, or a local file, and batch norms that were folded away, made whole."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -14,6 +16,8 @@ from familiar.core.errors import BadWeights
 from familiar.models.mobile import MobileNetV3Trunk
 
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
+TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
+_TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_ORDER)})")
 
 
 def load_timm_weights(trunk: MobileNetV3Trunk, name: str) -> None:
@@ -32,14 +36,12 @@ def load_weights_file(trunk: MobileNetV3Trunk, path: Path) -> None:
     """Weights under timm's or torchvision's key names from .safetensors, .npz, .pt or .pth.
 
     A classifier in the file is passed over. BadWeights names the first tensor that is missing or of
-    another shape.
+    another shape (or says how many there are, under torchvision's names).
     """
     stored = read_tensors(path)
-    if any(key.startswith("features.") for key in stored):
+    from_torchvision = any(key.startswith("features.") for key in stored)
+    if from_torchvision:
         stored = _from_torchvision(stored, trunk, path)
-        for module in trunk.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eps = TORCHVISION_BATCH_NORM_EPS
     wanted = trunk.backbone.state_dict()
     for key, tensor in wanted.items():
         if key.endswith("num_batches_tracked"):
@@ -49,24 +51,37 @@ def load_weights_file(trunk: MobileNetV3Trunk, path: Path) -> None:
         if stored[key].shape != tensor.shape:
             raise BadWeights(f"{path}: {key} is {tuple(stored[key].shape)}, wanted {tuple(tensor.shape)}")
     trunk.backbone.load_state_dict({key: stored[key] for key in wanted})
+    if from_torchvision:
+        trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """A file of named tensors; nothing in it is ever executed."""
+    if path.suffix not in (".safetensors", ".npz", ".pt", ".pth"):
+        raise BadWeights(f"{path}: weights come as .safetensors, .npz, .pt or .pth")
     try:
-        match path.suffix:
-            case ".safetensors":
-                return safetensors.torch.load_file(path)
-            case ".npz":
-                with np.load(path, allow_pickle=False) as arrays:
-                    return {key: torch.from_numpy(arrays[key]) for key in arrays.files}
-            case ".pt" | ".pth":
-                return torch.load(path, map_location="cpu", weights_only=True)
+        stored = _read(path)
     except FileNotFoundError as error:
         raise BadWeights(f"{path}: no such file") from error
     except Exception as error:  # each format has its own errors for a damaged file
         raise BadWeights(f"{path}: cannot be read as weights ({error})") from error
-    raise BadWeights(f"{path}: weights come as .safetensors, .npz, .pt or .pth")
+    if not isinstance(stored, dict) or not all(
+        isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in stored.items()
+    ):
+        raise BadWeights(f"{path}: wanted tensors by name, as `torch.save(network.state_dict(), ...)` writes")
+    return stored
+
+
+def _read(path: Path) -> Any:
+    match path.suffix:
+        case ".safetensors":
+            return safetensors.torch.load_file(path)
+        case ".npz":
+            # Opened here, since NumPy leaves a damaged file open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+        case _:
+            return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def has_folded_batch_norm(network: nn.Module) -> bool:
@@ -85,7 +100,7 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "n 3 s s"]]) -> None:
+def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
     """Give folded batch norms the statistics of `batches` without changing the function.
 
     In training mode a folded norm would divide by statistics its weights know nothing of and destroy the
@@ -131,16 +146,22 @@ def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: 
 
     Only the layer timm calls conv_head differs: there it is linear, since torchvision pools before it.
     """
-    theirs = [(key, tensor) for key, tensor in stored.items() if not key.endswith("num_batches_tracked")]
-    ours = [key for key in trunk.backbone.state_dict() if not key.endswith("num_batches_tracked")]
-    if len(theirs) < len(ours):
-        raise BadWeights(f"{path}: holds {len(theirs)} tensors, wanted {len(ours)}")
-    shapes = trunk.backbone.state_dict()
+    theirs = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_place)
+    wanted = trunk.backbone.state_dict()
+    ours = [key for key in wanted if not key.endswith("num_batches_tracked")]
+    if len(theirs) != len(ours):
+        raise BadWeights(f"{path}: holds {len(theirs)} tensors of a trunk, wanted {len(ours)}")
     renamed: dict[str, Tensor] = {}
-    for key, (their_key, tensor) in zip(ours, theirs, strict=False):
-        if tensor.numel() != shapes[key].numel():
-            raise BadWeights(
-                f"{path}: {their_key} is {tuple(tensor.shape)}, {key} wants {tuple(shapes[key].shape)}"
-            )
-        renamed[key] = tensor.reshape(shapes[key].shape)
+    for key, their_key in zip(ours, theirs, strict=True):
+        tensor, shape = stored[their_key], wanted[key].shape
+        if tensor.shape not in (shape, shape[:2]):
+            raise BadWeights(f"{path}: {their_key} is {tuple(tensor.shape)}, {key} wants {tuple(shape)}")
+        renamed[key] = tensor.reshape(shape)
     return renamed
+
+
+def _place(torchvision_key: str) -> tuple[bool, str, int]:
+    """A key's place in the network. Files do not keep it: .safetensors sorts 10 before 2, bias before weight."""
+    layer, _, name = torchvision_key.rpartition(".")
+    counted = re.sub("[0-9]+", lambda number: number[0].zfill(3), layer)
+    return layer.startswith("classifier"), counted, TENSOR_ORDER.index(name)

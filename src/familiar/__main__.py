@@ -1,0 +1,6 @@
+"""`python -m familiar`."""
+
+from familiar.app.cli import main
+
+if __name__ == "__main__":
+    main()

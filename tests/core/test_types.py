@@ -1,0 +1,93 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+
+from familiar.core.types import Crop, Detection, Photo
+
+
+def pixels(height: int, width: int) -> np.ndarray:
+    return np.zeros((height, width, 3), np.uint8)
+
+
+@pytest.fixture
+def unchecked_signatures() -> Iterator[None]:
+    """As in use: while tests run, jaxtyping would refuse a wrong shape before the type's own check sees it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_sizes_are_width_then_height() -> None:
+    photo = Photo(pixels(4, 6), Path("cat.jpg"), (60, 40))
+    assert photo.size_px == (6, 4)
+    assert Crop(pixels(5, 5), "drawn").size_px == 5
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((4, 6, 3), np.float32),
+        np.zeros((4, 6), np.uint8),
+        np.zeros((4, 6, 4), np.uint8),
+        np.zeros((3, 4, 6), np.uint8),
+        np.zeros((1, 4, 6, 3), np.uint8),
+        np.zeros((0, 6, 3), np.uint8),
+        np.zeros((4, 0, 3), np.uint8),
+    ],
+    ids=lambda wrong: f"{wrong.dtype}{wrong.shape}",
+)
+def test_what_is_no_rgb_image_is_refused_by_name(wrong: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
+        Photo(wrong, "cat.jpg", (6, 4))
+    with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
+        Crop(wrong, "cat.jpg")
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+def test_a_crop_is_square() -> None:
+    with pytest.raises(ValueError, match=r"^cat\.jpg: a crop is square"):
+        Crop(pixels(4, 6), "cat.jpg")
+
+
+def test_the_area_of_a_detection() -> None:
+    assert Detection((1.0, 2.0, 4.0, 8.0), None, 0.5).area_px == 3 * 6
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_a_box_may_reach_outside_the_photo_and_a_score_to_both_ends(score: float) -> None:
+    Detection((-5.0, -1.0, 4.0, 8.0), np.zeros((5, 2), np.float32), score)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        (1.0, 0.0, 1.0, 2.0),
+        (0.0, 2.0, 1.0, 2.0),
+        (2.0, 0.0, 1.0, 2.0),
+        (0.0, 3.0, 1.0, 2.0),
+        (float("nan"), 0.0, 1.0, 2.0),
+        (0.0, 0.0, float("inf"), 2.0),
+        (0.0, float("-inf"), 1.0, 2.0),
+    ],
+)
+def test_an_empty_or_endless_box_is_refused(box: tuple[float, float, float, float]) -> None:
+    with pytest.raises(ValueError, match="box"):
+        Detection(box, None, 0.5)
+
+
+@pytest.mark.parametrize("score", [-0.01, 1.01, float("nan")])
+def test_a_score_outside_its_range_is_refused(score: float) -> None:
+    with pytest.raises(ValueError, match="score"):
+        Detection((0.0, 0.0, 1.0, 1.0), None, score)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_landmarks_are_finite(value: float) -> None:
+    landmarks_px = np.zeros((5, 2), np.float32)
+    landmarks_px[3, 1] = value
+    with pytest.raises(ValueError, match="landmarks"):
+        Detection((0.0, 0.0, 1.0, 1.0), landmarks_px, 0.5)

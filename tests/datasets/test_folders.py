@@ -1,0 +1,530 @@
+import os
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from familiar.core.errors import BadDataset
+from familiar.datasets.folders import (
+    DataSpec,
+    IdentityTable,
+    by_hash,
+    open_photo,
+    read_identity_list,
+    scan_folders,
+)
+from familiar.datasets.synthetic import SyntheticPhoto
+
+NOT_UTF8 = os.fsdecode(b"Jos\xe9")
+ODD_NAMES = [
+    "a b",
+    " lead and trail ",
+    "it's",
+    'quo"ted',
+    "two\nlines",
+    "tab\tbed",
+    "🐈‍⬛",
+    "قطة",
+    "-r",
+    "a\\b",
+    "%s{}",
+]
+
+
+def put(path: Path, content: bytes = b"never decoded here") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def fill(root: Path, photos: Mapping[str, Iterable[str]]) -> Path:
+    """A folder of identities."""
+    for name, files in photos.items():
+        for file in files:
+            put(root / name / file)
+    return root
+
+
+def numbered(count: int, photos: int = 1) -> dict[str, list[str]]:
+    return {f"pet{number}": [f"{photo}.jpg" for photo in range(photos)] for number in range(count)}
+
+
+def listed(table: IdentityTable) -> list[tuple[str, str]]:
+    """(identity, file name) of each row."""
+    return [(table.names[label], photo.name) for photo, label in zip(table.photos, table.labels, strict=True)]
+
+
+def read(*sources: Path | str, **limits: object) -> IdentityTable:
+    return DataSpec(tuple(map(str, sources)), **limits).read()
+
+
+@pytest.fixture
+def cats(tmp_path: Path) -> Path:
+    return fill(
+        tmp_path / "cats", {"Tom": ["1.jpg", "2.PNG"], "Mia": ["1.webp"], "Zoe": ["9.jpeg", "10.jpeg"]}
+    )
+
+
+# Scanning
+
+
+def test_each_folder_is_an_identity_and_all_is_sorted(cats: Path) -> None:
+    table = scan_folders(cats)
+    assert table.names == ("cats/Mia", "cats/Tom", "cats/Zoe")
+    assert table.photos == tuple(
+        cats / name for name in ("Mia/1.webp", "Tom/1.jpg", "Tom/2.PNG", "Zoe/10.jpeg", "Zoe/9.jpeg")
+    )
+    assert table.labels.tolist() == [0, 1, 1, 2, 2]
+    assert table.photos_per_identity.tolist() == [1, 2, 2]
+    assert len(table) == 5
+    assert table.ignored == {}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_order_is_not_the_file_systems(
+    cats: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = scan_folders(cats)
+    scandir = os.scandir
+    monkeypatch.setattr(
+        os, "scandir", lambda folder: iter(sorted(scandir(folder), key=lambda e: e.name, reverse=backwards))
+    )
+    found = scan_folders(cats)
+    assert listed(found) == listed(wanted)
+    assert found.fingerprint == wanted.fingerprint
+
+
+def test_what_is_left_out_is_counted(cats: Path, tmp_path: Path) -> None:
+    wanted = listed(scan_folders(cats))
+    put(cats / ".DS_Store")
+    put(cats / ".cache" / "1.jpg")
+    put(cats / "Tom" / "._1.jpg")
+    put(cats / "loose.jpg")
+    put(cats / "readme.txt")
+    put(cats / "Tom" / "notes.txt")
+    put(cats / "Tom" / "no_suffix")
+    put(cats / "Tom" / "more" / "3.jpg")
+    put(cats / "Tom" / "folder.jpg" / "3.jpg")
+    (cats / "empty").mkdir()
+    put(cats / "only_text" / "a.txt")
+    elsewhere = put(tmp_path / "elsewhere" / "1.jpg")
+    (cats / "linked").symlink_to(elsewhere.parent)
+    (cats / "Tom" / "linked.jpg").symlink_to(elsewhere)
+    (cats / "Tom" / "gone.jpg").symlink_to("nowhere.jpg")
+    (cats / "circle").symlink_to("circle")
+    table = scan_folders(cats)
+    assert listed(table) == wanted
+    assert table.ignored == {
+        "hidden files": 3,
+        "files outside an identity's folder": 2,
+        "files that are no photos": 3,
+        "folders within an identity's folder": 2,
+        "identities without a photo": 2,
+        "links out of the folder": 2,
+        "broken links": 2,
+    }
+
+
+def test_a_folder_whose_name_begins_like_the_root_is_outside(cats: Path) -> None:
+    other = put(cats.with_name("cats_2") / "1.jpg")
+    (cats / "Tom" / "linked.jpg").symlink_to(other)
+    assert scan_folders(cats).ignored == {"links out of the folder": 1}
+
+
+def test_links_within_the_root_count_and_the_root_may_be_one(cats: Path, tmp_path: Path) -> None:
+    (cats / "Tom" / "3.jpg").symlink_to("1.jpg")
+    (tmp_path / "link").symlink_to(cats)
+    table = scan_folders(tmp_path / "link")
+    assert ("cats/Tom", "3.jpg") in listed(table)
+    assert table.ignored == {}
+
+
+def test_several_roots_stand_side_by_side(cats: Path, tmp_path: Path) -> None:
+    dogs = fill(tmp_path / "dogs", {"Mia": ["1.jpg"]})
+    table = scan_folders(dogs, cats)
+    assert table.names == ("cats/Mia", "cats/Tom", "cats/Zoe", "dogs/Mia")
+    assert listed(table) == listed(scan_folders(cats, dogs))
+    assert table.fingerprint == scan_folders(cats, dogs).fingerprint
+
+
+@pytest.mark.parametrize("name", [*ODD_NAMES, NOT_UTF8])
+def test_any_name_will_do(name: str, tmp_path: Path) -> None:
+    root = fill(tmp_path / name, {name: [f"{name}.jpg", f"{name}2.jpg"], "other": ["1.jpg"]})
+    table = read(root, max_identities=2, max_photos=1, identities=(name, "other"))
+    assert f"{name}/{name}" in table.names
+    assert len(table) == 2
+    assert all(photo.exists() for photo in table.photos if isinstance(photo, Path))
+    assert len(table.fingerprint) == 64
+
+
+# Folders that cannot serve
+
+
+def test_no_source_is_refused() -> None:
+    with pytest.raises(BadDataset, match="no data given"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "circle"])
+def test_what_is_no_folder_is_refused(kind: str, cats: Path, tmp_path: Path) -> None:
+    place = tmp_path / kind
+    if kind == "file":
+        put(place)
+    if kind == "circle":
+        place.symlink_to(place)
+    with pytest.raises(BadDataset, match=f"{kind}: no such folder"):
+        read(cats, place)
+
+
+@pytest.mark.parametrize("files", [[], ["text/notes.txt"], ["a/b/1.jpg"]])
+def test_a_folder_without_photos_is_refused_and_told_what_is_wanted(files: list[str], tmp_path: Path) -> None:
+    root = tmp_path / "cats"
+    root.mkdir()
+    for file in files:
+        put(root / file)
+    with pytest.raises(
+        BadDataset, match=r"cats: holds no folder of photos\. Wanted: cats/IDENTITY/PHOTO\.jpg$"
+    ):
+        scan_folders(root)
+
+
+def test_photos_that_lie_directly_in_the_root_are_pointed_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("1.jpg", "2.JPG", "notes.txt"):
+        put(tmp_path / "cats" / name)
+    monkeypatch.chdir(tmp_path / "cats")
+    with pytest.raises(BadDataset, match=r"2 photos lie directly in it\. Wanted: cats/IDENTITY"):
+        scan_folders(Path())
+
+
+def test_two_roots_of_one_name_are_refused(cats: Path, tmp_path: Path) -> None:
+    other = fill(tmp_path / "more" / "cats", {"Ida": ["1.jpg"]})
+    with pytest.raises(BadDataset, match="two of the sources are called 'cats'"):
+        scan_folders(cats, other)
+    with pytest.raises(BadDataset, match="two of the sources are called 'synthetic:cats'"):
+        read("synthetic:cats:5x3", "synthetic:cats:6x2")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(cats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BadDataset, match=r"cats: cannot be read \(Permission denied\)$"):
+        scan_folders(cats)
+
+
+# Identities by name
+
+
+def test_a_list_filters_only_the_roots_that_hold_a_listed_name(cats: Path, tmp_path: Path) -> None:
+    dogs = fill(tmp_path / "dogs", {"Rex": ["1.jpg"], "Ben": ["1.jpg"]})
+    table = read(cats, dogs, "synthetic:cats:2x1", identities=("Tom", "Zoe", "nobody"))
+    assert table.names == (
+        "cats/Tom",
+        "cats/Zoe",
+        "dogs/Ben",
+        "dogs/Rex",
+        "synthetic:cats/000000",
+        "synthetic:cats/000001",
+    )
+    assert table.ignored == {"identities not listed": 1}
+
+
+def test_drawn_identities_can_be_listed() -> None:
+    assert read("synthetic:cats:5x3", identities=("000003",)).names == ("synthetic:cats/000003",)
+
+
+def test_a_list_that_names_everyone_ignores_nobody(cats: Path) -> None:
+    assert read(cats, identities=("Tom", "Mia", "Zoe")).ignored == {}
+
+
+def test_a_list_of_strangers_is_refused(cats: Path) -> None:
+    with pytest.raises(BadDataset, match="none of the 2 listed identities is a folder of cats"):
+        read(cats, identities=("cats/Tom", "tom"))
+
+
+# Shares
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_a_share_of_identities_keeps_its_members_when_others_join(count: int, tmp_path: Path) -> None:
+    root = fill(tmp_path / "cats", numbered(20))
+    kept = set(read(root, max_identities=count).names)
+    assert len(kept) == count
+    assert read(root, max_identities=count).names == tuple(sorted(kept))
+    fill(root, {f"new{number}": ["1.jpg"] for number in range(3)})
+    with_new = set(read(root, max_identities=count).names)
+    # Each newcomer takes at most one place, and who leaves comes back where there is room for all.
+    assert {name for name in with_new if "new" not in name} <= kept
+    assert kept <= set(read(root, max_identities=count + 3).names)
+
+
+def test_shares_grow_by_what_they_lacked(tmp_path: Path) -> None:
+    root = fill(tmp_path / "cats", numbered(12, photos=8))
+    tables = [read(root, max_identities=count, max_photos=count) for count in range(1, 13)]
+    for smaller, larger in pairwise(tables):
+        assert set(listed(smaller)) < set(listed(larger))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+def test_a_share_of_photos_is_a_share_of_each(count: int, cats: Path) -> None:
+    table = read(cats, "synthetic:dogs:3x4", max_photos=count)
+    everything = read(cats, "synthetic:dogs:3x4")
+    assert table.names == everything.names
+    assert table.photos_per_identity.tolist() == np.minimum(everything.photos_per_identity, count).tolist()
+    assert [row for row in listed(everything) if row in set(listed(table))] == listed(table)  # the same order
+
+
+def test_another_place_or_other_company_changes_no_share(cats: Path, tmp_path: Path) -> None:
+    alone = read(cats, max_photos=1)
+    moved = cats.rename(fill(tmp_path / "deeper", {"x": ["1.jpg"]}) / "cats")
+    dogs = fill(tmp_path / "dogs", numbered(3, photos=5))
+    together = read(dogs, moved, max_photos=1)
+    assert [row for row in listed(together) if row[0].startswith("cats/")] == listed(alone)
+
+
+@pytest.mark.parametrize("limit", ["max_identities", "max_photos"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_share_of_nothing_is_refused(limit: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{limit} is at least 1"):
+        DataSpec(("cats",), **{limit: value})
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sets(st.text(), max_size=8), st.text(), st.integers(0, 2**40))
+def test_by_hash_moves_no_name_for_another(names: set[str], other: str, seed: int) -> None:
+    order = by_hash(names, seed)
+    assert sorted(order) == sorted(names)
+    assert by_hash(reversed(order), seed) == order
+    assert [name for name in by_hash(names | {other}, seed) if name != other] == [
+        n for n in order if n != other
+    ]
+
+
+def test_by_hash_depends_on_the_seed() -> None:
+    names = [f"{number}" for number in range(50)]
+    assert by_hash(names, 1) != by_hash(names, 2)
+
+
+def test_by_hash_is_sha256s_order() -> None:
+    # SHA-256 of "0\\0a" to "0\\0e" begins with 5f, a8, 50, 4a, 54. Another rule would move everyone's splits.
+    assert by_hash(["a", "b", "c", "d", "e"]) == ["d", "c", "e", "a", "b"]
+
+
+# Drawn pets
+
+
+def test_drawn_pets_are_mixed_with_folders(cats: Path) -> None:
+    table = read(cats, "synthetic:cats:5x3")
+    assert len(table.names) == 3 + 5
+    assert len(table) == 5 + 5 * 3
+    drawn = [photo for photo in table.photos if isinstance(photo, SyntheticPhoto)]
+    assert drawn[0] == SyntheticPhoto("cats", 0, 0)
+    assert drawn[-1] == SyntheticPhoto("cats", 4, 2)
+    assert all(
+        photo.name.startswith(f"{table.names[label]}/")
+        for photo, label in zip(table.photos, table.labels, strict=True)
+        if isinstance(photo, SyntheticPhoto)
+    )
+
+
+def test_the_root_of_drawn_pets_tells_their_seed_and_difficulty() -> None:
+    table = read("synthetic:cats:2x1:seed=3", "synthetic:cats:2x1")
+    assert table.names[:2] == ("synthetic:cats/000000", "synthetic:cats/000001")
+    assert table.names[2:] == ("synthetic:cats:seed=3/000000", "synthetic:cats:seed=3/000001")
+
+
+def test_a_larger_draw_holds_the_smaller_one() -> None:
+    assert set(read("synthetic:cats:2x2").photos) < set(read("synthetic:cats:3x4").photos)
+
+
+@pytest.mark.parametrize(
+    ("asked", "drawn"), [(16, 32), (32, 32), (100, 100), (512, 512), (1024, 512), (None, 224)]
+)
+def test_a_drawn_photo_is_drawn_at_the_size_asked_or_the_nearest(asked: int | None, drawn: int) -> None:
+    assert open_photo(SyntheticPhoto("cats", 0, 0), min_side_px=asked).size_px == (drawn, drawn)
+
+
+def test_a_file_is_decoded_no_larger_than_asked(tmp_path: Path) -> None:
+    Image.new("RGB", (320, 640)).save(tmp_path / "1.jpg")
+    photo = open_photo(tmp_path / "1.jpg", min_side_px=80)
+    assert photo.size_px == (80, 160)
+    assert photo.source_size_px == open_photo(tmp_path / "1.jpg").size_px == (320, 640)
+
+
+# Fingerprint
+
+
+def test_the_fingerprint_tells_every_change_but_that_of_order(cats: Path) -> None:
+    prints = [scan_folders(cats).fingerprint]
+
+    def note() -> None:
+        prints.append(scan_folders(cats).fingerprint)
+
+    put(cats / "Tom" / "new.jpg")
+    note()
+    put(cats / "Tom" / "new.jpg", b"edited to another length")
+    note()
+    (cats / "Tom" / "new.jpg").rename(cats / "Tom" / "newer.jpg")
+    note()
+    (cats / "Tom" / "newer.jpg").rename(cats / "Mia" / "newer.jpg")
+    note()
+    cats.rename(cats.with_name("cats_2")).joinpath("Mia").rename(cats.with_name("cats_2") / "Mio")
+    prints.append(scan_folders(cats.with_name("cats_2")).fingerprint)
+    assert len(set(prints)) == len(prints)
+
+
+def test_the_fingerprint_comes_back_when_the_change_is_undone(cats: Path, tmp_path: Path) -> None:
+    before = scan_folders(cats).fingerprint
+    new = put(cats / "Tom" / "new.jpg")
+    new.unlink()
+    put(cats / "Tom" / "notes.txt")  # which is no photo
+    assert scan_folders(cats).fingerprint == before
+    assert scan_folders(cats.rename(fill(tmp_path / "deep", {"x": ["1.jpg"]}) / "cats")).fingerprint == before
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_rows(cats: Path) -> None:
+    table = read(cats, "synthetic:dogs:2x2")
+    backwards = table.rows(np.arange(len(table))[::-1])
+    assert backwards.photos != table.photos
+    assert backwards.fingerprint == table.fingerprint
+    assert table.rows(np.arange(len(table) - 1)).fingerprint != table.fingerprint
+
+
+def test_the_fingerprint_bears_a_photo_that_has_gone(cats: Path) -> None:
+    table = scan_folders(cats)
+    (cats / "Tom" / "1.jpg").unlink()
+    assert table.fingerprint != scan_folders(cats).fingerprint
+
+
+def test_the_fingerprint_tells_draws_apart() -> None:
+    sources = ["cats:2x2", "cats:2x3", "cats:3x2", "dogs:2x2", "cats:2x2:seed=1", "cats:2x2:difficulty=0.1"]
+    assert len({read(f"synthetic:{source}").fingerprint for source in sources}) == len(sources)
+
+
+# Parts of a table
+
+
+labels_in_any_order = st.lists(st.integers(0, 5), max_size=15)
+
+
+def labelled(identities: list[int]) -> IdentityTable:
+    """A photo for each number, in a folder of that number."""
+    photos = tuple(Path(f"{identity}") / f"{row}.jpg" for row, identity in enumerate(identities))
+    names, labels = np.unique(np.array(identities, np.int64), return_inverse=True)
+    return IdentityTable(photos, labels, tuple(f"root/{name}" for name in names), {"hidden files": 1})
+
+
+def assert_consistent(table: IdentityTable) -> None:
+    """Every photo (named by its identity in `labelled`) still has its identity, and each identity a photo."""
+    assert [f"root/{photo.parent.name}" for photo in table.photos if isinstance(photo, Path)] == [
+        table.names[label] for label in table.labels
+    ]
+    assert sorted(set(table.labels.tolist())) == list(range(len(table.names)))
+    assert list(table.names) == sorted(table.names)
+    assert table.photos_per_identity.sum() == len(table)
+    assert (table.photos_per_identity > 0).all()
+    assert table.labels.dtype == np.int64
+
+
+@settings(deadline=None)
+@given(labels_in_any_order, st.data())
+def test_rows_keep_photos_labels_and_names_together(identities: list[int], data: st.DataObject) -> None:
+    table = labelled(identities)
+    chosen = data.draw(
+        st.lists(st.sampled_from(range(len(table))), unique=True) if len(table) else st.just([])
+    )
+    part = table.rows(np.array(chosen, np.int64))
+    assert_consistent(part)
+    assert part.photos == tuple(table.photos[row] for row in chosen)
+    assert part.ignored == table.ignored
+
+
+@settings(deadline=None)
+@given(labels_in_any_order, st.sets(st.sampled_from([f"root/{i}" for i in range(8)])))
+def test_of_identities_keeps_all_photos_of_those_named(identities: list[int], names: set[str]) -> None:
+    table = labelled(identities)
+    part = table.of_identities(iter(names))
+    assert_consistent(part)
+    assert listed(part) == [row for row in listed(table) if row[0] in names]
+
+
+@settings(deadline=None)
+@given(labels_in_any_order, st.integers(-1, 7))
+def test_with_at_least_keeps_the_identities_with_enough(identities: list[int], photos: int) -> None:
+    table = labelled(identities)
+    part = table.with_at_least(photos)
+    assert_consistent(part)
+    enough = {n for n, c in zip(table.names, table.photos_per_identity, strict=True) if c >= photos}
+    assert listed(part) == [row for row in listed(table) if row[0] in enough]
+    assert set(part.names) == enough
+
+
+# Lists of identities
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("4038\nAJ_Cook\t1\nAaron_Eckhart\t1\n", {"AJ_Cook", "Aaron_Eckhart"}),
+        (
+            "10\n601\nAbdel_Madi_Shabneh\t1\nAbdul_Rahman\t1\n555\nAdam_Ant\t2\n",
+            {"Abdel_Madi_Shabneh", "Abdul_Rahman", "Adam_Ant"},
+        ),
+        ("2\n007\t3\nTom\t1\n", {"007", "Tom"}),
+        ("Tom\nMia\n", {"Tom", "Mia"}),
+        ("Tom\r\nMia", {"Tom", "Mia"}),
+        ("\n Tom \n\n\nTom\n", {"Tom"}),
+        ("000003\n000012\n", {"000003", "000012"}),
+        ("Tom the cat\nقطة\n", {"Tom the cat", "قطة"}),
+        ("\ufeffTom\nMia\n", {"Tom", "Mia"}),
+    ],
+    ids=[
+        "lfw",
+        "lfw folds",
+        "lfw with a number for a name",
+        "plain",
+        "Windows",
+        "blank",
+        "numbers",
+        "unicode",
+        "mark",
+    ],
+)
+def test_lists_are_read(text: str, names: set[str], tmp_path: Path) -> None:
+    path = put(tmp_path / "people.txt", text.encode())
+    assert read_identity_list(path) == names
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n\t\n", b"3\n\t\n"])
+def test_a_list_without_a_name_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = put(tmp_path / "people.txt", content)
+    with pytest.raises(BadDataset, match=r"people\.txt: lists no identity"):
+        read_identity_list(path)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path / "people.txt", bytes(range(256)))
+    for place in (path, tmp_path, tmp_path / "missing.txt"):
+        with pytest.raises(BadDataset, match=f"{place.name}: no list of identities"):
+            read_identity_list(place)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "identities", "photos"),
+    [("peopleDevTrain.txt", 4038, 9525), ("peopleDevTest.txt", 1711, 3708), ("people.txt", 5749, 13233)],
+)
+def test_lfws_own_lists(name: str, identities: int, photos: int, shared_data: Path) -> None:
+    people = tuple(sorted(read_identity_list(shared_data / "lfw_112" / name)))
+    assert len(people) == identities
+    table = read(shared_data / "lfw_112", identities=people)
+    assert len(table.names) == identities
+    assert len(table) == photos

@@ -1,0 +1,212 @@
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import BadDataset, BadRun
+from familiar.datasets.folders import IdentityTable
+from familiar.datasets.split import SIDES, Split, split_by_identity
+
+
+def table_of(**roots: int) -> IdentityTable:
+    """One photo each of `roots[ROOT]` identities."""
+    return named([f"{root}/{number:03d}" for root, count in roots.items() for number in range(count)])
+
+
+def named(names: list[str]) -> IdentityTable:
+    return IdentityTable(tuple(map(Path, names)), np.arange(len(names)), tuple(names))
+
+
+def sides(split: Split) -> list[tuple[str, ...]]:
+    return [getattr(split, side) for side in SIDES]
+
+
+def of_root(side: tuple[str, ...], root: str) -> int:
+    return sum(name.startswith(f"{root}/") for name in side)
+
+
+identity_names = st.sets(
+    st.text("abc قط🐈 \n'\"", min_size=1, max_size=6).map("root/{}".format), min_size=6, max_size=30
+)
+seeds = st.integers(0, 2**40)
+
+
+@settings(deadline=None, max_examples=40)
+@given(identity_names, seeds)
+def test_everyone_is_on_one_side_and_on_no_other(names: set[str], seed: int) -> None:
+    split = split_by_identity(named(sorted(names)), seed)
+    assert Counter(name for side in sides(split) for name in side) == Counter(names)
+    assert all(list(side) == sorted(side) for side in sides(split))
+    assert all(len(side) >= 2 for side in sides(split))
+
+
+@settings(deadline=None, max_examples=40)
+@given(identity_names, seeds, st.randoms(use_true_random=False))
+def test_the_split_depends_on_seed_and_names_but_not_on_their_order(
+    names: set[str], seed: int, random: Random
+) -> None:
+    shuffled = sorted(names)
+    random.shuffle(shuffled)
+    assert split_by_identity(named(shuffled), seed) == split_by_identity(named(sorted(names)), seed)
+
+
+def test_the_split_does_not_depend_on_the_photos() -> None:
+    few = table_of(cats=20)
+    many = few.rows(np.repeat(np.arange(20), 3))
+    assert split_by_identity(few, 1) == split_by_identity(many, 1)
+
+
+def test_other_seeds_split_otherwise() -> None:
+    tests = {split_by_identity(table_of(cats=100), seed).test for seed in range(10)}
+    assert len(tests) == 10
+
+
+def test_over_the_seeds_everyone_is_held_out_about_as_often() -> None:
+    held = Counter(name for seed in range(500) for name in split_by_identity(table_of(cats=20), seed).test)
+    # 500 draws of 2 from 20: 50 +- 6.7 each.
+    assert len(held) == 20
+    assert 50 - 5 * 6.7 < min(held.values()) <= max(held.values()) < 50 + 5 * 6.7
+
+
+@pytest.mark.parametrize(
+    ("count", "validation", "test", "wanted"),
+    [
+        (100, 0.1, 0.1, (80, 10, 10)),
+        (100, 0.25, 0.15, (60, 25, 15)),
+        (14, 0.1, 0.1, (10, 2, 2)),
+        (6, 0.1, 0.1, (2, 2, 2)),
+        (100, 0.0, 0.1, (90, 0, 10)),
+        (100, 0.1, 0.0, (90, 10, 0)),
+        (2, 0.0, 0.0, (2, 0, 0)),
+        (100, 0.001, 0.001, (96, 2, 2)),
+    ],
+)
+def test_the_sides_have_their_shares(
+    count: int, validation: float, test: float, wanted: tuple[int, int, int]
+) -> None:
+    split = split_by_identity(table_of(cats=count), 3, validation, test)
+    assert tuple(map(len, sides(split))) == wanted
+    assert split.seed == 3
+
+
+def test_each_root_stands_on_each_side_in_its_share() -> None:
+    split = split_by_identity(table_of(cats=60, dogs=200, people=6), 5)
+    for root, wanted in {"cats": [48, 6, 6], "dogs": [160, 20, 20], "people": [2, 2, 2]}.items():
+        assert [of_root(side, root) for side in sides(split)] == wanted
+
+
+def test_a_root_splits_the_same_in_other_company() -> None:
+    alone = split_by_identity(table_of(cats=40), 2)
+    together = split_by_identity(table_of(cats=40, dogs=40), 2)
+    for side, with_dogs in zip(sides(alone), sides(together), strict=True):
+        assert side == tuple(name for name in with_dogs if name.startswith("cats/"))
+
+
+def test_a_small_root_trains_where_a_larger_one_is_measured() -> None:
+    split = split_by_identity(table_of(cats=50, dogs=3), 0)
+    assert of_root(split.train, "dogs") == 3
+
+
+# Too few
+
+
+@pytest.mark.parametrize(
+    ("count", "validation", "test", "side", "there"),
+    [
+        (0, 0.1, 0.1, "train", 0),
+        (1, 0.0, 0.0, "train", 1),
+        (5, 0.1, 0.1, "validation", 0),
+        (5, 0.0, 0.1, "test", 0),
+        (5, 0.4, 0.2, "test", 1),
+        (6, 0.45, 0.45, "train", 0),
+    ],
+)
+def test_too_few_for_a_side_names_the_side(
+    count: int, validation: float, test: float, side: str, there: int
+) -> None:
+    with pytest.raises(
+        BadDataset, match=f"^{count} identities are too few: the {side} side would have {there}, and needs 2"
+    ):
+        split_by_identity(table_of(cats=count), 0, validation, test)
+
+
+@pytest.mark.parametrize(
+    ("validation", "test"), [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (1.0, 0.0), (float("nan"), 0.1)]
+)
+def test_shares_that_are_none_are_refused(validation: float, test: float) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        split_by_identity(table_of(cats=20), 0, validation, test)
+
+
+@pytest.mark.parametrize("split", [("a", "a", "b"), ("a", "b", "a"), ("b", "a", "a"), ("aa", "b", "c")])
+def test_nobody_may_stand_twice(split: tuple[str, str, str]) -> None:
+    with pytest.raises(ValueError, match="two sides"):
+        Split(0, *map(tuple, split))
+
+
+# On file
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(st.text() | st.just(os.fsdecode(b"cats/Jos\xe9")), max_size=12), seeds)
+def test_written_and_read_it_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str], seed: int
+) -> None:
+    ordered = sorted(names)
+    split = Split(seed, tuple(ordered[::3]), tuple(ordered[1::3]), tuple(ordered[2::3]))
+    path = tmp_path_factory.mktemp("run") / "split.json"
+    path.write_bytes(split.to_json().encode())
+    assert Split.read(path) == split
+
+
+def test_names_are_written_as_they_are_read() -> None:
+    assert '"cats/قطة"' in Split(0, ("cats/قطة",), (), ()).to_json()
+
+
+GOOD = json.loads(Split(0, ("a", "b"), ("c",), ("d",)).to_json())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"7",
+        *(
+            json.dumps({key: value for key, value in GOOD.items() if key != left_out}).encode()
+            for left_out in GOOD
+        ),
+        *(
+            json.dumps(GOOD | changes).encode()
+            for changes in (
+                {"seed": None},
+                {"seed": "x"},
+                {"train": "ab"},
+                {"train": None},
+                {"train": [1, 2]},
+                {"train": {"a": 1}},
+                {"test": ["a"]},
+                {"test": ["d", "d"]},
+            )
+        ),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "split.json"
+    path.write_bytes(content)
+    with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
+        Split.read(path)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
+        Split.read(tmp_path / "split.json")

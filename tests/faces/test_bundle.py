@@ -1,0 +1,150 @@
+import dataclasses
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import BadBundle
+from familiar.faces import bundle as module
+from familiar.faces.bundle import load_bundle, seal
+
+
+def network_of(content: bytes) -> bytes:
+    """The bytes before our metadata field: its tag 0x72, two or three bytes of length, then the key's field."""
+    key = content.index(b"\x0a\x08familiar")
+    start = next(key - back for back in (2, 3, 4) if content[key - back] == 0x72)
+    return content[:start]
+
+
+def test_what_was_sealed_is_read_back(mean_colour_bundle: Path):
+    bundle = load_bundle(mean_colour_bundle)
+    content = mean_colour_bundle.read_bytes()
+    assert bundle.metadata.space_id == "mean-colour"
+    assert bundle.metadata.preprocessing.size_px == 32
+    assert bundle.metadata.calibration.balanced.similarity == 0.9
+    assert bundle.metadata.prefixes == (3,)
+    assert seal(network_of(content), bundle.metadata) == content
+
+
+def test_file_id_is_the_hash_of_everything_before_the_metadata(mean_colour_bundle: Path):
+    content = mean_colour_bundle.read_bytes()
+    assert load_bundle(mean_colour_bundle).file_id == hashlib.sha256(network_of(content)).hexdigest()
+
+
+def test_every_flipped_bit_is_refused(mean_colour_bundle: Path, tmp_path: Path):
+    content = mean_colour_bundle.read_bytes()
+    changed = tmp_path / "changed.onnx"
+    accepted = []
+    for position in range(len(content)):
+        for bit in (0, 3, 7):
+            changed.write_bytes(
+                content[:position] + bytes([content[position] ^ 1 << bit]) + content[position + 1 :]
+            )
+            try:
+                load_bundle(changed)
+            except BadBundle:
+                continue
+            accepted.append((position, bit))
+    assert accepted == []
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1, exclude_max=True), extra=st.binary(min_size=1, max_size=20))
+def test_any_cut_or_longer_file_is_refused(
+    mean_colour_bundle: Path, tmp_path: Path, share: float, extra: bytes
+):
+    content = mean_colour_bundle.read_bytes()
+    path = tmp_path / "b.onnx"
+    for wrong in (content[: int(share * len(content))], content + extra, extra + content):
+        path.write_bytes(wrong)
+        with pytest.raises(BadBundle, match=r"b\.onnx"):
+            load_bundle(path)
+
+
+def test_a_plain_onnx_model_is_no_bundle(mean_colour_bundle: Path, tmp_path: Path):
+    content = mean_colour_bundle.read_bytes()
+    bare = tmp_path / "bare.onnx"
+    bare.write_bytes(network_of(content))
+    ort.InferenceSession(bare.read_bytes(), providers=["CPUExecutionProvider"])  # it is a valid model
+    with pytest.raises(BadBundle, match="no bundle of ours"):
+        load_bundle(bare)
+
+
+def test_metadata_resealed_with_a_missing_key_is_refused(mean_colour_bundle: Path, tmp_path: Path):
+    bundle = load_bundle(mean_colour_bundle)
+    content = mean_colour_bundle.read_bytes()
+    network = network_of(content)
+    stored = dataclasses.asdict(bundle.metadata)
+    del stored["calibration"]
+    stored["file_id"] = hashlib.sha256(network).hexdigest()
+    stored["metadata_sha256"] = module._metadata_sha256(stored)
+    entry = module._field(1, b"familiar") + module._field(2, module._canonical(stored))
+    path = tmp_path / "incomplete.onnx"
+    path.write_bytes(network + module._field(14, entry))
+    with pytest.raises(BadBundle, match="incomplete.*calibration"):
+        load_bundle(path)
+
+
+def test_a_future_format_is_named(mean_colour_bundle: Path, tmp_path: Path):
+    bundle = load_bundle(mean_colour_bundle)
+    content = mean_colour_bundle.read_bytes()
+    network = network_of(content)
+    path = tmp_path / "future.onnx"
+    path.write_bytes(seal(network, dataclasses.replace(bundle.metadata, format_version=99)))
+    with pytest.raises(BadBundle, match="format 99"):
+        load_bundle(path)
+
+
+def test_onnx_runtime_reads_the_metadata_behind_the_graph(mean_colour_bundle: Path):
+    session = ort.InferenceSession(mean_colour_bundle.read_bytes(), providers=["CPUExecutionProvider"])
+    stored = json.loads(session.get_modelmeta().custom_metadata_map["familiar"])
+    assert stored["space_id"] == "mean-colour"
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_bundle_runs_alone_in_an_empty_folder(mean_colour_bundle: Path, tmp_path: Path, count: int):
+    alone = tmp_path / "empty" / "m.onnx"
+    alone.parent.mkdir()
+    alone.write_bytes(mean_colour_bundle.read_bytes())
+    script = (
+        "import numpy as np, onnxruntime as o; s = o.InferenceSession('m.onnx', providers=['CPUExecutionProvider']);"
+        f"print(s.run(None, {{'images': np.ones(({count}, 3, 32, 32), np.float32)}})[0].shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=alone.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"({count}, 3)"
+    assert [path.name for path in alone.parent.iterdir()] == ["m.onnx"]
+
+
+def test_a_run_folder_stands_for_its_bundle(mean_colour_bundle: Path, tmp_path: Path):
+    (tmp_path / "model.onnx").write_bytes(mean_colour_bundle.read_bytes())
+    assert load_bundle(tmp_path).path == tmp_path / "model.onnx"
+    with pytest.raises(BadBundle, match="nowhere"):
+        load_bundle(tmp_path / "nowhere.onnx")
+    empty = tmp_path / "empty run"
+    empty.mkdir()
+    with pytest.raises(BadBundle, match="empty run"):
+        load_bundle(empty)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**40))
+def test_varint_round_trip(value: int):
+    encoded = module._varint(value)
+    assert module._read_varint(encoded, 0) == (value, len(encoded))
+
+
+def test_garbage_is_refused_quickly(tmp_path: Path):
+    path = tmp_path / "noise.onnx"
+    for seed in range(50):
+        path.write_bytes(np.random.default_rng(seed).bytes(2000))
+        with pytest.raises(BadBundle):
+            load_bundle(path)

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
+from familiar.core.types import Crop, Photo
+from familiar.faces.bundle import load_bundle, seal
+from familiar.faces.detect import CentreSquare, HaarFaces
+from familiar.faces.embedder import Embedder, crop_photo, embed_photos
+from familiar.faces.photo import load_photo, save_photo
+from familiar.faces.tensor import to_tensor
+
+
+def colour(*rgb: int, size: int = 32) -> np.ndarray:
+    return np.full((size, size, 3), rgb, np.uint8)
+
+
+@pytest.fixture
+def embedder(mean_colour_bundle: Path) -> Embedder:
+    return Embedder(mean_colour_bundle, threads=1)
+
+
+def test_embeddings_are_the_closed_form_unit_vectors(embedder: Embedder):
+    crops = [Crop(colour(30, 40, 0), "a"), Crop(colour(0, 0, 9), "b")]
+    np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0], [0, 0, 1]], atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+def test_batch_size_changes_nothing(embedder: Embedder, batch_size: int):
+    generator = np.random.default_rng(0)
+    crops = [Crop(generator.integers(0, 256, (32, 32, 3), np.uint8), str(i)) for i in range(7)]
+    np.testing.assert_allclose(embedder.embed(crops, batch_size=batch_size), embedder.embed(crops), atol=1e-6)
+
+
+def test_nothing_to_embed(embedder: Embedder):
+    assert embedder.embed([]).shape == (0, 3)
+    assert embed_photos(embedder, []).embeddings.shape == (0, 3)
+
+
+def test_flip_averages_and_renormalises(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
+    # A mean does not see a mirror, so the network is replaced by one that does: the left half's mean.
+    def left_half(images: np.ndarray) -> np.ndarray:
+        means = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
+        return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+    monkeypatch.setattr(embedder, "_run_once", left_half)
+    half = np.concatenate([colour(90, 0, 0)[:, :16], colour(0, 90, 0)[:, :16]], axis=1)
+    images = to_tensor([Crop(half, "half")], embedder.metadata.preprocessing)
+    np.testing.assert_allclose(embedder.run(images), [[1, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(embedder.run(images, flip=True), [[0.5**0.5, 0.5**0.5, 0]], atol=1e-6)
+
+
+def test_a_network_that_gives_no_unit_vectors_is_refused(embedder: Embedder):
+    black = [Crop(colour(0, 0, 0), "black")]  # its mean has no direction: LpNormalization leaves it zero
+    with pytest.raises(BadBundle, match="no unit vectors"):
+        embedder.embed(black)
+
+
+def test_a_sealed_file_that_is_no_model_is_refused(mean_colour_bundle: Path, tmp_path: Path):
+    path = tmp_path / "no model.onnx"
+    path.write_bytes(seal(b"\x08\x08", load_bundle(mean_colour_bundle).metadata))
+    with pytest.raises(BadBundle, match="no model"):
+        Embedder(path)
+
+
+def test_one_bad_photo_stops_nothing(embedder: Embedder, tmp_path: Path):
+    paths = [tmp_path / f"{name}.png" for name in ("red", "broken", "green", "empty", "blue")]
+    for path, rgb in zip(paths[::2], [(9, 0, 0), (0, 9, 0), (0, 0, 9)], strict=True):
+        save_photo(Photo(colour(*rgb, size=50), "drawn", (50, 50)), path)
+    paths[1].write_bytes(paths[0].read_bytes()[:40])
+    paths[3].write_bytes(b"")
+    done: list[int] = []
+    for batch_size in (1, 2, 32):
+        embedded = embed_photos(embedder, paths, batch_size=batch_size, on_batch=done.append)
+        np.testing.assert_allclose(embedded.embeddings, np.eye(3), atol=1e-6)
+        assert embedded.rows.tolist() == [0, 2, 4]
+        assert [type(error) for error in embedded.skipped] == [UnreadablePhoto, UnreadablePhoto]
+        assert ["broken" in str(embedded.skipped[0]), "empty" in str(embedded.skipped[1])] == [True, True]
+    assert done == [1, 2, 3, 4, 5, 2, 4, 5, 5]
+
+
+def test_a_photo_without_a_face_is_skipped_by_name(embedder: Embedder, tmp_path: Path):
+    path = save_photo(Photo(colour(9, 9, 9, size=80), "drawn", (80, 80)), tmp_path / "wall.png")
+    embedded = embed_photos(embedder, [path], HaarFaces("haarcascade_frontalface_default.xml"))
+    assert len(embedded.rows) == 0
+    assert "wall.png" in str(embedded.skipped[0])
+
+
+def test_other_sources_than_files(embedder: Embedder):
+    def open_number(source: int, /, *, min_side_px: int | None = None) -> Photo:
+        assert min_side_px == 32
+        if source == 1:
+            raise FamiliarError("one is missing")
+        return Photo(colour(0, source, 0), str(source), (32, 32))
+
+    embedded = embed_photos(embedder, [1, 2, 3], open_photo=open_number)
+    assert embedded.rows.tolist() == [1, 2]
+
+
+def test_a_crop_is_read_small_and_a_photo_for_detection_whole(embedder: Embedder, tmp_path: Path):
+    path = tmp_path / "large.jpg"
+    gradient = cv2.resize(np.arange(256, dtype=np.uint8).reshape(1, 256), (640, 480))
+    cv2.imwrite(str(path), gradient)
+    seen: list[int | None] = []
+
+    def spy(source: Path, /, *, min_side_px: int | None = None) -> Photo:
+        seen.append(min_side_px)
+        return load_photo(source, min_side_px=min_side_px)
+
+    preprocessing = embedder.metadata.preprocessing
+    small = crop_photo(path, preprocessing, open_photo=spy)
+    whole = crop_photo(path, preprocessing, CentreSquare(), open_photo=spy)
+    assert seen == [32, None]
+    assert small.size_px == whole.size_px == 32

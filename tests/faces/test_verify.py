@@ -1,0 +1,42 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import UnreadablePhoto
+from familiar.core.types import Photo
+from familiar.faces.bundle import Calibration, Threshold
+from familiar.faces.embedder import Embedder
+from familiar.faces.photo import save_photo
+from familiar.faces.verify import probability_same, verify_photos
+
+
+def curve(slope: float, intercept: float) -> Calibration:
+    point = Threshold(0.5, 0.0, 1.0)
+    return Calibration(point, point, point, slope, intercept, 0.0, 1, 1)
+
+
+def test_probability_closed_form():
+    assert probability_same(0.5, curve(20.0, -10.0)) == 0.5
+    assert probability_same(0.7, curve(20.0, -10.0)) == pytest.approx(1 / (1 + math.exp(-4)))
+
+
+def test_probability_of_a_steep_curve_does_not_overflow():
+    assert probability_same(-1.0, curve(1e6, 0.0)) == pytest.approx(0.0)
+    assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
+
+
+def test_same_and_different(mean_colour_bundle: Path, tmp_path: Path):
+    def photo(name: str, *rgb: int) -> Path:
+        return save_photo(Photo(np.full((40, 40, 3), rgb, np.uint8), name, (40, 40)), tmp_path / name)
+
+    embedder = Embedder(mean_colour_bundle)
+    red, darker, green = photo("r.png", 200, 0, 0), photo("d.png", 90, 0, 0), photo("g.png", 0, 200, 0)
+    same = verify_photos(embedder, red, darker)
+    assert (same.similarity, same.same, same.threshold) == (pytest.approx(1.0), True, 0.9)
+    different = verify_photos(embedder, red, green)
+    assert (different.similarity, different.same) == (pytest.approx(0.0), False)
+    assert different.probability < 0.5 < same.probability
+    with pytest.raises(UnreadablePhoto, match=r"missing\.png"):
+        verify_photos(embedder, red, tmp_path / "missing.png")

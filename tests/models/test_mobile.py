@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from familiar.models.catalog import NETWORKS
+from familiar.models.mobile import MobileNetV3Trunk, mobilenet_embedder
+
+SMALL = "mobilenetv3_small_050"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("embedding_dim", [2, 64])
+def test_unit_embeddings_of_the_wanted_size(name, embedding_dim):
+    network = mobilenet_embedder(name, 64, embedding_dim, 0.0).eval()
+    embeddings = network(torch.randn(3, 3, 64, 64))
+    assert embeddings.shape == (3, embedding_dim)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+
+
+@torch.no_grad()
+def test_the_published_layout_at_224_px():
+    """FACTS 5: conv_head 576 -> 1024 on a 7x7 map, GDConv 7x7, then 128."""
+    network = mobilenet_embedder("mobilenetv3_small_100", 224, 128, 0.4).eval()
+    images = torch.zeros(1, 3, 224, 224)
+    assert network.trunk.backbone.forward_features(images).shape == (1, 576, 7, 7)
+    assert network.trunk(images).shape == (1, 1024, 7, 7)
+    assert network.head.pool.weight.shape == (1024, 1, 7, 7)
+    assert network.head.dropout.p == 0.4
+    assert network(images).shape == (1, 128)
+
+
+@torch.no_grad()
+def test_the_kernel_is_the_whole_map_at_every_size():
+    trunk = MobileNetV3Trunk(SMALL).eval()
+    edges = [edge + offset for edge in range(32, 257, 32) for offset in (-1, 0, 1)]
+    for size_px in sorted({*range(16, 257, 5), *edges}):
+        map_px = trunk(torch.zeros(1, 3, size_px, size_px)).shape[-1]
+        assert map_px == -(-size_px // 32), f"at {size_px} px"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])
+def test_embeds_at_even_and_odd_sizes(size_px, map_px):
+    network = mobilenet_embedder(SMALL, size_px, 8, 0.0).eval()
+    assert network.head.pool.kernel_size == (map_px, map_px)
+    assert network(torch.randn(1, 3, size_px, size_px)).shape == (1, 8)
+
+
+@torch.no_grad()
+def test_conv_head_on_the_map_is_conv_head_at_each_place():
+    trunk = MobileNetV3Trunk(SMALL).eval()
+    images = torch.randn(2, 3, 64, 64)
+    features = trunk.backbone.forward_features(images)
+    of_map = trunk(images)
+    for row in range(2):
+        place = features[:, :, row : row + 1, 1:2]
+        alone = trunk.backbone.act2(trunk.backbone.conv_head(place))
+        torch.testing.assert_close(of_map[:, :, row : row + 1, 1:2], alone, rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+def test_channels_last_computes_the_same():
+    network = mobilenet_embedder(SMALL, 64, 8, 0.0).eval()
+    images = torch.randn(3, 3, 64, 64)
+    before = network(images)
+    network.to(memory_format=torch.channels_last)
+    after = network(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_another_size_than_it_was_built_for_is_refused():
+    network = mobilenet_embedder(SMALL, 64, 8, 0.0).eval()
+    with pytest.raises(RuntimeError, match=r"[Kk]ernel size"):
+        network(torch.randn(1, 3, 32, 32))
+
+
+def test_the_epsilon_of_its_batch_norms_travels_with_the_weights():
+    """torchvision's weights are made for another one than timm's network is built with."""
+    trained = mobilenet_embedder(SMALL, 32, 8, 0.0).eval()
+    trained.trunk.batch_norm_eps = 1e-3
+    for module in trained.trunk.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            assert module.eps == 1e-3
+            module.running_var.mul_(0.01)
+            module.weight.data.mul_(0.1)
+    loaded = mobilenet_embedder(SMALL, 32, 8, 0.0).eval()
+    loaded.load_state_dict(trained.state_dict())
+    images = torch.randn(2, 3, 32, 32)
+    assert loaded(images).norm(dim=1).min() > 0.99
+    assert torch.equal(loaded(images), trained(images))

@@ -1,0 +1,372 @@
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision
+from torch import nn
+from torch.nn.functional import hardswish
+
+from familiar.core.errors import BadWeights
+from familiar.faces.photo import load_photo
+from familiar.models.mobile import MobileNetV3Trunk, mobilenet_embedder
+from familiar.models.weights import (
+    has_folded_batch_norm,
+    load_timm_weights,
+    load_weights_file,
+    read_tensors,
+    reinflate_batch_norm,
+)
+
+NAME, NARROW = "mobilenetv3_small_100", "mobilenetv3_small_050"
+GIVEN = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
+
+
+def norms_of(network):
+    return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+def with_random_statistics(network, seed=0):
+    """Statistics small enough for the epsilon to show, under weights that keep the features' size."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for norm in norms_of(network):
+            norm.running_mean.copy_(0.02 * torch.randn(norm.num_features, generator=generator))
+            norm.running_var.copy_(0.005 + 0.02 * torch.rand(norm.num_features, generator=generator))
+            norm.weight.copy_(
+                norm.running_var.sqrt() * (0.7 + torch.rand(norm.num_features, generator=generator))
+            )
+            norm.bias.copy_(0.2 * torch.randn(norm.num_features, generator=generator))
+    return network.eval()
+
+
+def save(path, tensors):
+    tensors = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+    match path.suffix:
+        case ".safetensors":
+            safetensors.torch.save_file(tensors, path)
+        case ".npz":
+            np.savez(path, **{key: tensor.numpy() for key, tensor in tensors.items()})
+        case _:
+            torch.save(tensors, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """torchvision's network, its weights and statistics drawn at random."""
+    torch.manual_seed(0)
+    return with_random_statistics(torchvision.models.mobilenet_v3_small(weights=None))
+
+
+@torch.no_grad()
+def assert_computes_the_same(trunk, theirs, images, tolerance=1e-4):
+    """The map before pooling, and torchvision's pooled features through the layer timm calls conv_head."""
+    trunk.eval()
+    theirs.eval()
+    expected = theirs.features(images)
+    found = trunk.backbone.forward_features(images)
+    assert expected.std() > 1e-3, "the features vanished: nothing is compared"
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+    pooled = expected.mean((2, 3))
+    expected = hardswish(theirs.classifier[0](pooled))
+    found = trunk.backbone.act2(trunk.backbone.conv_head(pooled[..., None, None])).flatten(1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
+def test_torchvision_weights_compute_what_torchvision_computes(theirs, tmp_path, suffix):
+    path = save(tmp_path / f"weights{suffix}", theirs.state_dict())
+    trunk = MobileNetV3Trunk(NAME)
+    load_weights_file(trunk, path)
+    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
+    # On a map of one place it makes no difference that torchvision pools before conv_head.
+    images = torch.randn(2, 3, 32, 32)
+    expected = hardswish(theirs.classifier[0](theirs.avgpool(theirs.features(images)).flatten(1)))
+    torch.testing.assert_close(trunk(images).flatten(1), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_torchvision_weights_come_in_any_order_and_without_a_classifier(theirs, tmp_path):
+    stored = [item for item in theirs.state_dict().items() if not item[0].startswith("classifier.3")]
+    path = save(tmp_path / "weights.pth", dict(reversed(stored)))
+    trunk = MobileNetV3Trunk(NAME)
+    load_weights_file(trunk, path)
+    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
+def test_timm_weights_from_a_file(tmp_path, suffix):
+    source = with_random_statistics(timm.create_model(NARROW, num_classes=7))
+    trunk = MobileNetV3Trunk(NARROW).eval()
+    load_weights_file(trunk, save(tmp_path / f"weights{suffix}", source.state_dict()))
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(trunk.backbone.forward_features(images), source.forward_features(images))
+    assert torch.equal(trunk.backbone.conv_head.weight, source.conv_head.weight)
+
+
+def test_half_precision_weights_are_widened(tmp_path):
+    source = with_random_statistics(timm.create_model(NARROW, num_classes=0)).half()
+    trunk = MobileNetV3Trunk(NARROW)
+    load_weights_file(trunk, save(tmp_path / "weights.safetensors", source.state_dict()))
+    assert trunk.backbone.conv_head.weight.dtype == torch.float32
+    assert torch.equal(trunk.backbone.conv_head.weight, source.conv_head.weight.float())
+
+
+def _without(key):
+    return lambda stored: stored.pop(key)
+
+
+def _reshaped(key, *shape):
+    return lambda stored: stored.update({key: stored[key].reshape(*shape)})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_without("conv_stem.weight"), "holds no conv_stem.weight"),
+        (_without("blocks.1.0.bn1.running_var"), "holds no blocks.1.0.bn1.running_var"),
+        (
+            _reshaped("conv_stem.weight", 16, 27, 1, 1),
+            r"conv_stem.weight is \(16, 27, 1, 1\), wanted \(16, 3, 3, 3\)",
+        ),
+    ],
+)
+def test_timm_weights_that_do_not_fit(tmp_path, spoil, message):
+    stored = timm.create_model(NARROW, num_classes=0).state_dict()
+    spoil(stored)
+    path = save(tmp_path / "weights.pth", stored)
+    trunk = MobileNetV3Trunk(NARROW)
+    before = {key: tensor.clone() for key, tensor in trunk.state_dict().items()}
+    with pytest.raises(BadWeights, match=message) as caught:
+        load_weights_file(trunk, path)
+    assert str(path) in str(caught.value)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in trunk.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _without("features.0.0.weight"),
+        _without("features.4.block.2.fc1.bias"),
+        _without("classifier.0.weight"),
+        _without("features.12.1.running_var"),
+        _reshaped("features.0.0.weight", 3, 16, 3, 3),  # as many numbers, in another order
+        _reshaped("classifier.0.weight", 576, 1024),
+        lambda stored: stored.update({"features.0.0.weight": torch.zeros(16, 3, 5, 5)}),
+    ],
+)
+def test_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
+    stored = dict(theirs.state_dict())
+    spoil(stored)
+    trunk = MobileNetV3Trunk(NAME)
+    before = {key: tensor.clone() for key, tensor in trunk.state_dict().items()}
+    with pytest.raises(BadWeights, match=r"weights\.pth"):
+        load_weights_file(trunk, save(tmp_path / "weights.pth", stored))
+    assert all(torch.equal(tensor, before[key]) for key, tensor in trunk.state_dict().items())
+
+
+def test_weights_of_another_network(theirs, tmp_path):
+    with pytest.raises(BadWeights, match="wants"):
+        load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", theirs.state_dict()))
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no weights at all", b"PK\x03\x04 cut off", bytes(range(256)) * 8])
+def test_garbage_is_no_weights(tmp_path, suffix, content):
+    path = tmp_path / f"weights{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(BadWeights, match=r"weights\..*cannot be read as weights"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
+def test_cut_off_or_absent_weights(tmp_path, suffix):
+    path = save(tmp_path / f"weights{suffix}", {"a": torch.ones(1000)})
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(BadWeights, match="cannot be read as weights"):
+        read_tensors(path)
+    path.unlink()
+    with pytest.raises(BadWeights, match="no such file"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("name", ["weights.h5", "weights", "weights.tflite"])
+def test_unknown_formats(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(BadWeights, match=r"weights come as \.safetensors, \.npz, \.pt or \.pth"):
+        read_tensors(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "content", [[1, 2], {"epoch": 3}, {"state_dict": {"a": torch.ones(1)}}, {3: torch.ones(1)}]
+)
+def test_files_that_hold_something_else_than_tensors(tmp_path, content):
+    torch.save(content, tmp_path / "weights.pt")
+    with pytest.raises(BadWeights, match=r"weights\.pt"):
+        load_weights_file(MobileNetV3Trunk(NARROW), tmp_path / "weights.pt")
+
+
+class _Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".npz"])
+def test_a_pickle_is_never_executed(tmp_path, suffix):
+    path, trap = tmp_path / f"weights{suffix}", tmp_path / "executed"
+    bait = {"conv_stem.weight": _Malicious(trap)}
+    if suffix == ".npz":
+        np.savez(path, a=np.array([_Malicious(trap)], dtype=object))
+    else:
+        torch.save(bait, path)
+    with pytest.raises(BadWeights):
+        read_tensors(path)
+    path.write_bytes(pickle.dumps(bait))
+    with pytest.raises(BadWeights):
+        read_tensors(path)
+    assert not trap.exists()
+
+
+def test_timm_weights_are_taken_as_published(monkeypatch):
+    published = with_random_statistics(timm.create_model(NARROW, num_classes=0))
+    asked = []
+    trunk = MobileNetV3Trunk(NARROW).eval()
+
+    def create_model(name, **options):
+        asked.append((name, options["pretrained"]))
+        return published
+
+    monkeypatch.setattr(timm, "create_model", create_model)
+    load_timm_weights(trunk, NARROW)
+    assert asked == [(NARROW, True)]
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(trunk.backbone.forward_features(images), published.forward_features(images))
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), RuntimeError("hub"), ValueError("404")])
+def test_without_a_network_the_way_out_is_told(monkeypatch, error):
+    def create_model(*_args, **_options):
+        raise error
+
+    trunk = MobileNetV3Trunk(NARROW)
+    monkeypatch.setattr(timm, "create_model", create_model)
+    with pytest.raises(BadWeights, match=r"model\.initial_weights=FILE") as caught:
+        load_timm_weights(trunk, NARROW)
+    assert caught.value.__cause__ is error
+
+
+def folded(name=NARROW, eps=1e-3, seed=0):
+    """A trunk as a conversion for inference leaves it: batch norms that only add a bias."""
+    torch.manual_seed(seed)
+    trunk = MobileNetV3Trunk(name).eval()
+    with torch.no_grad():
+        for norm in norms_of(trunk):
+            norm.eps = eps
+            norm.running_var.fill_(1 - eps)
+            norm.bias.normal_(std=0.2)
+    return trunk
+
+
+def test_what_counts_as_folded():
+    assert has_folded_batch_norm(folded())
+    assert not has_folded_batch_norm(MobileNetV3Trunk(NARROW)), "random weights: nothing was folded"
+    assert not has_folded_batch_norm(with_random_statistics(MobileNetV3Trunk(NARROW)))
+    assert not has_folded_batch_norm(nn.Conv2d(3, 3, 1)), "no batch norm at all"
+    one_left = folded()
+    one_left.backbone.bn1.running_mean += 0.1
+    assert not has_folded_batch_norm(one_left)
+
+
+@torch.no_grad()
+def test_one_batch_norm_re_inflated_by_hand():
+    bias = torch.tensor([0.5, -1.0, 2.0])
+    norm = nn.BatchNorm2d(3, eps=1e-3)
+    norm.running_var.fill_(1 - 1e-3)
+    norm.bias.copy_(bias)
+    network = nn.Sequential(norm).eval()
+    images = torch.randn(6, 3, 4, 4) * torch.tensor([2.0, 0.1, 1.0])[:, None, None] + 3
+    before = network(images)
+    reinflate_batch_norm(network, [images[:4], images[4:]])
+    values = images.transpose(0, 1).flatten(1).double()
+    variance = values.var(dim=1, unbiased=False)
+    torch.testing.assert_close(norm.running_mean.double(), values.mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norm.running_var.double(), variance, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norm.weight.double(), (variance + 1e-3).sqrt(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norm.bias.double(), values.mean(1) + bias, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(network(images), before, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_re_inflation_keeps_the_function_and_training_mode_agrees():
+    trunk = folded()
+    images = torch.randn(24, 3, 64, 64)
+    before = trunk(images)
+    reinflate_batch_norm(trunk, [images[:10], images[10:]])
+    scale = before.abs().max().item()
+    torch.testing.assert_close(trunk(images), before, rtol=0, atol=1e-3 * scale)
+    assert not has_folded_batch_norm(trunk)
+    torch.testing.assert_close(trunk.train()(images), before, rtol=0, atol=1e-3 * scale)
+
+
+@torch.no_grad()
+def test_folded_norms_destroy_the_features_in_training_mode():
+    """Why they must be made whole first."""
+    trunk = folded()
+    images = torch.randn(24, 3, 64, 64)
+    before = trunk(images)
+    assert (trunk.train()(images) - before).abs().max() > 0.5 * before.abs().max()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("training", [True, False])
+def test_re_inflation_leaves_mode_and_hooks_as_they_were(training):
+    trunk = folded().train(training)
+    reinflate_batch_norm(trunk, [torch.randn(2, 3, 32, 32)])
+    assert trunk.training is training
+    assert not any(norm._forward_pre_hooks for norm in norms_of(trunk))
+
+
+def test_re_inflation_needs_photos():
+    with pytest.raises(ValueError, match="no photos"):
+        reinflate_batch_norm(folded(), [])
+
+
+@torch.no_grad()
+@pytest.mark.shared_data
+def test_the_given_weights_on_real_photos(shared_data):
+    theirs = torchvision.models.mobilenet_v3_small(weights=None)
+    with np.load(shared_data / GIVEN) as arrays:
+        theirs.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
+    photos = sorted((shared_data / "cats23_gpriamo").glob("s0*/*"))[::4][:16]
+    pixels = [np.asarray(load_photo(path, min_side_px=112).rgb_u8) for path in photos]
+    images = torch.stack([torch.from_numpy(rgb_u8[:112, :112].copy()) for rgb_u8 in pixels])
+    images = images.permute(0, 3, 1, 2).float() / 127.5 - 1
+
+    trunk = MobileNetV3Trunk(NAME)
+    load_weights_file(trunk, shared_data / GIVEN)
+    assert has_folded_batch_norm(trunk)
+    assert_computes_the_same(trunk, theirs, images)
+    reinflate_batch_norm(trunk, [images[:9], images[9:]])
+    assert not has_folded_batch_norm(trunk)
+    assert_computes_the_same(trunk, theirs, images, tolerance=1e-3)
+
+    expected = theirs.features(images)
+    trained = trunk.train().backbone.forward_features(images)
+    torch.testing.assert_close(trained, expected, rtol=0, atol=2e-3 * expected.abs().max().item())
+
+
+def test_torchvision_weights_survive_being_saved_with_the_network(theirs, tmp_path):
+    """The run keeps tensors only, and its network is built anew before they are loaded."""
+    network = mobilenet_embedder(NAME, 32, 8, 0.0).eval()
+    load_weights_file(network.trunk, save(tmp_path / "weights.pth", theirs.state_dict()))
+    again = mobilenet_embedder(NAME, 32, 8, 0.0).eval()
+    again.load_state_dict(network.state_dict())
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again(images), network(images))

@@ -1,0 +1,87 @@
+"""The package as the user with photos installs it: no torch, small, and at work. Runs in an environment of its own."""
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from familiar.core.types import Photo
+from familiar.faces.photo import save_photo
+
+pytestmark = pytest.mark.plain
+
+MAX_INSTALLED_MB = 350
+NOT_OURS = {
+    "pip",
+    "setuptools",
+    "pytest",
+    "pluggy",
+    "iniconfig",
+    "Pygments",
+}  # the environment and the test runner
+ABSENT = ("torch", "torchvision", "timm", "onnx", "matplotlib", "sklearn")
+
+
+def familiar(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "familiar", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_nothing_heavy_is_installed():
+    assert [name for name in ABSENT if find_spec(name)] == []
+
+
+def test_installed_size():
+    files = [
+        Path(str(file.locate()))
+        for distribution in metadata.distributions()
+        if distribution.metadata["Name"] not in NOT_OURS
+        for file in distribution.files or ()
+    ]
+    installed_mb = sum(file.stat().st_size for file in set(files) if file.is_file()) / 1e6
+    assert 50 < installed_mb <= MAX_INSTALLED_MB
+
+
+def test_help_lists_every_command():
+    shown = familiar("--help")
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in ("quickstart", "train", "evaluate", "embed", "verify"))
+
+
+def test_embed_and_verify(tmp_path: Path, mean_colour_bundle: Path):
+    bundle = mean_colour_bundle
+    red = save_photo(plain_photo(200, 30, 30), tmp_path / "red.png")
+    also_red = save_photo(plain_photo(190, 35, 30), tmp_path / "also red.png")
+    blue = save_photo(plain_photo(20, 30, 200), tmp_path / "blue.png")
+    (tmp_path / "notes.png").write_text("no photo")
+
+    embedded = familiar("embed", tmp_path, "--model", bundle, "--output", tmp_path / "out.npz", "--json")
+    assert embedded.returncode == 0, embedded.stderr
+    assert json.loads(embedded.stdout)["photos"] == 3
+    assert "notes.png" in embedded.stderr
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["embeddings"].shape == (3, 3)
+
+    same = json.loads(familiar("verify", red, also_red, "--model", bundle, "--json").stdout)
+    different = json.loads(familiar("verify", red, blue, "--model", bundle, "--json").stdout)
+    assert same["same"]
+    assert not different["same"]
+    assert same["similarity"] > 0.9 > different["similarity"]
+
+
+def test_training_names_the_missing_extra(tmp_path: Path):
+    refused = familiar("train", tmp_path, "--output", tmp_path / "run")
+    assert refused.returncode == 1
+    assert "familiar-faces[train]" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def plain_photo(red: int, green: int, blue: int) -> Photo:
+    pixels = np.full((48, 48, 3), (red, green, blue), np.uint8)
+    return Photo(cv2.GaussianBlur(pixels, (3, 3), 0), "drawn", (48, 48))
