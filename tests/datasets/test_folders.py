@@ -266,6 +266,12 @@ def test_a_share_of_identities_keeps_its_members_when_others_join(count: int, tm
     assert kept <= set(read(root, max_identities=count + 3).names)
 
 
+def test_a_share_is_not_the_first_by_name() -> None:
+    shares = read("synthetic:cats:40x40", max_identities=20, max_photos=20)
+    assert {photo.identity for photo in shares.photos if isinstance(photo, SyntheticPhoto)} != set(range(20))
+    assert {photo.index for photo in shares.photos if isinstance(photo, SyntheticPhoto)} > set(range(20))
+
+
 def test_shares_grow_by_what_they_lacked(tmp_path: Path) -> None:
     root = fill(tmp_path / "cats", numbered(12, photos=8))
     tables = [read(root, max_identities=count, max_photos=count) for count in range(1, 13)]

@@ -1,9 +1,11 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -172,6 +174,15 @@ def test_names_are_written_as_they_are_read() -> None:
 GOOD = json.loads(Split(0, ("a", "b"), ("c",), ("d",)).to_json())
 
 
+@pytest.fixture
+def unchecked_signatures() -> Iterator[None]:
+    """As in use: while tests run, jaxtyping would refuse a wrong type before `read` sees it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize(
     "content",
     [

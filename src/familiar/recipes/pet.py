@@ -9,6 +9,7 @@ from familiar.training.recipe import (
     OptimizerSettings,
     Recipe,
     SamplerSettings,
+    SplitSettings,
     ValidationSettings,
 )
 
@@ -26,6 +27,7 @@ def quickstart() -> Recipe:
             name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"
         ),
         input=InputSettings(size_px=64, resize_px=64),
+        split=SplitSettings(test=0.0),
         augmentation=Augmentation(affine_p=0.0, rotate_deg=10.0, hue=0.0, jitter_p=0.3),
         sampler=SamplerSettings(batch_size=64),
         loss=LossSettings(scale=24.0, margin_rad=0.2, label_smoothing=0.0),

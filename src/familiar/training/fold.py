@@ -32,6 +32,11 @@ def make_fold(recipe: Recipe, table: IdentityTable) -> Fold:
         raise BadDataset(
             f"{len(train.names)} identities have {recipe.split.min_photos} photos or more; training needs two"
         )
+    if recipe.sampler.name == "identities" and len(train.names) < recipe.sampler.identities:
+        raise BadDataset(
+            f"{len(train.names)} identities to train on do not fill a batch; lower sampler.identities "
+            f"from {recipe.sampler.identities}"
+        )
     if validation.photos_per_identity.max() < 2:
         raise BadDataset("no held-out identity has two photos, so there is no pair to validate on")
     preprocessing = recipe.input.preprocessing()

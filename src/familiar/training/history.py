@@ -22,6 +22,7 @@ class EpochRecord:
     validation_accuracy: float | None
     validation_auc: float | None
     validation_recall_at_1: float | None
+    stranger_similarity: float | None  # mean over pairs of different identities; near 1 is a collapse
     photos_per_second: float
     seconds: float
 

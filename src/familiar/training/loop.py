@@ -25,7 +25,7 @@ from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.schedule import warmed_margin
-from familiar.training.validation import embed_dataset, validate, validation_pairs
+from familiar.training.validation import COLLAPSED_SIMILARITY, embed_dataset, validate, validation_pairs
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,7 @@ class Trainer:
             validation_accuracy=None,
             validation_auc=None,
             validation_recall_at_1=None,
+            stranger_similarity=None,
             photos_per_second=photos / seconds,
             seconds=seconds,
         )
@@ -255,7 +256,12 @@ class Trainer:
     def _validated(self, record: EpochRecord) -> EpochRecord:
         embeddings = embed_dataset(self.network, self.fold.validation, workers=self.recipe.sampler.workers)
         found = validate(embeddings, self.fold.validation.table.labels, self.pairs)
-        if found.accuracy > self.best_accuracy:
+        if found.collapsed and (self._was_collapsed() or record.epoch == self.recipe.budget.epochs):
+            raise TrainingFailed(
+                f"all embeddings fell on one point (mean similarity of strangers {found.stranger_similarity:.4f}, "
+                f"epoch {record.epoch}); lower optimizer.lr or loss.margin_rad. The last good checkpoint stays"
+            )
+        if found.accuracy > self.best_accuracy and not found.collapsed:
             self.best_accuracy, self.best_epoch = found.accuracy, record.epoch
             save_weights(self.run.best, network=self.network, objective=self.objective)
         return replace(
@@ -263,7 +269,15 @@ class Trainer:
             validation_accuracy=found.accuracy,
             validation_auc=found.auc,
             validation_recall_at_1=found.recall_at_1,
+            stranger_similarity=found.stranger_similarity,
         )
+
+    def _was_collapsed(self) -> bool:
+        """At the validation before: once is no alarm, the running statistics of a first epoch look like it."""
+        seen = [
+            record.stranger_similarity for record in self.records if record.stranger_similarity is not None
+        ]
+        return bool(seen) and seen[-1] > COLLAPSED_SIMILARITY
 
     def _validations_since_best(self) -> int:
         later = (record for record in self.records if record.epoch > self.best_epoch)

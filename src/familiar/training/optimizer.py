@@ -21,9 +21,10 @@ class Optimizer:
     def set_rates(self, at_epoch: float) -> None:
         """Rates for the step at `at_epoch`, a fraction of epochs counted from 0."""
         for group in self.adamw.param_groups:
-            group["lr"] = learning_rate(
-                group["peak_lr"], self.settings.final_lr, self.settings.warmup_epochs, self.epochs, at_epoch
-            )
+            peak = group["peak_lr"]
+            # A trunk frozen by a rate of 0 stays so: the cosine must not rise from it to the final rate.
+            final = min(self.settings.final_lr, peak)
+            group["lr"] = learning_rate(peak, final, self.settings.warmup_epochs, self.epochs, at_epoch)
 
     @property
     def rates(self) -> tuple[float, float]:

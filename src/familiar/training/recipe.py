@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -45,12 +46,15 @@ class InputSettings:
     normalisation: Normalisation = "auto"
 
     def __post_init__(self) -> None:
-        _within("size_px", self.size_px, 16, 1024)
+        self._normalised_as("imagenet")  # which checks the ranges, and they are the same for each
 
     def preprocessing(self) -> Preprocessing:
         if self.normalisation == "auto":
             raise BadRecipe("input.normalisation is not settled yet: it depends on the initial weights")
-        mean, std = NORMALISATIONS[self.normalisation]
+        return self._normalised_as(self.normalisation)
+
+    def _normalised_as(self, normalisation: Literal["imagenet", "symmetric"]) -> Preprocessing:
+        mean, std = NORMALISATIONS[normalisation]
         return Preprocessing(
             size_px=self.size_px,
             resize=self.resize,
@@ -72,6 +76,8 @@ class SplitSettings:
     def __post_init__(self) -> None:
         _within("validation", self.validation, 0.001, 0.5)
         _within("test", self.test, 0, 0.5)
+        if self.validation + self.test >= 1:
+            raise ValueError("validation and test leave no identity to train on")
         _within("min_photos", self.min_photos, 1, 1000)
 
 
@@ -121,7 +127,7 @@ class OptimizerSettings:
     gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "backbone_lr"):
+        for name in ("lr", "backbone_lr", "final_lr"):
             _within(name, getattr(self, name), 0, 10)
         _within("weight_decay", self.weight_decay, 0, 10)
         _within("warmup_epochs", self.warmup_epochs, 0, 10000)
@@ -170,6 +176,9 @@ class Recipe:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
 
+    def __post_init__(self) -> None:
+        _within("seed", self.seed, 0, 2**63 - 1)
+
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
 
@@ -185,45 +194,39 @@ class Recipe:
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
 
-        BadRecipe where a key is unknown (naming the nearest) or a value is not of its type or range.
+        They are checked together, so that their order does not matter. BadRecipe where a key is unknown
+        (naming the nearest) or a value is not of its type or range.
         """
-        recipe = self
+        stored, kinds = dataclasses.asdict(self), _kinds(Recipe)
         for setting in settings:
-            key, equals, text = setting.partition("=")
+            key, equals, text = (part.strip() for part in setting.partition("="))
             if not equals:
                 raise BadRecipe(f"{setting!r}: wanted key=value, such as optimizer.lr=1e-3")
-            recipe = _replace(recipe, key.strip().split("."), text.strip(), key.strip())
-        return recipe
+            if key not in kinds:
+                raise _unknown(key)
+            *parents, name = key.split(".")
+            functools.reduce(dict.__getitem__, parents, stored)[name] = _parse(text, kinds[key], key)
+        return _from_dict(Recipe, stored, prefix="")
 
 
-def recipe_keys(value: Any = Recipe, prefix: str = "") -> list[str]:
+def recipe_keys() -> list[str]:
     """Every key that `with_settings` takes."""
-    keys: list[str] = []
-    for name, kind in get_type_hints(value).items():
-        if dataclasses.is_dataclass(kind):
-            keys += recipe_keys(kind, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys
+    return list(_kinds(Recipe))
 
 
-def _replace(value: Any, path: list[str], text: str, key: str) -> Any:
-    kinds = get_type_hints(type(value))
-    name, *rest = path
-    if name not in kinds:
-        raise _unknown(key)
-    nested = dataclasses.is_dataclass(kinds[name])
-    if bool(rest) != nested:
-        raise _unknown(key)
-    new = _replace(getattr(value, name), rest, text, key) if nested else _parse(text, kinds[name], key)
-    try:
-        return dataclasses.replace(value, **{name: new})
-    except ValueError as error:
-        raise BadRecipe(f"{key}: {error}") from error
+def _kinds(part: Any, prefix: str = "") -> dict[str, Any]:
+    """The type of every setting, by its key."""
+    kinds: dict[str, Any] = {}
+    for name, kind in get_type_hints(part).items():
+        nested = dataclasses.is_dataclass(kind)
+        kinds |= _kinds(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
+    return kinds
 
 
 def _unknown(key: str) -> BadRecipe:
-    near = difflib.get_close_matches(key, recipe_keys(), n=1, cutoff=0.4)
+    keys = recipe_keys()
+    near = [known for known in keys if known.endswith(f".{key}")]
+    near += difflib.get_close_matches(key, keys, n=1, cutoff=0.4)
     return BadRecipe(f"no setting is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
@@ -248,7 +251,7 @@ def _parse(text: str, kind: Any, key: str) -> Any:
 
 def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
     if not isinstance(stored, dict):
-        raise BadRecipe(f"{prefix or 'a recipe'}: wanted an object, got {stored!r}")
+        raise BadRecipe(f"{prefix.rstrip('.') or 'a recipe'}: wanted an object, got {stored!r}")
     kinds = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, value in stored.items():
@@ -261,8 +264,10 @@ def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
             values[name] = value
     try:
         return kind(**values)
-    except (TypeError, ValueError) as error:
-        raise BadRecipe(f"{prefix or 'recipe'}: {error}") from error
+    except ValueError as error:
+        raise BadRecipe(f"{prefix}{error}") from error
+    except TypeError as error:
+        raise BadRecipe(f"{prefix or 'a recipe'}: incomplete ({error})") from error
 
 
 def _check_type(value: Any, kind: Any, key: str) -> None:
@@ -276,4 +281,4 @@ def _check_type(value: Any, kind: Any, key: str) -> None:
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {value:g}")
+        raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {value}")

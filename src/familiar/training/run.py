@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from familiar.core.errors import BadRun
+from familiar.core.errors import BadRecipe, BadRun
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.training.recipe import Recipe
@@ -69,19 +69,32 @@ class RunFolder:
             raise BadRun(
                 f"{self.path}: no run of ours ({self.recipe_json.name}: {error.strerror})"
             ) from error
+        except (UnicodeDecodeError, BadRecipe) as error:
+            raise BadRun(f"{self.recipe_json}: cannot be read ({error})") from error
 
     def data(self) -> dict[str, Any]:
         try:
-            return json.loads(self.data_json.read_text(encoding="utf-8"))
+            stored = json.loads(self.data_json.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
+        if not isinstance(stored, dict) or not stored.keys() >= {
+            "spec",
+            "fingerprint",
+            "train",
+            "validation",
+        }:
+            raise BadRun(f"{self.data_json}: is no record of a run's photos")
+        return stored
 
     def data_spec(self) -> DataSpec:
         """What the run read its photos from."""
         spec = self.data()["spec"]
-        return DataSpec(
-            **{**spec, "sources": tuple(spec["sources"]), "identities": _tuple(spec["identities"])}
-        )
+        try:
+            return DataSpec(
+                **{**spec, "sources": tuple(spec["sources"]), "identities": _tuple(spec["identities"])}
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadRun(f"{self.data_json}: does not say which photos it was made from ({error})") from error
 
     def split(self) -> Split:
         return Split.read(self.split_json)

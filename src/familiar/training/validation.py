@@ -9,22 +9,32 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from familiar.core.errors import TrainingFailed
+from familiar.core.vectors import check_unit_rows
 from familiar.loading.dataset import FaceDataset, start_worker
-from familiar.metrics.pairs import Pairs, sample_pairs
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 
-COLLAPSED_SIMILARITY = 0.999  # strangers this alike on average: every photo lands on one point
+COLLAPSED_SIMILARITY = 0.999  # a working network's strangers lie near 0
 
 
 @dataclass(frozen=True)
 class Validation:
-    """`accuracy` is that of the best threshold on these pairs; `recall_at_1` None where no photo has a mate."""
+    """`accuracy` is that of the best threshold on these pairs; `recall_at_1` None where no photo has a mate.
+
+    `stranger_similarity` is the mean over pairs of different identities.
+    """
 
     accuracy: float
     auc: float
     recall_at_1: float | None
+    stranger_similarity: float
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether every photo lands on one point."""
+        return self.stranger_similarity > COLLAPSED_SIMILARITY
 
 
 @torch.no_grad()
@@ -47,20 +57,19 @@ def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:
 
 
 def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: Pairs) -> Validation:
-    """TrainingFailed where the embeddings are not finite or fell on one point."""
-    if not np.isfinite(embeddings).all():
-        raise TrainingFailed("the embeddings are not finite")
-    similarities = np.einsum("ij,ij->i", embeddings[pairs.left], embeddings[pairs.right])
-    strangers = similarities[~pairs.same]
-    if strangers.mean() > COLLAPSED_SIMILARITY:
+    """TrainingFailed where an embedding has no direction: not finite, or zero after an overflow."""
+    try:
+        check_unit_rows(embeddings)
+    except ValueError as error:
         raise TrainingFailed(
-            f"all embeddings fell on one point (mean similarity of strangers {strangers.mean():.4f}); "
-            "lower optimizer.lr or loss.margin_rad"
-        )
-    counts = roc_counts(similarities[pairs.same], strangers)
+            f"the network's embeddings have no direction ({error}); lower optimizer.lr"
+        ) from error
+    similarities = pair_similarities(embeddings, pairs)
+    counts = roc_counts(similarities[pairs.same], similarities[~pairs.same])
     found = retrieval(embeddings, labels) if np.bincount(labels).max() > 1 else None
     return Validation(
         accuracy=best_accuracy(counts)[0],
         auc=roc_auc(counts),
         recall_at_1=None if found is None else found.recall_at_k[1],
+        stranger_similarity=float(similarities[~pairs.same].mean()),
     )

@@ -1,0 +1,149 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.loading.dataset import PhotoKey
+from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+
+seeds = st.integers(0, 2**40)
+
+
+def rows(batches: list[list[PhotoKey]]) -> list[int]:
+    return [key.row for batch in batches for key in batch]
+
+
+def in_epoch(sampler: ShuffledBatches | IdentityBatches, epoch: int) -> list[list[PhotoKey]]:
+    sampler.epoch = epoch
+    return list(sampler)
+
+
+# ShuffledBatches
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 60), st.integers(1, 70), seeds, st.integers(0, 1000))
+def test_every_photo_comes_at_most_once_in_full_batches(
+    photos: int, batch: int, seed: int, epoch: int
+) -> None:
+    sampler = ShuffledBatches(photos, batch, seed)
+    batches = in_epoch(sampler, epoch)
+    size = min(photos, batch)
+    assert {len(one) for one in batches} == {size}
+    assert len(batches) == len(sampler) == photos // size
+    assert set(Counter(rows(batches)).values()) == {1}
+    assert set(rows(batches)) <= set(range(photos))
+    assert len(rows(batches)) > photos - size  # less than a batch is left out
+    assert {key.epoch for one in batches for key in one} == {epoch}
+    assert all(type(key.row) is int for one in batches for key in one)
+
+
+def test_every_photo_comes_where_batches_go_into_them() -> None:
+    assert sorted(rows(list(ShuffledBatches(12, 4)))) == list(range(12))
+
+
+def test_fewer_photos_than_a_batch_are_one_batch() -> None:
+    assert [sorted(rows([batch])) for batch in ShuffledBatches(3, 32)] == [[0, 1, 2]]
+
+
+def test_those_left_out_come_in_other_epochs() -> None:
+    sampler = ShuffledBatches(10, 8, seed=1)
+    assert {row for epoch in range(12) for row in rows(in_epoch(sampler, epoch))} == set(range(10))
+
+
+# IdentityBatches
+
+counts = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+def labels_of(counts: list[int], seed: int = 0) -> np.ndarray:
+    """So many photos of each identity, mixed; the labels have gaps."""
+    labels = np.repeat(3 * np.arange(len(counts)) + 1, counts)
+    return np.random.default_rng(seed).permutation(labels)
+
+
+@settings(deadline=None, max_examples=80)
+@given(counts, st.data(), seeds)
+def test_a_batch_is_p_identities_with_k_photos_each(
+    counts: list[int], data: st.DataObject, seed: int
+) -> None:
+    identities = data.draw(st.integers(1, len(counts)))
+    photos = data.draw(st.integers(1, 6))
+    labels = labels_of(counts, seed % 1000)
+    sampler = IdentityBatches(labels, identities, photos, seed)
+    batches = in_epoch(sampler, 3)
+    assert len(batches) == len(sampler) == len(counts) // identities
+    seen: list[int] = []
+    for batch in batches:
+        assert len(batch) == identities * photos
+        assert {key.epoch for key in batch} == {3}
+        for start in range(0, len(batch), photos):
+            drawn = rows([batch[start : start + photos]])
+            (label,) = set(labels[drawn].tolist())
+            seen.append(label)
+            # No photo twice where there are enough; where not, each at least once.
+            assert len(set(drawn)) == min(photos, int((labels == label).sum()))
+    assert len(set(seen)) == len(seen)
+
+
+def test_every_identity_comes_once_an_epoch_and_those_left_over_in_another() -> None:
+    labels = labels_of([4] * 7)
+    sampler = IdentityBatches(labels, 3, 2)
+    epochs = [{int(labels[row]) for row in rows(in_epoch(sampler, epoch))} for epoch in range(10)]
+    assert all(len(seen) == 6 for seen in epochs)
+    assert set.union(*epochs) == set(labels.tolist())
+
+
+def test_photos_are_drawn_evenly() -> None:
+    sampler = IdentityBatches(np.repeat(np.arange(2), 8), 2, 4)
+    drawn = Counter(row for epoch in range(400) for row in rows(in_epoch(sampler, epoch)))
+    # 400 draws of 4 from 8: 200 +- 10 each.
+    assert len(drawn) == 16
+    assert 150 < min(drawn.values()) <= max(drawn.values()) < 250
+
+
+def test_those_drawn_again_are_drawn_evenly() -> None:
+    sampler = IdentityBatches(np.zeros(3, np.int64), 1, 4)
+    drawn = Counter(row for epoch in range(600) for row in rows(in_epoch(sampler, epoch)))
+    # Each once in every batch, and 600 / 3 +- 11.5 times more.
+    assert 800 - 58 < min(drawn.values()) <= max(drawn.values()) < 800 + 58
+
+
+# Both
+
+
+def samplers(seed: int) -> list[ShuffledBatches | IdentityBatches]:
+    return [ShuffledBatches(40, 7, seed), IdentityBatches(labels_of([5] * 8), 3, 4, seed)]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_the_order_is_that_of_seed_and_epoch(kind: int) -> None:
+    sampler, other = samplers(seed=5)[kind], samplers(seed=6)[kind]
+    epochs = [in_epoch(sampler, epoch) for epoch in range(5)]
+    assert in_epoch(samplers(seed=5)[kind], 3) == epochs[3]
+    assert list(sampler) == in_epoch(sampler, 4)  # a second walk is the same
+    assert len({tuple(rows(batches)) for batches in [*epochs, in_epoch(other, 0)]}) == 6
+
+
+@pytest.mark.parametrize(("photos", "batch"), [(0, 4), (4, 0), (-1, 4)])
+def test_no_photos_or_no_batch_is_refused(photos: int, batch: int) -> None:
+    with pytest.raises(ValueError, match=f"no batches of {batch} from {photos} photos"):
+        ShuffledBatches(photos, batch)
+
+
+@pytest.mark.parametrize(
+    ("counts", "identities", "photos", "message"),
+    [
+        ([3, 3], 0, 2, "0 identities x 2 photos"),
+        ([3, 3], 2, 0, "2 identities x 0 photos"),
+        ([3, 3], 3, 2, "batches of 3 identities, but there are only 2"),
+        ([], 1, 1, "batches of 1 identities, but there are only 0"),
+    ],
+)
+def test_batches_that_cannot_be_are_refused(
+    counts: list[int], identities: int, photos: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        IdentityBatches(labels_of(counts).astype(np.int64), identities, photos)

@@ -1,0 +1,30 @@
+import pytest
+
+from familiar.recipes.pet import pet_mobile, quickstart
+
+
+def test_the_pet_embedder_is_the_published_one():
+    """Seed 004, as FACTS 5 puts it together."""
+    recipe = pet_mobile()
+    model, optimizer, loss = recipe.model, recipe.optimizer, recipe.loss
+    assert (model.name, model.embedding_dim, model.dropout) == ("mobilenetv3_small_100", 128, 0.4)
+    assert model.initial_weights == "imagenet"
+    assert (loss.name, loss.scale, loss.margin_rad, loss.label_smoothing) == ("arcface", 32.0, 0.4, 0.1)
+    assert loss.margin_warmup * recipe.budget.epochs == pytest.approx(13, abs=0.5)
+    assert (optimizer.lr, optimizer.backbone_lr, optimizer.weight_decay) == (5e-4, 5e-5, 5e-4)
+    assert (optimizer.warmup_epochs, optimizer.final_lr, optimizer.gradient_norm) == (5, 1e-6, 1.0)
+    assert (recipe.budget.epochs, recipe.sampler.name, recipe.sampler.batch_size) == (40, "shuffled", 96)
+    assert (recipe.input.size_px, recipe.input.normalisation) == (224, "auto")
+    assert (recipe.validation.every_epochs, recipe.validation.pairs) == (3, 5000)
+    changes = recipe.augmentation
+    assert (changes.rotate_p, changes.rotate_deg, changes.flip_p) == (0.5, 25.0, 0.5)
+    assert (changes.affine_p, changes.translate, changes.scale) == (0.3, 0.1, 0.15)
+    assert (changes.jitter_p, changes.brightness, changes.contrast) == (0.5, 0.3, 0.3)
+    assert (changes.saturation, changes.hue) == (0.3, 0.1)
+
+
+def test_the_quickstart_needs_nothing_from_outside():
+    recipe = quickstart()
+    assert recipe.model.initial_weights == "none"
+    assert recipe.model.name == "mobilenetv3_small_050"
+    assert recipe.input.size_px <= 96

@@ -1,0 +1,149 @@
+import os
+import re
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from familiar.core.errors import BadRun
+from familiar.training.checkpoint import load_state, load_weights, save_state, save_weights
+
+
+def network(seed=0, width=4):
+    torch.manual_seed(seed)
+    made = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width))
+    made[1].running_mean += 3
+    return made
+
+
+def same_tensors(one, other):
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+def test_weights_come_back_under_their_names(tmp_path):
+    path, objective = tmp_path / "w.safetensors", nn.Linear(2, 3)
+    save_weights(path, network=network(), objective=objective)
+    assert {key.split(".")[0] for key in safetensors.torch.load_file(path)} == {"network", "objective"}
+    found, other = network(seed=1), nn.Linear(2, 3)
+    load_weights(path, network=found, objective=other)
+    assert same_tensors(found, network())
+    assert same_tensors(other, objective)
+    alone = network(seed=2)
+    load_weights(path, network=alone)
+    assert same_tensors(alone, network())
+
+
+def test_weights_in_another_memory_format_come_back(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(path, network=network().to(memory_format=torch.channels_last))
+    found = network(seed=1)
+    load_weights(path, network=found)
+    assert same_tensors(found, network())
+    save_weights(tmp_path / "v.safetensors", network=network())
+    assert path.read_bytes() == (tmp_path / "v.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 64, (10**6).to_bytes(8, "little") + b"{}"])
+def test_damaged_weights(tmp_path, content):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(BadRun, match=re.escape(f"{path}: no weights")):
+        load_weights(path, network=network())
+
+
+def test_weights_cut_off_anywhere(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(path, network=network())
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 37):
+        path.write_bytes(whole[:length])
+        with pytest.raises(BadRun):
+            load_weights(path, network=network())
+
+
+def test_missing_weights(tmp_path):
+    with pytest.raises(BadRun, match=r"gone\.safetensors: no weights"):
+        load_weights(tmp_path / "gone.safetensors", network=network())
+
+
+def test_weights_of_another_network(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(path, network=network(width=5))
+    with pytest.raises(BadRun, match="of another network"):
+        load_weights(path, network=network())
+    with pytest.raises(BadRun, match="of another network"):
+        load_weights(path, objective=nn.Linear(2, 3))
+
+
+def test_a_state_comes_back(tmp_path):
+    optimizer = torch.optim.AdamW(network().parameters())
+    state = {
+        "optimizer": optimizer.state_dict(),
+        "records": [{"epoch": 1, "loss": 0.1, "accuracy": None}],
+        "name": "Köter",
+        "tensor": torch.arange(4),
+    }
+    save_state(tmp_path / "state.pt", state)
+    found = load_state(tmp_path / "state.pt")
+    assert torch.equal(found.pop("tensor"), state.pop("tensor"))
+    assert found == state
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04", b"\x80\x04."])
+def test_a_damaged_state(tmp_path, content):
+    path = tmp_path / "state.pt"
+    path.write_bytes(content)
+    with pytest.raises(BadRun, match=re.escape(f"{path}: cannot be resumed from")):
+        load_state(path)
+
+
+def test_a_state_cut_off_anywhere(tmp_path):
+    path = tmp_path / "state.pt"
+    save_state(path, {"tensor": torch.arange(100)})
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 101):
+        path.write_bytes(whole[:length])
+        with pytest.raises(BadRun):
+            load_state(path)
+
+
+def test_a_missing_state(tmp_path):
+    with pytest.raises(BadRun, match=r"nothing to resume, state\.pt is missing"):
+        load_state(tmp_path / "state.pt")
+
+
+class _Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_state_is_never_executed(tmp_path):
+    trap = tmp_path / "executed"
+    torch.save({"network": _Malicious(trap)}, tmp_path / "state.pt")
+    with pytest.raises(BadRun):
+        load_state(tmp_path / "state.pt")
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_crash_while_saving_keeps_the_last_good_file(tmp_path, monkeypatch, step):
+    weights, state = tmp_path / "w.safetensors", tmp_path / "state.pt"
+    save_weights(weights, network=network())
+    save_state(state, {"epoch": 1})
+    before = weights.read_bytes(), state.read_bytes()
+
+    def crash(*_args, **_kwargs):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync" if step == "fsync" else "pathlib.Path.replace", crash)
+    with pytest.raises(OSError, match="full"):
+        save_weights(weights, network=network(seed=1))
+    with pytest.raises(OSError, match="full"):
+        save_state(state, {"epoch": 2})
+    assert (weights.read_bytes(), state.read_bytes()) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state.pt", "w.safetensors"]

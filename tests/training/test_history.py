@@ -1,0 +1,42 @@
+import csv
+from dataclasses import fields, replace
+
+import pytest
+from PIL import Image
+
+from familiar.training.history import EpochRecord, draw_curves, write_history
+
+FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, 2.0, None, None, None, None, 120.0, 1.5)
+SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 1.0, 0.75, 0.8, None, 0.1, 130.0, 1.4)
+
+
+def test_one_row_an_epoch_with_blanks_where_nothing_was_measured(tmp_path):
+    write_history(tmp_path / "history.csv", [FIRST, SECOND])
+    with (tmp_path / "history.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [field.name for field in fields(EpochRecord)]
+    assert rows[0]["validation_accuracy"] == rows[1]["validation_recall_at_1"] == ""
+    assert [float(row["loss"]) for row in rows] == [FIRST.loss, SECOND.loss], "no digit is lost"
+    assert [int(row["epoch"]) for row in rows] == [1, 2]
+
+
+def test_a_history_of_nothing_is_a_header(tmp_path):
+    write_history(tmp_path / "history.csv", [])
+    assert (tmp_path / "history.csv").read_text().startswith("epoch,loss,lr,")
+    assert (tmp_path / "history.csv").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [FIRST],  # never validated
+        [FIRST, SECOND],
+        [replace(FIRST, backbone_lr=0.0, margin_rad=0.0)],  # no rate to show on a logarithmic axis
+    ],
+)
+def test_the_curves_are_a_picture(tmp_path, records):
+    draw_curves(tmp_path / "curves.png", records)
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.format == "PNG"
+        assert picture.size == (1100, 660)
+        assert picture.convert("L").getextrema() == (0, 255)

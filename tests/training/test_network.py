@@ -1,0 +1,170 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from familiar.core.errors import BadRecipe, BadWeights
+from familiar.datasets.folders import DataSpec
+from familiar.faces.tensor import Preprocessing
+from familiar.loading.augment import Augmentation
+from familiar.loading.dataset import FaceDataset
+from familiar.models.weights import has_folded_batch_norm
+from familiar.training.checkpoint import load_weights, save_weights
+from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.recipe import Recipe
+
+TINY = Recipe(name="tiny").with_settings(
+    [
+        "model.name=mobilenetv3_small_050",
+        "model.embedding_dim=8",
+        "input.size_px=32",
+        "model.initial_weights=none",
+    ]
+)
+
+
+def norms_of(network):
+    return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+@pytest.fixture
+def folded_file(tmp_path):
+    """torchvision's network as a conversion for inference leaves it, under its key names."""
+    torch.manual_seed(0)
+    network = torchvision.models.mobilenet_v3_small(weights=None)
+    with torch.no_grad():
+        for norm in norms_of(network):
+            norm.running_var.fill_(1 - 1e-3)
+            norm.bias.normal_(std=0.2)
+    torch.save(network.state_dict(), tmp_path / "folded.pth")
+    return tmp_path / "folded.pth"
+
+
+def starting_from(weights, **model):
+    return replace(TINY, model=replace(TINY.model, initial_weights=str(weights), **model))
+
+
+def photos(count=6, augmentation=None):
+    table = DataSpec((f"synthetic:cats:{count}x2",)).read()
+    return FaceDataset(table, Preprocessing(size_px=32, resize_px=32), augmentation)
+
+
+def test_the_network_is_the_recipes():
+    network = build_network(TINY)
+    assert network.head.project.out_channels == 8
+    assert network.head.dropout.p == 0.4
+    assert network.head.pool.kernel_size == (1, 1)
+
+
+def test_an_unknown_network():
+    with pytest.raises(BadRecipe, match="'resnet'"):
+        build_network(TINY.with_settings(["model.name=resnet"]))
+
+
+def test_random_weights_take_imagenet_colours():
+    _, recipe = initial_network(TINY)
+    assert recipe == TINY.with_settings(["input.normalisation=imagenet"])
+
+
+def test_timms_weights_take_imagenet_colours(monkeypatch):
+    published = timm.create_model("mobilenetv3_small_050", num_classes=0)
+    create = timm.create_model
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, **how: published if how["pretrained"] else create(name, **how)
+    )
+    network, recipe = initial_network(starting_from("imagenet"))
+    assert recipe.input.normalisation == "imagenet"
+    assert torch.equal(network.trunk.backbone.conv_stem.weight, published.conv_stem.weight)
+
+
+def test_folded_weights_take_symmetric_colours(folded_file):
+    network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    assert recipe.input.normalisation == "symmetric"
+    assert has_folded_batch_norm(network.trunk)
+
+
+def test_whole_weights_take_imagenet_colours(tmp_path):
+    whole = timm.create_model("mobilenetv3_small_050", num_classes=0)
+    for norm in norms_of(whole):
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    torch.save(whole.state_dict(), tmp_path / "whole.pth")
+    network, recipe = initial_network(starting_from(tmp_path / "whole.pth"))
+    assert recipe.input.normalisation == "imagenet"
+    assert torch.equal(network.trunk.backbone.bn1.running_var, whole.bn1.running_var)
+
+
+def test_a_normalisation_that_was_chosen_stays(folded_file):
+    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(
+        ["input.normalisation=imagenet"]
+    )
+    assert initial_network(chosen)[1] == chosen
+
+
+def test_missing_weights():
+    with pytest.raises(BadWeights, match=r"gone\.npz: no such file"):
+        initial_network(starting_from("gone.npz"))
+
+
+def test_a_resumed_run_keeps_what_was_settled():
+    begun = TINY.with_settings(["input.normalisation=symmetric", "seed=7"])
+    assert settled_as(TINY, begun) == TINY.with_settings(["input.normalisation=symmetric"])
+    chosen = TINY.with_settings(["input.normalisation=imagenet"])
+    assert settled_as(chosen, begun) == chosen
+
+
+@torch.no_grad()
+def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
+    network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    network.eval()
+    plain = photos(5)
+    images = torch.stack([plain[row][0] for row in range(len(plain))])
+    before = network.trunk(images)
+    make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
+    assert not has_folded_batch_norm(network.trunk)
+    scale = before.abs().max().item()
+    torch.testing.assert_close(network.trunk(images), before, rtol=0, atol=1e-3 * scale)
+    # The statistics are those of the photos as they are, all of them where there are few.
+    torch.testing.assert_close(network.trunk.train()(images), before, rtol=0, atol=1e-3 * scale)
+
+
+def test_other_networks_are_left_as_they_are():
+    network = build_network(TINY)
+    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    make_trainable(network, photos())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
+
+
+@torch.no_grad()
+def test_what_is_saved_computes_what_was_trained(folded_file, tmp_path):
+    """A run's network is built anew from the recipe and the tensors alone: nothing else may matter."""
+    network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    for norm in norms_of(network.trunk):
+        norm.running_var.mul_(0.01)
+        norm.weight.mul_(0.1)
+    save_weights(tmp_path / "embedder.safetensors", network=network)
+    again = build_network(recipe)
+    load_weights(tmp_path / "embedder.safetensors", network=again)
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again.eval()(images), network.eval()(images))
+
+
+@torch.no_grad()
+@pytest.mark.shared_data
+def test_the_given_weights_are_known_for_what_they_are(shared_data):
+    given = shared_data / Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
+    network, recipe = initial_network(starting_from(given, name="mobilenetv3_small_100"))
+    assert recipe.input.normalisation == "symmetric"
+    table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_identities=4, max_photos=6).read()
+    cats = FaceDataset(table, Preprocessing(size_px=112, resize_px=112, mean=(0.5,) * 3, std=(0.5,) * 3))
+    network.trunk.eval()
+    images = torch.stack([cats[row][0] for row in range(len(cats))])
+    before = network.trunk(images)
+    make_trainable(network, cats)
+    largest = np.abs(before.numpy()).max()
+    assert (network.trunk(images) - before).abs().max() < 1e-3 * largest
+    assert (network.trunk.train()(images) - before).abs().max() < 2e-3 * largest

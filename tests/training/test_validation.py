@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from familiar.core.errors import TrainingFailed
+from familiar.core.vectors import normalise
+from familiar.datasets.folders import DataSpec
+from familiar.faces.tensor import Preprocessing
+from familiar.loading.dataset import FaceDataset
+from familiar.training.validation import embed_dataset, validate, validation_pairs
+
+LABELS = np.repeat(np.arange(6), 4)
+
+
+def noisy_identities(noise, seed=0, labels=LABELS):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(labels.max() + 1, 16))
+    return normalise((centres[labels] + noise * rng.normal(size=(len(labels), 16))).astype(np.float32))
+
+
+def test_the_pairs_are_the_same_each_time_and_half_of_them_alike():
+    first, again = (validation_pairs(LABELS, 40, seed=3) for _ in range(2))
+    other = validation_pairs(LABELS, 40, seed=4)
+    for name in ("left", "right", "same"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+    assert not np.array_equal(first.left, other.left)
+    assert first.same.sum() == 20
+    assert np.array_equal(LABELS[first.left] == LABELS[first.right], first.same)
+
+
+def test_where_there_are_fewer_pairs_all_are_taken():
+    pairs = validation_pairs(LABELS, 5000, seed=0)
+    assert len(pairs.left) == 24 * 23 // 2
+    assert len({*zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)}) == 24 * 23 // 2
+
+
+def test_a_perfect_network():
+    found = validate(noisy_identities(0.0), LABELS, validation_pairs(LABELS, 100, 0))
+    assert (found.accuracy, found.auc, found.recall_at_1) == (1.0, 1.0, 1.0)
+    assert not found.collapsed
+
+
+def test_a_network_that_guesses():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(100), 5)
+    embeddings = normalise(rng.normal(size=(500, 64)).astype(np.float32))
+    found = validate(embeddings, labels, validation_pairs(labels, 2000, 0))
+    assert found.auc == pytest.approx(0.5, abs=0.05)
+    assert 0.5 <= found.accuracy < 0.56
+    assert found.recall_at_1 < 0.05
+    assert found.stranger_similarity == pytest.approx(0.0, abs=0.01)
+
+
+@settings(deadline=None, max_examples=30)
+@given(noise=st.floats(0.2, 2), seed=st.integers(0, 999))
+def test_agrees_with_the_slow_reference(noise, seed):
+    embeddings = noisy_identities(noise, seed)
+    pairs = validation_pairs(LABELS, 60, seed)
+    found = validate(embeddings, LABELS, pairs)
+    wide = embeddings.astype(np.float64)
+    scores = np.float32([wide[i] @ wide[j] for i, j in zip(pairs.left, pairs.right, strict=True)])
+    same, strangers = scores[pairs.same], scores[~pairs.same]
+    auc = np.mean([(s > d) + 0.5 * (s == d) for s in same for d in strangers])
+    accuracy = max(np.mean((scores >= threshold) == pairs.same) for threshold in (*scores, np.inf))
+    assert found.auc == pytest.approx(auc, abs=1e-6)
+    assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
+    assert found.stranger_similarity == pytest.approx(strangers.mean(), abs=1e-6)
+    hits = [
+        LABELS[max((other for other in range(24) if other != row), key=lambda other: wide[row] @ wide[other])]
+        == LABELS[row]
+        for row in range(24)
+    ]
+    assert found.recall_at_1 == pytest.approx(np.mean(hits), abs=1e-9)
+
+
+def test_one_point_for_all_is_a_collapse():
+    embeddings = normalise(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
+    found = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
+    assert found.collapsed
+    assert found.stranger_similarity > 0.999
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.0])
+def test_embeddings_without_a_direction_are_a_failed_training(bad):
+    embeddings = noisy_identities(1.0)
+    embeddings[7] = bad
+    with pytest.raises(TrainingFailed, match=r"optimizer\.lr"):
+        validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
+
+
+class MeanColour(nn.Module):
+    """The mean of each colour, and in training mode something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, images):
+        return self.weight * images.mean((2, 3)) + self.training
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 5, 128])
+def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, training):
+    table = DataSpec(("synthetic:cats:4x2",)).read()
+    photos = FaceDataset(table, Preprocessing(size_px=32, resize_px=32))
+    network = MeanColour().train(training)
+    found = embed_dataset(network, photos, batch_size)
+    expected = np.stack([photos[row][0].numpy().mean((1, 2)) for row in range(8)])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert network.training is training
