@@ -74,8 +74,16 @@ def test_damaged_records(begun, content):
 
 def test_a_record_with_a_part_missing(begun):
     record(begun, DataSpec(("photos",)))
-    stored = json.loads(begun.data_json.read_text())
-    del stored["fingerprint"]
-    begun.data_json.write_text(json.dumps(stored))
+    whole = json.loads(begun.data_json.read_text())
+    begun.data_json.write_text(json.dumps({key: whole[key] for key in ("spec", "train", "validation")}))
     with pytest.raises(BadRun, match=r"data\.json"):
         begun.data()
+    for spec in (
+        {},
+        {**whole["spec"], "sources": 3},
+        {**whole["spec"], "max_photos": 0},
+        {**whole["spec"], "more": 1},
+    ):
+        begun.data_json.write_text(json.dumps({**whole, "spec": spec}))
+        with pytest.raises(BadRun, match=r"data\.json"):
+            begun.data_spec()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32
 from torch.utils.data import DataLoader
 
-from familiar.core.errors import BadRun
+from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.export.onnx import onnx_bytes
@@ -42,7 +42,12 @@ def export_run(
     preprocessing = recipe.input.preprocessing()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
-    held_out = (data or run.data_spec()).read().of_identities(run.split().validation)
+    try:
+        held_out = (data or run.data_spec()).read().of_identities(run.split().validation)
+    except BadDataset as error:
+        raise BadRun(
+            f"{run_dir}: its photos are not where it found them; say where they moved ({error})"
+        ) from error
     if not len(held_out):
         raise BadRun(f"{run_dir}: none of its validation identities is in the data given")
     held_out = without_unreadable(held_out, preprocessing)
@@ -67,6 +72,7 @@ def export_run(
         parity=asdict(parity),
         licence=licence,
     )
+    output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, seal(model, metadata))
     return load_bundle(output)
 

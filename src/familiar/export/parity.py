@@ -45,7 +45,9 @@ def embed_with_both(
 def require_parity(source: Float32[np.ndarray, "n d"], exported: Float32[np.ndarray, "n d"]) -> Parity:
     """ParityFailed unless the two agree to 1e-4 in each component and .99999 in cosine."""
     cosines = np.einsum("ij,ij->i", source.astype(np.float64), exported.astype(np.float64))
-    parity = Parity(len(source), float(np.abs(source - exported).max()), float(cosines.min()))
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN
+        differences = np.abs(source - exported)
+    parity = Parity(len(source), float(differences.max()), float(cosines.min()))
     # Asked this way round, NaN fails too.
     if not (parity.max_difference <= MAX_DIFFERENCE and parity.min_cosine >= MIN_COSINE):
         raise ParityFailed(

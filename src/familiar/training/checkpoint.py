@@ -47,7 +47,10 @@ def load_state(path: Path) -> dict[str, Any]:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise BadRun(f"{path.parent}: nothing to resume, {path.name} is missing") from error
+        raise BadRun(
+            f"{path.parent}: nothing to resume, {path.name} is missing: it ended before its first epoch did. "
+            "Remove the folder and begin again"
+        ) from error
     except Exception as error:  # torch raises many kinds for a damaged file
         raise BadRun(f"{path}: cannot be resumed from ({error})") from error
 

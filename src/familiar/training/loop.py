@@ -24,7 +24,7 @@ from familiar.training.network import build_network, initial_network, make_train
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from familiar.training.schedule import warmed_margin
+from familiar.training.schedule import statistics_momentum, warmed_margin
 from familiar.training.validation import COLLAPSED_SIMILARITY, embed_dataset, validate, validation_pairs
 
 
@@ -146,7 +146,9 @@ class Trainer:
             worker_init_fn=start_worker,
             persistent_workers=recipe.sampler.workers > 0,
             pin_memory=device.type == "cuda",
+            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
         )
+        self.norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
         self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
         self.records: list[EpochRecord] = []
         self.best_accuracy = -1.0
@@ -160,8 +162,9 @@ class Trainer:
             record = self._one_epoch(on_step)
             last = len(self.records) + 1 == budget.epochs
             out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
-            if last or out_of_time or record.epoch % self.recipe.validation.every_epochs == 0:
-                record = self._validated(record)
+            ends = last or out_of_time
+            if ends or record.epoch % self.recipe.validation.every_epochs == 0:
+                record = self._validated(record, ends)
             self.records.append(record)
             self._save()
             on_epoch(record)
@@ -169,19 +172,22 @@ class Trainer:
                 break
             if out_of_time:
                 return "time"
-            if budget.patience and self._validations_since_best() >= budget.patience:
+            if budget.patience and self.best_epoch and self._validations_since_best() >= budget.patience:
                 return "patience"
         return "finished"
 
     def restore(self) -> None:
-        """Back to the newest whole epoch."""
+        """Back to the newest whole epoch. BadRun where the state is missing, damaged or of another version."""
         state = load_state(self.run.state)
-        self.network.load_state_dict(state["network"])
-        self.objective.load_state_dict(state["objective"])
-        self.optimizer.adamw.load_state_dict(state["optimizer"])
-        self.records = [EpochRecord(**record) for record in state["records"]]
-        self.best_accuracy = state["best_accuracy"]
-        self.best_epoch = state["best_epoch"]
+        try:
+            self.network.load_state_dict(state["network"])
+            self.objective.load_state_dict(state["objective"])
+            self.optimizer.adamw.load_state_dict(state["optimizer"])
+            self.records = [EpochRecord(**record) for record in state["records"]]
+            self.best_accuracy = state["best_accuracy"]
+            self.best_epoch = state["best_epoch"]
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise BadRun(f"{self.run.state}: was saved by another version ({error})") from error
 
     def _one_epoch(self, on_step: Callable[[StepProgress], None]) -> EpochRecord:
         epoch = len(self.records)
@@ -198,15 +204,16 @@ class Trainer:
         started = time.perf_counter()
         steps = len(self.sampler)
         for step, (images, labels) in enumerate(self.batches):
-            self.optimizer.set_rates(epoch + step / steps)
-            loss, norm = self._one_step(images, labels)
-            if not np.isfinite(loss):
-                raise TrainingFailed(
-                    f"the loss is {loss} in epoch {epoch + 1}, step {step + 1}; lower optimizer.lr. "
-                    f"The last good checkpoint is {self.run.best}"
+            self.optimizer.set_rates(epoch + (step + 1) / steps)
+            for norm in self.norms:
+                norm.momentum = statistics_momentum(epoch * steps + step)
+            loss, gradient_norm = self._one_step(images, labels)
+            if not np.isfinite((loss, gradient_norm)).all():
+                raise self._failure(
+                    f"the loss is {loss}, its gradient's norm {gradient_norm}, in epoch {epoch + 1}, step {step + 1}"
                 )
             losses.append(loss)
-            norms.append(norm)
+            norms.append(gradient_norm)
             photos += len(labels)
             speed = photos / (time.perf_counter() - started)
             steps_left = steps * (self.recipe.budget.epochs - epoch) - step - 1
@@ -253,13 +260,13 @@ class Trainer:
         self.optimizer.adamw.step()
         return loss.item(), norm.item()
 
-    def _validated(self, record: EpochRecord) -> EpochRecord:
+    def _validated(self, record: EpochRecord, ends: bool) -> EpochRecord:
         embeddings = embed_dataset(self.network, self.fold.validation, workers=self.recipe.sampler.workers)
         found = validate(embeddings, self.fold.validation.table.labels, self.pairs)
-        if found.collapsed and (self._was_collapsed() or record.epoch == self.recipe.budget.epochs):
-            raise TrainingFailed(
+        if found.collapsed and (ends or self._was_collapsed()):
+            raise self._failure(
                 f"all embeddings fell on one point (mean similarity of strangers {found.stranger_similarity:.4f}, "
-                f"epoch {record.epoch}); lower optimizer.lr or loss.margin_rad. The last good checkpoint stays"
+                f"epoch {record.epoch})"
             )
         if found.accuracy > self.best_accuracy and not found.collapsed:
             self.best_accuracy, self.best_epoch = found.accuracy, record.epoch
@@ -273,7 +280,7 @@ class Trainer:
         )
 
     def _was_collapsed(self) -> bool:
-        """At the validation before: once is no alarm, the running statistics of a first epoch look like it."""
+        """At the validation before: once is no alarm."""
         seen = [
             record.stranger_similarity for record in self.records if record.stranger_similarity is not None
         ]
@@ -282,6 +289,10 @@ class Trainer:
     def _validations_since_best(self) -> int:
         later = (record for record in self.records if record.epoch > self.best_epoch)
         return sum(record.validation_accuracy is not None for record in later)
+
+    def _failure(self, what: str) -> TrainingFailed:
+        kept = f". The best network so far stays in {self.run.best}" if self.best_epoch else ""
+        return TrainingFailed(f"{what}; lower optimizer.lr or loss.margin_rad{kept}")
 
     def _save(self) -> None:
         write_history(self.run.history_csv, self.records)

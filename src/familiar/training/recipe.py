@@ -6,7 +6,6 @@ import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from familiar.core.errors import BadRecipe
@@ -235,10 +234,6 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         if text not in get_args(kind):
             raise BadRecipe(f"{key} is one of {', '.join(get_args(kind))}, not {text!r}")
         return text
-    if get_origin(kind) is UnionType:
-        if text == "none":
-            return None
-        (kind,) = (option for option in get_args(kind) if option is not NoneType)
     if kind is str:
         return text
     try:

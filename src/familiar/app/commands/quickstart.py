@@ -9,8 +9,8 @@ from familiar.app.commands.train import train_and_export
 from familiar.app.console import note, print_json
 from familiar.app.options import FILE, json_option
 
-TRAINING = "synthetic:cats:800x8"
-UNSEEN = "synthetic:cats:60x6:seed=1"
+TRAINING = "synthetic:cats:800x8:difficulty=0.2"
+UNSEEN = "synthetic:cats:60x6:seed=1:difficulty=0.2"
 
 
 @click.command()

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from familiar.core.errors import ParityFailed
+from familiar.core.vectors import normalise
+from familiar.export.onnx import onnx_bytes
+from familiar.export.parity import MAX_DIFFERENCE, MIN_COSINE, embed_with_both, require_parity
+
+
+def unit_rows(n=5, d=8, seed=0):
+    return normalise(np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32))
+
+
+def turned(rows, angle_rad):
+    """Each row turned by an angle in a plane of its own."""
+    other = np.random.default_rng(1000).normal(size=rows.shape)
+    other -= (other * rows).sum(1, keepdims=True) * rows
+    other /= np.linalg.norm(other, axis=1, keepdims=True)
+    return (np.cos(angle_rad) * rows + np.sin(angle_rad) * other).astype(np.float32)
+
+
+def test_equal_embeddings_pass():
+    parity = require_parity(unit_rows(), unit_rows())
+    assert parity.crops == 5
+    assert parity.max_difference == 0.0
+    assert parity.min_cosine == pytest.approx(1.0, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0, 2e-4), st.integers(0, 99))
+def test_the_figures_are_what_they_say(angle_rad, seed):
+    source = unit_rows(seed=seed)
+    exported = turned(source, angle_rad)
+    differences = [abs(float(a) - float(b)) for a, b in zip(source.flat, exported.flat, strict=True)]
+    cosines = [float(a.astype(float) @ b.astype(float)) for a, b in zip(source, exported, strict=True)]
+    if max(differences) > MAX_DIFFERENCE:
+        with pytest.raises(ParityFailed):
+            require_parity(source, exported)
+        return
+    parity = require_parity(source, exported)
+    assert parity.max_difference == pytest.approx(max(differences), abs=1e-7)
+    assert parity.min_cosine == pytest.approx(min(cosines), abs=1e-9)
+
+
+def test_one_component_too_far():
+    exported = unit_rows()
+    exported[3, 2] += 2 * MAX_DIFFERENCE
+    with pytest.raises(ParityFailed, match=r"by 2\.00e-04 .* on 5 crops; nothing was written"):
+        require_parity(unit_rows(), exported)
+
+
+def test_many_components_a_little_off():
+    """Each within the difference allowed, together another direction."""
+    rows = np.full((2, 10_000), 0.01, np.float32)
+    signs = np.where(np.arange(10_000) % 2, 1, -1) * 0.9 * MAX_DIFFERENCE
+    exported = (rows + signs).astype(np.float32)
+    exported /= np.linalg.norm(exported, axis=1, keepdims=True)
+    assert np.abs(rows - exported).max() <= MAX_DIFFERENCE
+    assert (rows[0] @ exported[0]) < MIN_COSINE
+    with pytest.raises(ParityFailed):
+        require_parity(rows, exported)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_fails(bad):
+    exported = unit_rows()
+    exported[0, 0] = bad
+    with pytest.raises(ParityFailed):
+        require_parity(unit_rows(), exported)
+    with pytest.raises(ParityFailed):
+        require_parity(exported, exported)
+
+
+class Flat(nn.Module):
+    """A linear layer, and in training mode nonsense."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(3 * 4 * 4, 5)
+
+    def forward(self, images):
+        return nn.functional.normalize(self.linear(images.flatten(1))) + 9.0 * self.training
+
+
+def test_both_see_the_same_crops_in_the_same_order():
+    network = Flat()
+    model = onnx_bytes(network, 4)
+    batches = [torch.randn(n, 3, 4, 4) for n in (3, 1, 2)]
+    source, exported = embed_with_both(network.train(), model, batches)
+    with torch.no_grad():
+        expected = network.eval()(torch.cat(batches)).numpy()
+    np.testing.assert_allclose(source, expected, atol=1e-6)
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
+    assert require_parity(source, exported).crops == 6
+    with torch.no_grad():
+        network.linear.weight[0, 0] += 0.5
+    source, exported = embed_with_both(network, model, batches)
+    with pytest.raises(ParityFailed):
+        require_parity(source, exported)
