@@ -1,4 +1,4 @@
-"""The checker that jaxtyping runs on the whole package while tests run: beartype, with an int where a float is meant."""
+"""What jaxtyping checks the package with while tests run: beartype, taking an int where a float is meant."""
 
 from beartype import BeartypeConf
 from beartype import beartype as checker

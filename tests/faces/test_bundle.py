@@ -88,7 +88,7 @@ def test_metadata_resealed_with_a_missing_key_is_refused(mean_colour_bundle: Pat
     entry = module._field(1, b"familiar") + module._field(2, module._canonical(stored))
     path = tmp_path / "incomplete.onnx"
     path.write_bytes(network + module._field(14, entry))
-    with pytest.raises(BadBundle, match="incomplete.*calibration"):
+    with pytest.raises(BadBundle, match=r"incomplete.*calibration"):
         load_bundle(path)
 
 

@@ -23,6 +23,9 @@ COLLAPSED_SIMILARITY = 0.999  # a working network's strangers lie near 0
 class Validation:
     """`accuracy` is that of the best threshold on these pairs; `recall_at_1` None where no photo has a mate.
 
+    Both kinds of pairs weigh the same in `accuracy`: where few photos have mates, strangers are the most,
+    and calling everyone one would look good.
+
     `stranger_similarity` is the mean over pairs of different identities.
     """
 
@@ -68,7 +71,7 @@ def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: 
     counts = roc_counts(similarities[pairs.same], similarities[~pairs.same])
     found = retrieval(embeddings, labels) if np.bincount(labels).max() > 1 else None
     return Validation(
-        accuracy=best_accuracy(counts)[0],
+        accuracy=best_accuracy(counts, balanced=True)[0],
         auc=roc_auc(counts),
         recall_at_1=None if found is None else found.recall_at_k[1],
         stranger_similarity=float(similarities[~pairs.same].mean()),
