@@ -17,7 +17,7 @@ from familiar.faces.photo import save_photo
 
 TINY = [
     "--recipe", "quickstart", "--set", "budget.epochs=6", "--set", "input.size_px=32", "--set", "input.resize_px=32",
-    "--set", "sampler.batch_size=8", "--set", "sampler.workers=0", "--set", "model.embedding_dim=16",
+    "--set", "split.test=0.1", "--set", "sampler.batch_size=8", "--set", "sampler.workers=0", "--set", "model.embedding_dim=16",
 ]  # fmt: skip
 
 

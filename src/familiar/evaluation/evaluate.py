@@ -64,6 +64,8 @@ def choose_identities(
         split = "test" if names <= {*known.train, *known.validation, *known.test} else "all"
     if split == "test":
         table = table.of_identities(known.test)
+        if not known.test:
+            raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
         if not len(table):
             raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
     return table, split, frozenset(known.train)
