@@ -1,7 +1,9 @@
 """Fit a network by a recipe. Plain torch; every random draw is keyed by the seed and the epoch."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -97,7 +99,8 @@ def fit(
     if resume:
         trainer.restore()
     started = time.perf_counter()
-    stopped = trainer.train(on_step, on_epoch)
+    with threads_beside(recipe.sampler.workers):
+        stopped = trainer.train(on_step, on_epoch)
     load_weights(run.best, network=network)
     save_weights(run.embedder, network=network)
     return FitResult(
@@ -109,6 +112,21 @@ def fit(
         stopped=stopped,
         skipped_photos=len(table) - len(readable),
     )
+
+
+@contextmanager
+def threads_beside(workers: int) -> Iterator[None]:
+    """torch's threads and the loading workers share the cores; one too many, and each step waits for the last.
+
+    On two cores a worker beside two threads made training several times slower. OMP_NUM_THREADS wins.
+    """
+    before = torch.get_num_threads()
+    if workers and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - workers)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Trainer:
@@ -148,7 +166,7 @@ class Trainer:
             pin_memory=device.type == "cuda",
             generator=torch.Generator(),  # or it would draw from the one that dropout draws from
         )
-        self.norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+        self.batch_norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
         self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
         self.records: list[EpochRecord] = []
         self.best_accuracy = -1.0
@@ -199,21 +217,21 @@ class Trainer:
         self.network.train()
         self.objective.margin_rad = warmed_margin(loss_settings.margin_rad, warmup, epoch)
         losses: list[float] = []
-        norms: list[float] = []
+        gradient_norms: list[float] = []
         photos = 0
         started = time.perf_counter()
         steps = len(self.sampler)
         for step, (images, labels) in enumerate(self.batches):
             self.optimizer.set_rates(epoch + (step + 1) / steps)
-            for norm in self.norms:
-                norm.momentum = statistics_momentum(epoch * steps + step)
+            for batch_norm in self.batch_norms:
+                batch_norm.momentum = statistics_momentum(epoch * steps + step)
             loss, gradient_norm = self._one_step(images, labels)
             if not np.isfinite((loss, gradient_norm)).all():
                 raise self._failure(
                     f"the loss is {loss}, its gradient's norm {gradient_norm}, in epoch {epoch + 1}, step {step + 1}"
                 )
             losses.append(loss)
-            norms.append(gradient_norm)
+            gradient_norms.append(gradient_norm)
             photos += len(labels)
             speed = photos / (time.perf_counter() - started)
             steps_left = steps * (self.recipe.budget.epochs - epoch) - step - 1
@@ -237,7 +255,7 @@ class Trainer:
             lr=lr,
             backbone_lr=backbone_lr,
             margin_rad=self.objective.margin_rad,
-            gradient_norm=float(np.mean(norms)),
+            gradient_norm=float(np.mean(gradient_norms)),
             validation_accuracy=None,
             validation_auc=None,
             validation_recall_at_1=None,
