@@ -171,6 +171,18 @@ def test_identical_and_opposite_vectors_give_finite_loss_and_gradient(dtype, mar
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.parametrize("margin_rad", [0.0, 0.4, 2.33])
+@pytest.mark.parametrize("cosine", [1.0, -1.0])
+def test_the_logit_has_a_gradient_at_the_poles(cosine, margin_rad):
+    """Where the sine's own is infinite, and times zero no number."""
+    cosines = torch.tensor([[cosine, 0.5]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(
+        arcface_logits(cosines, torch.tensor([0]), margin_rad, 32.0).sum(), cosines
+    )
+    assert gradient.isfinite().all()
+    assert gradient[0, 0] > 0 or margin_rad > math.pi / 2
+
+
 def test_identical_vectors_rounded_past_one():
     torch.manual_seed(0)
     embeddings = normalize(torch.randn(200, 128)).requires_grad_()

@@ -19,6 +19,7 @@ from familiar.training.loop import fit
 from familiar.training.network import build_network
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
 
 TINY = Recipe(name="tiny").with_settings(
@@ -415,7 +416,7 @@ def test_the_averages_of_batch_norms_warm_up_once_a_run(tmp_path, monkeypatch, c
 
     def momentum(steps_taken):
         taken.append(steps_taken)
-        return 0.1
+        return statistics_momentum(steps_taken)
 
     monkeypatch.setattr(loop, "statistics_momentum", momentum)
     with pytest.raises(Interrupted):
@@ -423,6 +424,24 @@ def test_the_averages_of_batch_norms_warm_up_once_a_run(tmp_path, monkeypatch, c
     fit(TINY, cats, tmp_path, resume=True)
     assert sorted(set(taken)) == list(range(6))
     assert taken == sorted(taken)
+
+
+@pytest.mark.usefixtures("without_steps")
+def test_every_epoch_sees_all_photos_in_another_order_and_changed_otherwise(tmp_path, monkeypatch, cats):
+    seen = []
+
+    def look(_trainer, images, labels):
+        seen.append((images.mean((1, 2, 3)).tolist(), labels.tolist()))
+        return 1.0, 1.0
+
+    monkeypatch.setattr(loop.Trainer, "_one_step", look)
+    monkeypatch.setattr(loop, "validate", lambda *_: found())
+    fit(TINY.with_settings(["budget.epochs=2"]), cats, tmp_path)
+    first, second = ([*seen[step][1], *seen[step + 1][1]] for step in (0, 2))
+    assert sorted(first) == sorted(second) == sorted([*range(8)] * 4)
+    assert first != second
+    bright, again = ({*seen[step][0], *seen[step + 1][0]} for step in (0, 2))
+    assert len(bright & again) < 16
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -474,3 +493,16 @@ def test_weights_from_a_file_are_where_it_starts(tmp_path, monkeypatch, cats):
     kept = safetensors.torch.load_file(tmp_path / "run" / "embedder.safetensors")
     for name, parameter in trunk.named_parameters():
         assert torch.equal(kept[f"network.trunk.backbone.{name}"], parameter)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(0, 4), (1, 3), (3, 1), (9, 1)])
+def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    torch.set_num_threads(4)
+    with loop.threads_beside(workers):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with loop.threads_beside(workers):
+        assert torch.get_num_threads() == 4

@@ -128,8 +128,19 @@ def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
     assert not has_folded_batch_norm(network.trunk)
     scale = before.abs().max().item()
     torch.testing.assert_close(network.trunk(images), before, rtol=0, atol=1e-3 * scale)
-    # The statistics are those of the photos as they are, all of them where there are few.
     torch.testing.assert_close(network.trunk.train()(images), before, rtol=0, atol=1e-3 * scale)
+
+
+@torch.no_grad()
+def test_the_statistics_are_those_of_the_photos_as_they_are(folded_file):
+    network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    plain = photos(5)
+    stem = network.trunk.backbone.conv_stem(torch.stack([plain[row][0] for row in range(len(plain))]))
+    make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
+    variance, mean = torch.var_mean(stem, (0, 2, 3), correction=0)
+    norm = network.trunk.backbone.bn1
+    torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, variance, rtol=1e-4, atol=1e-5)
 
 
 def test_other_networks_are_left_as_they_are():

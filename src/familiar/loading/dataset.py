@@ -19,6 +19,8 @@ from familiar.loading.augment import Augmentation, augment, photo_generator
 
 log = logging.getLogger(__name__)
 
+KEPT_BYTES = 256 * 2**20  # of crops, in each process that loads
+
 
 class PhotoKey(NamedTuple):
     """Which photo, and in which epoch: all that an augmented crop depends on besides the seed."""
@@ -30,7 +32,8 @@ class PhotoKey(NamedTuple):
 class FaceDataset(Dataset[tuple[Tensor, int]]):
     """Item: (float32 "3 s s", label) of a `PhotoKey`, or of a row where nothing is augmented.
 
-    Holds no state that changes, so workers need not be told of epochs.
+    An item depends on its key alone, so workers need not be told of epochs. Crops are kept, before they are
+    augmented, as far as `KEPT_BYTES` reach: later epochs neither decode nor draw those again.
     """
 
     def __init__(
@@ -44,13 +47,19 @@ class FaceDataset(Dataset[tuple[Tensor, int]]):
         self.preprocessing = preprocessing
         self.augmentation = augmentation
         self.seed = seed
+        self._kept: dict[int, np.ndarray] = {}
+        self._room = KEPT_BYTES // (3 * preprocessing.size_px**2)
 
     def __len__(self) -> int:
         return len(self.table)
 
     def __getitem__(self, key: PhotoKey | int) -> tuple[Float32[Tensor, "3 s s"], int]:
         epoch, row = key if isinstance(key, tuple) else (0, key)
-        rgb_u8 = crop_of(self.table.photos[row], self.preprocessing)
+        rgb_u8 = self._kept.get(row)
+        if rgb_u8 is None:
+            rgb_u8 = crop_of(self.table.photos[row], self.preprocessing)
+            if len(self._kept) < self._room:
+                self._kept[row] = rgb_u8
         if self.augmentation is not None:
             rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, epoch, row))
         image = standardise(rgb_u8[None], self.preprocessing)[0]
