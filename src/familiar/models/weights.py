@@ -1,5 +1,6 @@
 """Initial weights: timm's download, or a local file, and batch norms that were folded away, made whole."""
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,8 @@ _TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_OR
 
 def load_timm_weights(trunk: MobileNetV3Trunk, name: str) -> None:
     """ImageNet weights as timm publishes them; downloads them once. BadWeights without a network."""
+    # The hub's client logs each of its many tries; the one error below says it all.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         pretrained = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # the hub's client raises many kinds

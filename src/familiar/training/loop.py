@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from familiar.core.errors import BadRun, TrainingFailed
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec
+from familiar.datasets.split import split_by_identity
 from familiar.loading.dataset import start_worker, without_unreadable
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.losses.softmax import ArcFace
@@ -77,13 +78,15 @@ def fit(
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if run.recipe_json.exists() and not resume:
         raise BadRun(f"{run_dir}: holds a run already; continue it with --resume, or name another folder")
+    table = data.read()
+    # Too few identities are found out here too, before anything is downloaded.
+    split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
     torch.manual_seed(recipe.seed)
     if resume:
         # The stored state holds the weights; only what they settled about the input is still to be known.
         network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
     else:
         network, recipe = initial_network(recipe)
-    table = data.read()
     readable = without_unreadable(table, recipe.input.preprocessing())
     fold = make_fold(recipe, readable)
     if resume:
