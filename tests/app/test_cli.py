@@ -15,10 +15,11 @@ from familiar.app import cli
 from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
 
-TINY = [
-    "--recipe", "quickstart", "--set", "budget.epochs=6", "--set", "input.size_px=32", "--set", "input.resize_px=32",
-    "--set", "split.test=0.1", "--set", "sampler.batch_size=8", "--set", "sampler.workers=0", "--set", "model.embedding_dim=16",
-]  # fmt: skip
+TINY_SETTINGS = (
+    "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
+    "sampler.workers=0 model.embedding_dim=16"
+)
+TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() for word in ("--set", setting))]
 
 
 class Answer(NamedTuple):
