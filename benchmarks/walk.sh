@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The walk on real photos: the first rows of RESULTS.md. Usage: walk.sh PHOTOS RUNS, where PHOTOS holds the sets
-# named below and weights/, and RUNS is where the runs go. Nothing is chosen on a test set: epochs are judged by
-# the run's own validation identities.
+# named below and weights/, and RUNS is where the runs go. Epochs are judged by the run's own
+# validation identities.
 set -euo pipefail
 photos=$1 runs=$2
 weights=$photos/weights/mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz
