@@ -1,6 +1,5 @@
 """The command line as a user meets it: exit codes, one clear line for each expected failure, JSON that parses."""
 
-import importlib
 import json
 import re
 import sys
@@ -245,22 +244,3 @@ def test_detectors_find_what_is_cropped(familiar: Familiar, mean_colour_bundle: 
     )
     assert_fails(lost, "nothing was written")
     assert not (tmp_path / "n.npz").exists()
-
-
-def test_quickstart_on_few_cats(familiar: Familiar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = importlib.import_module("familiar.app.commands.quickstart")
-    monkeypatch.setattr(module, "TRAINING", "synthetic:cats:48x4:difficulty=0.0")
-    monkeypatch.setattr(module, "UNSEEN", "synthetic:cats:12x3:seed=1:difficulty=0.0")
-    done = familiar("quickstart", "--output", tmp_path / "quick")
-    assert done.code == 0, done.err
-    assert "tom_1.png and kitty.png" in done.out
-    assert {path.name for path in (tmp_path / "quick").iterdir()} == {
-        "run",
-        "report",
-        "tom_1.png",
-        "tom_2.png",
-        "kitty.png",
-    }
-    advice = [line.split() for line in done.out.splitlines() if line.startswith("  familiar ")]
-    assert [words[1] for words in advice] == ["inspect", "train", "verify"]
-    assert_fails(familiar("quickstart", "--output", tmp_path / "quick"), "is not empty")

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.datasets.folders import DataSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,6 +20,16 @@ model_option = click.option(
     "--model", "-m", required=True, type=FILE, help="A bundle (.onnx) or the folder of a run."
 )
 licence_option = click.option("--licence", help="Terms of use to write into the bundle.")
+
+
+def data_spec(
+    data: tuple[str, ...], identities: Path | None, max_identities: int | None, max_photos: int | None
+) -> "DataSpec":
+    """What `data_argument` and `limit_options` ask for."""
+    from familiar.datasets.folders import DataSpec, read_identity_list
+
+    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
+    return DataSpec(data, listed, max_identities, max_photos)
 
 
 def all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -47,11 +47,3 @@ class ParityFailed(FamiliarError):
 
 class NothingToMeasure(FamiliarError):
     """A metric was asked for on data that has no such pairs or queries."""
-
-
-class SpaceMismatch(FamiliarError):
-    """Embeddings of two different spaces were to be compared."""
-
-
-class MissingExtra(FamiliarError):
-    """A part of the package that was not installed."""

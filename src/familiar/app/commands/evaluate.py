@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from familiar.app.console import StatusLine, list_skipped, note, print_json
-from familiar.app.options import FILE, data_argument, embedding_options, json_option, limit_options
+from familiar.app.options import FILE, data_argument, data_spec, embedding_options, json_option, limit_options
 
 
 @click.command()
@@ -46,16 +46,14 @@ def evaluate(
     Example:
       familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
     """
-    from familiar.datasets.folders import DataSpec, read_identity_list
     from familiar.evaluation.evaluate import evaluate as evaluate_model
     from familiar.evaluation.suites import SUITES
     from familiar.faces.detect import build_detector
 
-    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
     status = StatusLine()
     results = evaluate_model(
         model,
-        DataSpec(data, listed, max_identities, max_photos),
+        data_spec(data, identities, max_identities, max_photos),
         output,
         suites=suites or tuple(SUITES),
         split=split,

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from familiar.app.console import list_skipped, print_json
-from familiar.app.options import data_argument, json_option, limit_options
+from familiar.app.options import data_argument, data_spec, json_option, limit_options
 
 
 @click.command()
@@ -27,11 +27,9 @@ def inspect(
     Example:
       familiar inspect photos/cats
     """
-    from familiar.datasets.folders import DataSpec, read_identity_list
     from familiar.datasets.inspection import inspect_table
 
-    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
-    found = inspect_table(DataSpec(data, listed, max_identities, max_photos).read())
+    found = inspect_table(data_spec(data, identities, max_identities, max_photos).read())
     if as_json:
         print_json(found.as_dict())
         return

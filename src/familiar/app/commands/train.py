@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from familiar.app.console import StatusLine, duration, note, print_json
-from familiar.app.options import FILE, data_argument, json_option, licence_option, limit_options
+from familiar.app.options import FILE, data_argument, data_spec, json_option, licence_option, limit_options
 
 if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.datasets.folders import DataSpec
@@ -46,12 +46,10 @@ def train(
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
     """
-    from familiar.datasets.folders import DataSpec, read_identity_list
     from familiar.export.bundle import UNKNOWN_LICENCE
     from familiar.recipes import recipe_named
 
-    listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
-    spec = DataSpec(data, listed, max_identities, max_photos)
+    spec = data_spec(data, identities, max_identities, max_photos)
     chosen = recipe_named(recipe).with_settings(settings)
     result, bundle = train_and_export(chosen, spec, output, resume, licence or UNKNOWN_LICENCE)
     measured = bundle.metadata.results
@@ -86,6 +84,7 @@ def train_and_export(
     """Fit, then export, telling the person who watches how it goes."""
     from familiar.export.bundle import export_run
     from familiar.training.loop import fit
+    from familiar.training.run import RunFolder
 
     status = StatusLine()
 
@@ -109,4 +108,4 @@ def train_and_export(
 
     result = fit(recipe, data, output, resume=resume, on_step=on_step, on_epoch=on_epoch)
     note(f"exporting the network of epoch {result.best_epoch} (accuracy {result.best_accuracy:.3f})")
-    return result, export_run(output, output / "model.onnx", licence=licence)
+    return result, export_run(output, RunFolder(output).bundle, licence=licence)
