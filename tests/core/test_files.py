@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from familiar.core.errors import CannotWrite
 from familiar.core.files import write_atomically
 
 
@@ -59,7 +60,7 @@ def test_a_failed_write_leaves_what_was_there(
         raise error
 
     monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
-    with pytest.raises(type(error)):
+    with pytest.raises(CannotWrite if isinstance(error, OSError) else KeyboardInterrupt):
         write_atomically(path, b"new")
     monkeypatch.undo()
     assert [found.read_bytes() for found in tmp_path.iterdir()] == ([] if before is None else [before])
@@ -82,16 +83,55 @@ def test_the_content_is_on_the_disk_before_it_takes_the_name(
     assert seen == [(b"old", b"new")]
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_atomically(tmp_path / "missing" / "run.json", b"")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing/run.json", "No such file or directory"),
+        ("file/run.json", "Not a directory"),
+        ("folder", "Is a directory"),
+        ("n" * 256, "File name too long"),
+    ],
+)
+def test_the_file_that_cannot_be_written_is_named_with_the_reason(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"before")
+    with pytest.raises(CannotWrite) as caught:
+        write_atomically(tmp_path / name, b"")
+    assert str(caught.value) == f"{tmp_path / name}: cannot be written ({reason})"
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    with pytest.raises(OSError, match="run"):
-        write_atomically(tmp_path / "run", b"")
-    assert [found.name for found in tmp_path.iterdir()] == ["run"]
+def test_what_is_no_name_of_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CannotWrite, match="cannot be written"):
+        write_atomically(Path(), b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_name_a_file_can_have(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    write_atomically(path, b"here")
+    assert path.read_bytes() == b"here"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
+@pytest.mark.parametrize("before", [b"old", None])
+def test_a_disk_without_room_leaves_what_was_there(before: bytes | None, tmp_path: Path) -> None:
+    import resource
+
+    path = tmp_path / "state.pt"
+    if before is not None:
+        path.write_bytes(before)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(CannotWrite, match=r"state\.pt: cannot be written \(File too large\)$"):
+            write_atomically(path, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [found.read_bytes() for found in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
 @pytest.mark.usefixtures("umask")

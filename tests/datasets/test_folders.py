@@ -18,7 +18,7 @@ from familiar.datasets.folders import (
     read_identity_list,
     scan_folders,
 )
-from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 
 NOT_UTF8 = os.fsdecode(b"Jos\xe9")
 ODD_NAMES = [
@@ -170,15 +170,23 @@ def test_no_source_is_refused() -> None:
         read()
 
 
-@pytest.mark.parametrize("kind", ["missing", "file", "circle"])
-def test_what_is_no_folder_is_refused(kind: str, cats: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "said"), [("missing", "no such folder"), ("file", "is no folder"), ("circle", "no such folder")]
+)
+def test_what_is_no_folder_is_refused(kind: str, said: str, cats: Path, tmp_path: Path) -> None:
     place = tmp_path / kind
     if kind == "file":
         put(place)
     if kind == "circle":
         place.symlink_to(place)
-    with pytest.raises(BadDataset, match=f"{kind}: no such folder"):
+    with pytest.raises(BadDataset, match=f"{kind}: {said}; wanted is one that holds a folder per identity"):
         read(cats, place)
+
+
+def test_an_empty_name_is_not_the_current_folder(cats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(cats)
+    with pytest.raises(BadDataset, match="an empty name: no such folder"):
+        read("")
 
 
 @pytest.mark.parametrize("files", [[], ["text/notes.txt"], ["a/b/1.jpg"]])
@@ -234,7 +242,29 @@ def test_a_list_filters_only_the_roots_that_hold_a_listed_name(cats: Path, tmp_p
         "synthetic:cats/000000",
         "synthetic:cats/000001",
     )
-    assert table.ignored == {"identities not listed": 1}
+    assert table.ignored == {"identities not listed": 1, "listed identities not found": 1}
+
+
+@pytest.mark.parametrize(
+    ("strangers", "said"),
+    [
+        (1, "1 listed identities not found: x00"),
+        (10, "10 listed identities not found: " + ", ".join(f"x{number:02}" for number in range(10))),
+        (
+            11,
+            "11 listed identities not found: " + ", ".join(f"x{number:02}" for number in range(10)) + ", ...",
+        ),
+    ],
+)
+def test_listed_names_that_no_root_holds_are_named_and_counted(
+    strangers: int, said: str, cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dogs = fill(tmp_path / "dogs", {"Rex": ["1.jpg"]})
+    names = ("Tom", "Rex", *(f"x{number:02}" for number in range(strangers)))
+    table = read(cats, dogs, identities=names)
+    assert table.names == ("cats/Tom", "dogs/Rex")
+    assert table.ignored == {"identities not listed": 2, "listed identities not found": strangers}
+    assert caplog.messages == [said]
 
 
 def test_drawn_identities_can_be_listed() -> None:
@@ -294,6 +324,28 @@ def test_another_place_or_other_company_changes_no_share(cats: Path, tmp_path: P
     dogs = fill(tmp_path / "dogs", numbered(3, photos=5))
     together = read(dogs, moved, max_photos=1)
     assert [row for row in listed(together) if row[0].startswith("cats/")] == listed(alone)
+
+
+def test_of_numbered_photos_not_everyone_keeps_the_same_numbers(tmp_path: Path) -> None:
+    table = read(fill(tmp_path / "cats", numbered(30, photos=10)), max_photos=1)
+    kept = [photo.name for photo in table.photos]
+    assert len(kept) == 30
+    assert len(set(kept)) > 5
+
+
+def test_of_very_many_drawn_pets_only_those_kept_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[int] = []
+    photos = SyntheticSource.photos
+
+    def counted(self: SyntheticSource, identity: int) -> tuple[SyntheticPhoto, ...]:
+        listed.append(identity)
+        return photos(self, identity)
+
+    monkeypatch.setattr(SyntheticSource, "photos", counted)
+    table = read("synthetic:cats:20000x6", max_identities=10)
+    assert len(table.names) == 10
+    assert len(table) == 60
+    assert len(listed) <= 11  # one may be asked for the source's name
 
 
 @pytest.mark.parametrize("limit", ["max_identities", "max_photos"])

@@ -103,6 +103,15 @@ def test_a_line_that_is_no_pair_is_shown_with_file_and_line(
     assert str(caught.value).endswith(f"pairs.txt:3: neither NAME I J nor NAME I OTHER J: {line!r}")
 
 
+@pytest.mark.parametrize("line", ["Ann\t1\t1", "Ann\t12\t0012", "Ann\t1\tAnn\t1"])
+def test_a_photo_paired_with_itself_is_shown_with_file_and_line(
+    line: str, table: IdentityTable, tmp_path: Path
+) -> None:
+    with pytest.raises(BadDataset) as caught:
+        read_lfw_pairs(written(tmp_path, f"1\nAnn\t1\t2\n{line}\n"), table)
+    assert str(caught.value).endswith(f"pairs.txt:3: a photo paired with itself: {line!r}")
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", "500\n", "10\t300\n"])
 def test_a_file_without_pairs_is_refused(text: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=r"pairs\.txt: holds no pair$"):

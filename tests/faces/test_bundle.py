@@ -142,6 +142,28 @@ def test_varint_round_trip(value: int):
     assert module._read_varint(encoded, 0) == (value, len(encoded))
 
 
+def test_metadata_that_nests_without_end_is_refused(mean_colour_bundle: Path, tmp_path: Path):
+    network = network_of(mean_colour_bundle.read_bytes())
+    entry = module._field(1, b"familiar") + module._field(2, b"[" * 100_000)
+    path = tmp_path / "nested.onnx"
+    path.write_bytes(network + module._field(14, entry))
+    with pytest.raises(BadBundle, match=r"nested\.onnx: is no bundle of ours"):
+        load_bundle(path)
+
+
+def test_a_file_of_zeros_is_refused_at_its_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "zeros.onnx"
+    path.write_bytes(bytes(1_000_000))  # what a crash may leave
+    read: list[int] = []
+    read_varint = module._read_varint
+    monkeypatch.setattr(
+        module, "_read_varint", lambda message, at: (read.append(at), read_varint(message, at))[1]
+    )
+    with pytest.raises(BadBundle, match=r"zeros\.onnx"):
+        load_bundle(path)
+    assert read == [0]
+
+
 def test_garbage_is_refused_quickly(tmp_path: Path):
     path = tmp_path / "noise.onnx"
     for seed in range(50):

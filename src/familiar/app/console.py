@@ -1,16 +1,41 @@
 """How commands speak: results on stdout (or one JSON document), progress and skipped photos on stderr."""
 
+import io
 import json
+import logging
 import sys
 import time
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 
+def prepare() -> None:
+    """Any name a file can have can be printed, and what libraries log stays one line each."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a name may be no UTF-8, or not fit the terminal's coding
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_OneLine())
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what matters of it is raised, with the photo's name
+
+
+def one_line(text: str) -> str:
+    """The text with spaces for line breaks, and with what a terminal would obey made visible.
+
+    >>> print(one_line("a\\nb \\x1b[2J 🐈 \\udce9"))
+    a b \\x1b[2J 🐈 \\udce9
+    """
+    return "".join(_visible(character) for character in text)
+
+
 def print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    # Bytes, since JSON is UTF-8 whatever the terminal's coding. Where a name is none, Python's escape is JSON's too.
+    click.echo(text.encode("utf-8", "backslashreplace"))
 
 
 def note(text: str) -> None:
@@ -21,7 +46,7 @@ def note(text: str) -> None:
 def list_skipped(errors: Sequence[object], most: int = 20) -> None:
     """Each photo that was passed over, and why."""
     for error in errors[:most]:
-        note(f"skipped {error}")
+        note(f"skipped {one_line(str(error))}")
     if len(errors) > most:
         note(f"... and {len(errors) - most} more")
 
@@ -45,6 +70,18 @@ class StatusLine:
         if self._alive and self._width:
             click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
             self._width = 0
+
+
+def _visible(character: str) -> str:
+    # Controls, bytes of a name that is no UTF-8, ends of lines and paragraphs.
+    if unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp"):
+        return character
+    return " " if character.isspace() else character.encode("unicode_escape").decode()
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
 
 
 def duration(seconds: float) -> str:

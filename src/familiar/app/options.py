@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path)
+FILE = click.Path(readable=False, path_type=Path)  # what cannot be read is said by whoever reads it
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")

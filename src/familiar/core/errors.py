@@ -37,6 +37,10 @@ class BadWeights(FamiliarError):
     """A weights file that does not fit the network."""
 
 
+class CannotWrite(FamiliarError):
+    """A file that cannot be written: no room, no permission, a folder in its place."""
+
+
 class TrainingFailed(FamiliarError):
     """Training stopped: the loss is not finite, or all embeddings fell on one point."""
 

@@ -1,22 +1,28 @@
 """Files that are whole or absent."""
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
+
+from familiar.core.errors import CannotWrite
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """`content` at `path`; on any failure, and after a crash, what was there before.
 
-    Written beside its place, flushed to the disk, then renamed.
+    Written beside its place, flushed to the disk, then renamed. CannotWrite where the system refuses.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.parent / f".familiar.{secrets.token_hex(8)}"  # as short where the name itself is long
     try:
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise CannotWrite(f"{path}: cannot be written ({error.strerror or error})") from error
         raise

@@ -13,12 +13,14 @@ class Photo:
 
     `source` is the file's path, or the name of a drawn photo; it stands in every message about it.
     `source_size_px` is (width, height) of the file, larger than `rgb_u8` where it was decoded at a
-    reduced scale.
+    reduced scale. `stored_as` tells how the file holds it ("JPEG RGB", "PNG gray 16 bit"); empty where
+    there is no file.
     """
 
     rgb_u8: UInt8[np.ndarray, "h w 3"]
     source: Path | str
     source_size_px: tuple[int, int]
+    stored_as: str = ""
 
     def __post_init__(self) -> None:
         _check_rgb_u8(self.rgb_u8, self.source)

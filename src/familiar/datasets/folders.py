@@ -1,9 +1,10 @@
 """Labelled photos as one table of (photo, identity), read from folders or drawn on the fly."""
 
 import hashlib
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,11 @@ from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
 from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
 
+log = logging.getLogger(__name__)
+
 PhotoRef = Path | SyntheticPhoto
 DRAWN_SIDES_PX = (32, 512)  # what SyntheticPhoto can be drawn at
+NAMED_AT_MOST = 10  # of names that are missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +52,7 @@ class IdentityTable:
         """
         lines: list[bytes] = []
         for photo, label in zip(self.photos, self.labels, strict=True):
-            size = photo.stat().st_size if isinstance(photo, Path) and photo.exists() else 0
+            size = _size_bytes(photo) if isinstance(photo, Path) else 0
             lines.append(_bytes(f"{self.names[label]}\0{photo.name}\0{size}\n"))
         return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
@@ -84,11 +88,19 @@ def open_photo(photo: PhotoRef, /, *, min_side_px: int | None = None) -> Photo:
 
 
 @dataclass(frozen=True)
+class _Root:
+    """The identities of one source. Their photos are listed when asked for: drawn ones can be millions."""
+
+    identities: tuple[str, ...]
+    photos_of: Callable[[str], Sequence[PhotoRef]]
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """What to read: folders of identities and `synthetic:` sources, and which share of them.
 
-    `identities` (folder names) filters only the roots that contain one of them. `max_identities` and
-    `max_photos` (per identity) keep a share that is the same on every machine.
+    `identities` (folder names) filters only the roots that contain one of them; names that none contains are
+    warned of. `max_identities` and `max_photos` (per identity) keep a share that is the same on every machine.
     """
 
     sources: tuple[str, ...]
@@ -106,19 +118,21 @@ class DataSpec:
         if not self.sources:
             raise BadDataset("no data given: name a folder that holds one folder of photos per identity")
         ignored: Counter[str] = Counter()
-        found = {
+        roots = {
             name: _drawn(source) if isinstance(source, SyntheticSource) else _scan_root(source, ignored)
             for name, source in _named_sources(self.sources).items()
         }
         if self.identities is not None:
-            found = _only_listed(found, set(self.identities), ignored)
-        photos = {f"{root}/{name}": mine for root, names in found.items() for name, mine in names.items()}
-        names = sorted(by_hash(photos)[: self.max_identities])
-        rows = [
-            (photo, label)
-            for label, name in enumerate(names)
-            for photo in _capped(photos[name], self.max_photos)
-        ]
+            roots = _only_listed(roots, set(self.identities), ignored)
+        names = [f"{root}/{identity}" for root, found in roots.items() for identity in found.identities]
+        if self.max_identities is not None:
+            names = by_hash(names)[: self.max_identities]
+        names.sort()
+        rows: list[tuple[PhotoRef, int]] = []
+        for label, name in enumerate(names):
+            root, identity = name.split("/", 1)
+            photos = roots[root].photos_of(identity)
+            rows += [(photo, label) for photo in _capped(name, photos, self.max_photos)]
         return IdentityTable(
             photos=tuple(photo for photo, _ in rows),
             labels=np.array([label for _, label in rows], np.int64),
@@ -161,8 +175,11 @@ def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
             name = source.photos(0)[0].name.split("/", 1)[0]
         else:
             source = Path(text)
-            if not source.is_dir():
-                raise BadDataset(f"{text}: no such folder")
+            if not text or not source.is_dir():
+                found = "is no folder" if text and source.exists() else "no such folder"
+                raise BadDataset(
+                    f"{text or 'an empty name'}: {found}; wanted is one that holds a folder per identity"
+                )
             name = source.resolve().name
         if name in named:
             raise BadDataset(
@@ -172,34 +189,40 @@ def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
     return named
 
 
-def _only_listed(
-    found: dict[str, dict[str, list[PhotoRef]]], listed: set[str], ignored: Counter[str]
-) -> dict[str, dict[str, list[PhotoRef]]]:
+def _only_listed(roots: dict[str, _Root], listed: set[str], ignored: Counter[str]) -> dict[str, _Root]:
     """The roots that hold a listed name without their other identities; the other roots whole."""
-    if not any(listed & names.keys() for names in found.values()):
-        raise BadDataset(f"none of the {len(listed)} listed identities is a folder of {', '.join(found)}")
-    kept: dict[str, dict[str, list[PhotoRef]]] = {}
-    for root, names in found.items():
-        wanted = listed & names.keys()
-        kept[root] = {name: names[name] for name in sorted(wanted)} if wanted else names
-        ignored["identities not listed"] += len(names) - len(kept[root])
+    missing = set(listed)
+    kept: dict[str, _Root] = {}
+    for name, root in roots.items():
+        wanted = tuple(identity for identity in root.identities if identity in listed)
+        kept[name] = replace(root, identities=wanted or root.identities)
+        missing -= set(wanted)
+        ignored["identities not listed"] += len(root.identities) - len(kept[name].identities)
+    if missing == listed:
+        raise BadDataset(f"none of the {len(listed)} listed identities is a folder of {', '.join(roots)}")
+    if missing:
+        ignored["listed identities not found"] += len(missing)
+        some = ", ".join(sorted(missing)[:NAMED_AT_MOST]) + (", ..." if len(missing) > NAMED_AT_MOST else "")
+        log.warning("%d listed identities not found: %s", len(missing), some)
     return kept
 
 
-def _capped(photos: list[PhotoRef], count: int | None) -> list[PhotoRef]:
+def _capped(identity: str, photos: Sequence[PhotoRef], count: int | None) -> Sequence[PhotoRef]:
     if count is None or len(photos) <= count:
         return photos
-    kept = set(by_hash(photo.name for photo in photos)[:count])
-    return [photo for photo in photos if photo.name in kept]
+    # The identity's name is hashed too: of numbered photos everyone would keep the same numbers.
+    kept = set(by_hash(f"{identity}/{photo.name}" for photo in photos)[:count])
+    return [photo for photo in photos if f"{identity}/{photo.name}" in kept]
 
 
-def _drawn(source: SyntheticSource) -> dict[str, list[PhotoRef]]:
-    return {f"{identity:06d}": list(source.photos(identity)) for identity in range(source.identities)}
+def _drawn(source: SyntheticSource) -> _Root:
+    names = tuple(f"{identity:06d}" for identity in range(source.identities))
+    return _Root(names, lambda name: source.photos(int(name)))
 
 
-def _scan_root(root: Path, ignored: Counter[str]) -> dict[str, list[PhotoRef]]:
+def _scan_root(root: Path, ignored: Counter[str]) -> _Root:
     real_root = root.resolve()
-    found: dict[str, list[PhotoRef]] = {}
+    found: dict[str, Sequence[PhotoRef]] = {}
     loose = 0
     for entry in _sorted_entries(root):
         if _left_out(entry, real_root, ignored):
@@ -227,7 +250,7 @@ def _scan_root(root: Path, ignored: Counter[str]) -> dict[str, list[PhotoRef]]:
         raise BadDataset(
             f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg"
         )
-    return found
+    return _Root(tuple(found), found.__getitem__)
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -250,6 +273,13 @@ def _left_out(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -
         return True
     ignored["links out of the folder"] += outside
     return outside
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # gone meanwhile, or in a folder that may not be entered
+        return 0
 
 
 def _bytes(name: str) -> bytes:

@@ -13,7 +13,7 @@ def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:
     """Rows of `table` for each line of an LFW pairs file.
 
     `NAME I J` is a pair of one identity's photos, `NAME I OTHER J` one of two; photo I of NAME is the
-    file `NAME_000I` of that folder. BadDataset names the line and the photo that is missing.
+    file `NAME_000I` of that folder. BadDataset names the line, and the photo that is missing or paired with itself.
     """
     rows = {
         (table.names[label].split("/", 1)[1], photo.stem): row
@@ -35,13 +35,16 @@ def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:
     for number, line in enumerate(lines, start=1):
         match line.split("\t"):
             case [name, first, second] if first.isdecimal() and second.isdecimal():
-                pairs.append((row_of(name, first, number), row_of(name, second, number), True))
+                pair = row_of(name, first, number), row_of(name, second, number), True
             case [name, first, other, second] if first.isdecimal() and second.isdecimal():
-                pairs.append((row_of(name, first, number), row_of(other, second, number), False))
+                pair = row_of(name, first, number), row_of(other, second, number), False
             case [*counts] if all(count.strip().isdecimal() or not count.strip() for count in counts):
                 continue  # the header: pairs a side, or folds and pairs a side
             case _:
                 raise BadDataset(f"{path}:{number}: neither NAME I J nor NAME I OTHER J: {line!r}")
+        if pair[0] == pair[1]:
+            raise BadDataset(f"{path}:{number}: a photo paired with itself: {line!r}")
+        pairs.append(pair)
     if not pairs:
         raise BadDataset(f"{path}: holds no pair")
     left, right, same = zip(*pairs, strict=True)

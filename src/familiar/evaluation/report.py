@@ -45,8 +45,8 @@ def write_report(
     for name, picture in pictures.items():
         write_atomically(folder / name, picture)
     text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomically(folder / "eval_results.json", text.encode())
-    write_atomically(folder / "report.html", render(results, pictures).encode())
+    write_atomically(folder / "eval_results.json", text.encode("utf-8", "backslashreplace"))
+    write_atomically(folder / "report.html", render(results, pictures).encode("utf-8", "backslashreplace"))
     return folder / "report.html"
 
 

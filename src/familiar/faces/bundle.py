@@ -9,6 +9,8 @@ the standard library.
 import dataclasses
 import hashlib
 import json
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,11 +129,10 @@ def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
     """(the network's bytes, our JSON) of a file whose last field is our metadata, unchanged."""
     damaged = BadBundle(f"{path}: is no bundle of ours, or was cut or changed. Fetch or export it again")
     try:
-        fields = _top_level_fields(content)
-        number, start, body = fields[-1]
+        number, start, body = deque(_top_level_fields(content), maxlen=1).pop()
         entry = {inner: value for inner, _, value in _top_level_fields(body)}
         stored = json.loads(entry[2])
-    except (IndexError, KeyError, ValueError) as error:
+    except (IndexError, KeyError, RecursionError, ValueError) as error:
         raise damaged from error
     # Bytes outside the JSON's values must be just as we write them, or a change there would go unseen.
     if (
@@ -186,13 +187,14 @@ def _varint(value: int) -> bytes:
     return bytes([*encoded, value])
 
 
-def _top_level_fields(message: bytes) -> list[tuple[int, int, bytes]]:
+def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
     """(number, where it starts, body) of each field; numbers have no body. ValueError where it does not parse."""
-    fields: list[tuple[int, int, bytes]] = []
     position = 0
     while position < len(message):
         start = position
         tag, position = _read_varint(message, position)
+        if tag < 8:  # field 0: what a file of zeros, left by a crash, would be full of
+            raise ValueError("no field has the number 0")
         body = b""
         match tag & 7:
             case 0:
@@ -207,10 +209,9 @@ def _top_level_fields(message: bytes) -> list[tuple[int, int, bytes]]:
                 position += 4
             case other:
                 raise ValueError(f"wire type {other}")
-        fields.append((tag >> 3, start, body))
+        yield tag >> 3, start, body
     if position != len(message):
         raise ValueError("cut off")
-    return fields
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
