@@ -1,14 +1,27 @@
 import json
+import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, scan_folders
-from familiar.datasets.inspection import contact_sheet, inspect_table
+from familiar.datasets.inspection import (
+    KINDS,
+    Bin,
+    Kind,
+    contact_sheet,
+    histogram,
+    inspect_table,
+    photo_name,
+    printable,
+)
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
@@ -65,12 +78,14 @@ def cats(tmp_path: Path) -> Path:
 def test_counts_and_sizes(cats: Path) -> None:
     (cats / "Tom" / "notes.txt").touch()
     found = inspect_table(scan_folders(cats))
-    assert (found.photos, found.identities, found.single) == (6, 3, 1)
+    assert found.single == 1
     assert found.photos_per_identity == (1, 2.0, 3)
     assert found.width_px == (10, 35.0, 60)
     assert found.height_px == (400, 400.0, 400)
     assert found.unreadable == ()
-    assert found.ignored == {"files that are no photos": 1}
+    assert found.largest_first == [("cats/Tom", 3), ("cats/Zoe", 2), ("cats/Mia", 1)]
+    assert found.common_sizes == {f"{width} x 400": 1 for width in (60, 10, 20, 30, 40, 50)}
+    assert found.stored_as == {"JPEG RGB": 6}
 
 
 def test_sizes_are_of_upright_photos_as_the_eye_sees_them(cats: Path) -> None:
@@ -79,6 +94,21 @@ def test_sizes_are_of_upright_photos_as_the_eye_sees_them(cats: Path) -> None:
     Image.new("RGB", (500, 70)).save(cats / "Tom" / "turned.jpg", exif=exif)
     found = inspect_table(scan_folders(cats))
     assert (found.width_px[2], found.height_px[2]) == (70, 500)
+
+
+def test_values_and_blank_photos(cats: Path) -> None:
+    for path in cats.glob("*/*.jpg"):
+        path.unlink()
+    for name, low, high in (("Tom/a.png", 20, 220), ("Tom/b.png", 40, 240), ("Zoe/c.png", 7, 7)):
+        pixels = np.full((40, 40, 3), low, np.uint8)
+        pixels[:, 20:] = high
+        Image.fromarray(pixels).save(cats / name)
+    found = inspect_table(scan_folders(cats))
+    assert found.lowest_value == (7, 20.0, 40)
+    assert found.mean_value == (7, 120.0, 140)
+    assert found.highest_value == (7, 220.0, 240)
+    assert [photo_name(found.table, row) for row in found.blank] == ["cats/Zoe/c.png"]
+    assert found.colourless == 3
 
 
 def test_unreadable_photos_are_listed_and_the_others_measured(cats: Path) -> None:
@@ -90,7 +120,7 @@ def test_unreadable_photos_are_listed_and_the_others_measured(cats: Path) -> Non
     assert [str(error).partition(": ")[0] for error in found.unreadable] == [
         str(cats / name) for name in ("Mia/60.jpg", "Mia/61.jpg", "Zoe/40.jpg")
     ]
-    assert (found.photos, found.identities, found.single) == (7, 3, 0)
+    assert (len(found.table), len(found.table.names), found.single) == (7, 3, 0)
     assert found.width_px == (10, 25.0, 50)
 
 
@@ -103,17 +133,178 @@ def test_not_one_readable_photo_is_an_error_that_names_one(cats: Path) -> None:
         inspect_table(scan_folders(cats))
 
 
-def test_drawn_photos_have_the_size_they_are_named_for_and_are_not_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(SyntheticPhoto, "draw", lambda _: pytest.fail("drawn"))
-    found = inspect_table(DataSpec(("synthetic:cats:3x2",)).read())
+def test_drawn_photos_have_the_size_they_are_named_for() -> None:
+    found = inspect_table(DataSpec(("synthetic:cats:3x4",)).read())
     assert found.width_px == found.height_px == (224, 224.0, 224)
-    assert (found.photos, found.identities) == (6, 3)
+    assert found.stored_as == {"drawn": 12}
+    assert found.duplicates == ()
+    assert found.as_dict()["sample"][0].startswith("synthetic:cats/00000")
+
+
+def test_progress_is_told_of_each_photo() -> None:
+    told: list[tuple[str, int]] = []
+    inspect_table(
+        DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: told.append((doing, done))
+    )
+    assert told == [("read", 1), ("read", 2), ("read", 3), ("read", 4), ("compared", 4)]
+
+
+# Duplicates
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    """Six pictures; Mia 1 is Tom 1, Mia 2 nearly Tom 2, Zoe has one twice and another nearly twice."""
+    root = tmp_path / "twice"
+    pictures = {index: SyntheticPhoto("cats", index, 0).draw().rgb_u8 for index in range(6)}
+    files = {"Tom": (0, 1), "Mia": (0, 1), "Zoe": (2, 2, 3, 3), "Ada": (4, 5)}
+    for name, shown in files.items():
+        (root / name).mkdir(parents=True)
+        for place, index in enumerate(shown, 1):
+            image = Image.fromarray(pictures[index])
+            nearly = (name, place) in (("Mia", 2), ("Zoe", 4))
+            image.save(root / name / (f"{place}.jpg" if nearly else f"{place}.png"))
+    (root / "Ada" / "0.png").write_text("no photo")  # so that places among the readable are not rows
+    return root
+
+
+def test_duplicates_by_kind(twice: Path) -> None:
+    found = inspect_table(scan_folders(twice))
+    named = {
+        kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)]
+        for kind in KINDS
+    }
+    assert named == {
+        Kind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
+        Kind(exact=False, across=True): [["twice/Mia/2.jpg", "twice/Tom/2.png"]],
+        Kind(exact=True, across=False): [["twice/Zoe/1.png", "twice/Zoe/2.png"]],
+        Kind(exact=False, across=False): [["twice/Zoe/3.png", "twice/Zoe/4.jpg"]],
+    }
+
+
+def test_the_most_alike_come_first(twice: Path) -> None:
+    again = Image.open(twice / "Ada" / "1.png")
+    again.save(twice / "Tom" / "worst.jpg", quality=8)
+    found = inspect_table(scan_folders(twice))
+    first, second = found.groups(Kind(exact=False, across=True))
+    assert first.similarity > second.similarity > 0.9
+    assert found.identities_of(second.rows) == ["twice/Ada", "twice/Tom"]
+
+
+# The sample
+
+
+def test_the_sample_is_of_as_many_identities_as_can_be() -> None:
+    table = DataSpec(("synthetic:cats:8x6",)).read()
+    first_of_each = [int(np.flatnonzero(table.labels == label)[0]) for label in range(1, 8)]
+    table = table.rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
+    labels = table.labels[list(inspect_table(table).sample)]
+    assert np.bincount(labels).tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_the_sample_is_of_readable_photos(twice: Path) -> None:
+    found = inspect_table(scan_folders(twice))
+    unreadable = [row for row in range(len(found.table)) if found.table.photos[row].name == "0.png"]
+    assert len(found.sample) == 9
+    assert not set(unreadable) & set(found.sample)
+
+
+# Histogram
+
+
+def test_bins_of_few_counts_are_one_wide() -> None:
+    assert histogram([3, 3, 5]) == (Bin(3, 3, 2), Bin(4, 4, 0), Bin(5, 5, 1))
+
+
+def test_wider_bins_begin_at_round_numbers() -> None:
+    bins = histogram([5, 9, 10, 29])
+    assert bins == (Bin(5, 9, 2), Bin(10, 14, 1), Bin(15, 19, 0), Bin(20, 24, 0), Bin(25, 29, 1))
+    assert histogram([1, 24])[0] == Bin(1, 4, 1)  # no identity has 0 photos
+
+
+def test_bins_double_where_one_identity_towers_over_the_rest() -> None:
+    assert histogram([1, 1, 1, 2, 3, 70]) == (
+        Bin(1, 1, 3),
+        Bin(2, 3, 2),
+        Bin(4, 7, 0),
+        Bin(8, 15, 0),
+        Bin(16, 31, 0),
+        Bin(32, 63, 0),
+        Bin(64, 127, 1),
+    )
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+@settings(deadline=None)
+def test_every_identity_is_in_the_one_bin_that_holds_its_count(counts: list[int]) -> None:
+    bins = list(histogram(counts))
+    assert [one.identities for one in bins] == [
+        sum(one.low <= count <= one.high for count in counts) for one in bins
+    ]
+    assert sum(one.identities for one in bins) == len(counts)
+    assert all(before.high + 1 == after.low for before, after in pairwise(bins))
+    assert len(bins) <= 21
+    assert bins[0].low <= min(counts)
+    assert bins[-1].low <= max(counts) <= bins[-1].high
+
+
+# Names from outside
 
 
 def test_an_inspection_goes_into_json(cats: Path) -> None:
     (cats / "Mia" / "61.jpg").touch()
+    (cats / "Tom" / "notes.txt").touch()
     stored = json.loads(json.dumps(inspect_table(scan_folders(cats)).as_dict()))
+    assert (stored["photos"], stored["identities"], stored["single"]) == (7, 3, 0)
     assert stored["width_px"] == [10, 35.0, 60]
     assert stored["unreadable"][0].startswith(str(cats / "Mia" / "61.jpg"))
+    assert stored["photos_of"] == {"cats/Tom": 3, "cats/Mia": 2, "cats/Zoe": 2}
+    assert stored["histogram"] == [
+        {"low": 2, "high": 2, "identities": 2},
+        {"low": 3, "high": 3, "identities": 1},
+    ]
+    assert stored["ignored"] == {"files that are no photos": 1}
+    assert len(stored["blank"]) == 6
+
+
+def test_duplicates_in_json(twice: Path) -> None:
+    stored = json.loads(json.dumps(inspect_table(scan_folders(twice)).as_dict()))["duplicates"]
+    assert {name: len(groups) for name, groups in stored.items()} == {
+        "exact_across": 1,
+        "near_across": 1,
+        "exact_within": 1,
+        "near_within": 1,
+    }
+    assert stored["exact_across"][0] == {
+        "photos": [str(twice / "Mia" / "1.png"), str(twice / "Tom" / "1.png")],
+        "identities": ["twice/Mia", "twice/Tom"],
+        "similarity": 1.0,
+    }
+
+
+def test_a_name_that_is_no_utf8_goes_into_json_that_any_reader_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "cats" / os.fsdecode(b"M\xffia")
+    folder.mkdir(parents=True)
+    Image.new("RGB", (9, 9)).save(folder / "new\nline \U0001f408.png")
+    (folder / os.fsdecode(b"\xfe.png")).touch()
+    found = inspect_table(scan_folders(tmp_path / "cats")).as_dict()
+    assert found["photos_of"] == {"cats/M\\xffia": 2}
+    assert found["blank"] == [f"{tmp_path}/cats/M\\xffia/new\nline \U0001f408.png"]
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Mia, 3 years", "Mia, 3 years"),
+        ("قطة \U0001f408 猫", "قطة \U0001f408 猫"),
+        ("\U0001f468\u200d\U0001f469", "\U0001f468\u200d\U0001f469"),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("\x1b[2J\x07\x9b1m\x7f", "\\x1b[2J\\x07\\x9b1m\\x7f"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        (os.fsdecode(b"\xff\xc3("), "\\xff\\xc3("),
+    ],
+)
+def test_names_as_they_can_be_shown(name: str, shown: str) -> None:
+    assert printable(name) == shown
+    printable(name).encode()

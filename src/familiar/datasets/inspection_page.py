@@ -1,0 +1,264 @@
+"""An inspection as one page that needs nothing else: numbers, a sample, and the duplicates to look at."""
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import cv2
+
+from familiar.core.errors import FamiliarError
+from familiar.core.files import write_atomically
+from familiar.core.types import Photo
+from familiar.datasets.duplicates import Alike
+from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.inspection import (
+    KINDS,
+    Inspection,
+    Kind,
+    Spread,
+    histogram,
+    photo_name,
+    printable,
+)
+
+SAMPLE_PX = 240
+DUPLICATE_PX = 144
+GROUPS_SHOWN = {True: 24, False: 8}  # across identities, which are likely faults, and within one
+PHOTOS_SHOWN = 4  # of one group
+EXTREMES = 4  # identities with the most photos, and with the fewest
+IDENTITIES_LISTED = 20_000  # about a megabyte
+LINES_LISTED = 200
+_JPEG_QUALITY = 82
+
+
+def write_page(found: Inspection, folder: Path) -> Path:
+    """`inspection.html` in `folder` (made if missing); its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "inspection.html"
+    write_atomically(path, render(found).encode())
+    return path
+
+
+def render(found: Inspection) -> str:
+    """The page, its pictures inside; those are opened once more."""
+    table = found.table
+    sections = [
+        _remarks(found),
+        _sample(found),
+        _photos_per_identity(found),
+        _files(found),
+        _duplicates(found),
+        _left_out(found),
+    ]
+    roots = sorted({name.partition("/")[0] for name in table.names})
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>familiar: inspection</title><style>{_STYLE}</style><main>"
+        f"<h1>What is in {', '.join(_name(root) for root in roots)}</h1>"
+        f"<p>{_count(len(table), 'photo')} of {_count(len(table.names), 'identity')}, "
+        f"{found.single:,} of them with one photo only.</p>{''.join(sections)}</main></html>"
+    )
+
+
+def _remarks(found: Inspection) -> str:
+    across = [alike for alike in found.duplicates if len(found.identities_of(alike.rows)) > 1]
+    remarks: list[str] = []
+    if across:
+        rows = {row for alike in across for row in alike.rows}
+        remarks.append(
+            f'{_count(len(rows), "photo")} may stand under a wrong name: <a href="#duplicates">pictures that two '
+            "identities share</a>."
+        )
+    if found.unreadable:
+        remarks.append(f'{_count(len(found.unreadable), "photo")} <a href="#left-out">cannot be read</a>.')
+    if found.blank:
+        remarks.append(f'{_count(len(found.blank), "photo")} <a href="#left-out">show nothing</a>.')
+    return "".join(f'<p class="warning">{remark}</p>' for remark in remarks)
+
+
+def _sample(found: Inspection) -> str:
+    tiles = "".join(_tile(found.table, row, SAMPLE_PX) for row in found.sample)
+    return f'<h2>A sample</h2><div class="sample">{tiles}</div>'
+
+
+def _photos_per_identity(found: Inspection) -> str:
+    bins = histogram(found.table.photos_per_identity)
+    most = max(one.identities for one in bins)
+    bars = "".join(
+        f'<tr><th scope="row">{_range(one.low, one.high)}</th><td>{one.identities:,}</td>'
+        f'<td class="bar">{_bar(one.identities / most)}</td></tr>'
+        for one in bins
+    )
+    rows = found.largest_first
+    left = len(rows) - IDENTITIES_LISTED
+    rest = f"<p>{left:,} more are in the output of <code>--json</code>.</p>" if left > 0 else ""
+    low, median, high = found.photos_per_identity
+    several = f"{_identities('most photos', rows[:EXTREMES])}{_identities('fewest photos', rows[: -EXTREMES - 1 : -1])}"
+    return (
+        f"<h2>Photos per identity</h2><p>{_range(low, high)}, median {median:g}.</p>"
+        '<div class="pair"><table class="bars"><thead><tr><th scope="col">photos<th scope="col">identities<td></thead>'
+        f"{bars}</table><div>{several if len(rows) > 1 else ''}</div></div>"
+        f"<details><summary>All identities, the largest first</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="All identities">'
+        f"{_identities('identity', rows[:IDENTITIES_LISTED])}</div>{rest}</details>"
+    )
+
+
+def _bar(share: float) -> str:
+    return f'<i style="width:{share:.1%}"></i>' if share else ""
+
+
+def _identities(heading: str, rows: Sequence[tuple[str, int]]) -> str:
+    listed = "".join(f"<tr><td>{_name(name)}<td>{count:,}" for name, count in rows)
+    return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{listed}</table>'
+
+
+def _files(found: Inspection) -> str:
+    def spread(name: str, values: Spread) -> str:
+        low, median, high = values
+        return f'<tr><th scope="row">{name}<td>{low:,}<td>{median:,g}<td>{high:,}'
+
+    def counted(heading: str, counts: dict[str, int]) -> str:
+        rows = "".join(f'<tr><th scope="row">{escape(name)}<td>{count:,}' for name, count in counts.items())
+        return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{rows}</table>'
+
+    stored = found.stored_as | (
+        {"gray, whatever the file says": found.colourless} if found.colourless else {}
+    )
+    return (
+        "<h2>Sizes and values</h2><table><thead><tr><td>"
+        '<th scope="col">smallest<th scope="col">median<th scope="col">largest</thead>'
+        f"{spread('width, px', found.width_px)}{spread('height, px', found.height_px)}"
+        f"{spread('lowest value in a photo', found.lowest_value)}{spread('mean value', found.mean_value)}"
+        f'{spread("highest value", found.highest_value)}</table><div class="pair">'
+        f"{counted('stored as', stored)}{counted('size, px', found.common_sizes)}</div>"
+    )
+
+
+def _duplicates(found: Inspection) -> str:
+    kinds = {kind: found.groups(kind) for kind in KINDS}
+    rows = "".join(
+        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}'
+        f"<td>{sum(len(alike.rows) for alike in groups):,}"
+        for kind, groups in kinds.items()
+    )
+    shown = "".join(_examples(found, kind, groups) for kind, groups in kinds.items() if groups)
+    return (
+        '<h2 id="duplicates">Duplicates</h2><table><thead><tr><td>'
+        f'<th scope="col">pictures<th scope="col">photos</thead>{rows}</table>{shown}'
+    )
+
+
+def _examples(found: Inspection, kind: Kind, groups: Sequence[Alike]) -> str:
+    most = GROUPS_SHOWN[kind.across]
+    shown: list[str] = []
+    for alike in groups[:most]:
+        tiles = "".join(_tile(found.table, row, DUPLICATE_PX) for row in alike.rows[:PHOTOS_SHOWN])
+        left = len(alike.rows) - PHOTOS_SHOWN
+        facts = ([] if kind.exact else [f"similarity {alike.similarity:.3f}"]) + (
+            [f"and {left:,} more"] if left > 0 else []
+        )
+        note = f"<p>{', '.join(facts)}</p>" if facts else ""
+        shown.append(f'<div class="group"><div class="tiles">{tiles}</div>{note}</div>')
+    said = f" ({most} of {len(groups):,})" if len(groups) > most else ""
+    return f'<h3>{KINDS[kind].capitalize()}{said}</h3><div class="groups">{"".join(shown)}</div>'
+
+
+def _left_out(found: Inspection) -> str:
+    parts: list[str] = []
+    if found.unreadable:
+        reasons = [printable(str(error)) for error in found.unreadable]
+        parts.append(f"<h3>Cannot be read</h3>{_list(reasons)}")
+    if found.blank:
+        parts.append(
+            f"<h3>Nearly one colour</h3>{_list([photo_name(found.table, row) for row in found.blank])}"
+        )
+    if found.table.ignored:
+        counts = [f"{reason}: {count:,}" for reason, count in sorted(found.table.ignored.items())]
+        parts.append(f"<h3>Ignored</h3>{_list(counts)}")
+    return f'<h2 id="left-out">Left out, or worth a look</h2>{"".join(parts)}' if parts else ""
+
+
+def _list(lines: Sequence[str]) -> str:
+    shown = "".join(f"<li><bdi>{escape(line)}</bdi>" for line in lines[:LINES_LISTED])
+    left = len(lines) - LINES_LISTED
+    return f"<ul>{shown}{f'<li>and {left:,} more' if left > 0 else ''}</ul>"
+
+
+def _tile(table: IdentityTable, row: int, side_px: int) -> str:
+    name = photo_name(table, row)
+    identity, _, file = name.rpartition("/")
+    caption = f"<figcaption>{_name(identity.partition('/')[2])}<small>{_name(file)}</small></figcaption>"
+    return f"<figure>{_picture(table.photos[row], f'Photo {name}', side_px)}{caption}</figure>"
+
+
+def _picture(photo: PhotoRef, alt: str, side_px: int) -> str:
+    try:
+        opened = open_photo(photo, min_side_px=side_px)
+    except FamiliarError:  # it was readable a moment ago
+        return '<div class="gone">cannot be read any more</div>'
+    width, height = _fitted(opened, side_px)
+    encoded = base64.b64encode(_jpeg(opened, (width, height))).decode()
+    return (
+        f'<img src="data:image/jpeg;base64,{encoded}" width="{width}" height="{height}" '
+        f'alt="{escape(alt)}" loading="lazy">'
+    )
+
+
+def _fitted(photo: Photo, side_px: int) -> tuple[int, int]:
+    scale = min(1.0, side_px / max(photo.size_px))
+    return max(1, round(photo.size_px[0] * scale)), max(1, round(photo.size_px[1] * scale))
+
+
+def _jpeg(photo: Photo, size_px: tuple[int, int]) -> bytes:
+    small = cv2.resize(photo.rgb_u8, size_px, interpolation=cv2.INTER_AREA)
+    _, encoded = cv2.imencode(
+        ".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
+    )
+    return encoded.tobytes()
+
+
+def _name(text: str) -> str:
+    """A name from outside: escaped, and kept from turning the text round it where it runs right to left."""
+    return f"<bdi>{escape(printable(text))}</bdi>"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --warning: #b4530922; --bar: light-dark(#3a6ea5, #7fb0e0); }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0; }
+main { max-width: 60rem; margin: auto; padding: 1rem; }
+bdi { overflow-wrap: anywhere; }
+h2 { margin-top: 2.5rem; } h3 { margin: 1.5rem 0 .5rem; }
+table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); font-weight: normal; }
+thead th { font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+.bars th:first-child { white-space: nowrap; }
+.bar { width: 55%; } .bar i { display: block; height: 1em; min-width: 1px; background: var(--bar); border-radius: 2px; }
+figure { margin: 0; } img, .gone { display: block; border-radius: 6px; background: #8883; }
+figcaption { font-size: .875rem; line-height: 1.3; margin-top: .25rem; }
+figcaption small { display: block; opacity: .75; }
+.sample { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 1rem .75rem; max-width: 46rem; }
+.sample img { width: 100%; height: auto; aspect-ratio: 1; object-fit: contain; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 18rem), 1fr)); gap: 0 2rem; }
+.pair { align-items: start; }
+.groups { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
+.group { border: 1px solid var(--line); border-radius: 6px; padding: .75rem; }
+.group p { margin: .5rem 0 0; font-size: .875rem; }
+.tiles { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .75rem; }
+.tiles img { max-width: 100%; height: auto; }
+.gone { padding: 1rem; font-size: .875rem; }
+.scroll { max-height: 24rem; overflow: auto; } summary { cursor: pointer; }
+@media (max-width: 30rem) { th, td { padding: .3rem .35rem; } }
+.warning { background: var(--warning); padding: .5rem .75rem; border-radius: 6px; margin: .5rem 0; }
+"""

@@ -1,0 +1,243 @@
+import io
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from familiar.core.types import Photo
+from familiar.datasets.duplicates import (
+    Alike,
+    find_duplicates,
+    fine_structure,
+    near_leaders,
+    perceptual_hash,
+    thumbnail,
+)
+from familiar.datasets.folders import DataSpec, by_hash
+from familiar.datasets.inspection import KINDS, inspect_table
+from familiar.datasets.synthetic import SyntheticPhoto
+
+ALL_BITS = 2**64 - 1
+
+
+def noise(seed: int, side_px: int = 32) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side_px, side_px), np.uint8)
+
+
+# The hash and the fine structure
+
+
+def test_the_hash_of_a_ramp_is_all_ones_upwards_and_all_zeros_downwards() -> None:
+    ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
+    assert perceptual_hash(ramp) == ALL_BITS
+    assert perceptual_hash(np.ascontiguousarray(ramp[:, ::-1])) == 0
+    assert perceptual_hash(np.full((32, 32), 90, np.uint8)) == 0
+
+
+def test_the_first_bits_are_those_of_the_top_row() -> None:
+    ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
+    ramp[4:] = 0
+    assert perceptual_hash(ramp) == 0xFF << 56
+
+
+def test_fine_structure_is_what_a_blur_takes_away() -> None:
+    gray = noise(1).astype(np.float32)
+    fine = gray - cv2.GaussianBlur(gray, (0, 0), 3.0)
+    expected = (fine - fine.mean()) / fine.std()
+    assert np.abs(fine_structure(noise(1)) / 16 - expected.ravel()).max() <= 0.5 / 16 + 1e-4
+
+
+def test_fine_structure_does_not_see_exposure_and_large_shapes() -> None:
+    gray = (noise(2) // 4).astype(np.float32)
+    # Beyond the blur's reach of the border a ramp is its own blur.
+    ramp = np.arange(32, dtype=np.float32)[:, None] * 3
+    plain, changed = (
+        fine_structure(np.rint(picture).astype(np.uint8)).reshape(32, 32)[10:-10, 10:-10].ravel()
+        for picture in (gray, 1.5 * gray + 20 + ramp)
+    )
+    assert np.corrcoef(plain, changed)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("lightness", [0, 128, 255])
+def test_a_featureless_photo_has_no_fine_structure(lightness: int) -> None:
+    gray = np.full((32, 32), lightness, np.uint8)
+    gray[::7, ::5] ^= 1
+    assert not fine_structure(gray).any()
+
+
+# near_leaders
+
+
+def slow_leaders(hashes: np.ndarray, structures: np.ndarray, max_bits: int, least: float) -> list[int]:
+    leaders: list[int] = []
+    for row in range(len(hashes)):
+        leader = row
+        for earlier in range(row):
+            a, b = structures[row].astype(float), structures[earlier].astype(float)
+            if leaders[earlier] != earlier or not a.any() or not b.any():
+                continue
+            bits = (int(hashes[row]) ^ int(hashes[earlier])).bit_count()
+            if bits <= max_bits and a @ b / np.sqrt((a @ a) * (b @ b)) >= least:
+                leader = earlier
+                break
+        leaders.append(leader)
+    return leaders
+
+
+@st.composite
+def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    count = draw(st.integers(0, 40))
+    pictures = rng.integers(0, max(1, count // 4) + 1, count)
+    hashes = rng.integers(0, 2**64, 12, np.uint64)[pictures]
+    for _ in range(4):
+        hashes = hashes ^ (np.uint64(1) << rng.integers(0, 64, count, np.uint64))
+    structures = rng.normal(0, 30, (12, 16))[pictures] + rng.normal(0, 12, (count, 16))
+    structures[rng.random(count) < 0.1] = 0
+    return hashes, structures.clip(-127, 127).astype(np.int8)
+
+
+@given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
+@settings(max_examples=150, deadline=None)
+def test_leaders_are_those_of_the_slow_search(
+    rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int
+) -> None:
+    hashes, structures = rows
+    leaders, similarity = near_leaders(hashes, structures, max_bits, 0.8, block_rows)
+    assert leaders.tolist() == slow_leaders(hashes, structures, max_bits, 0.8)
+    for row, leader in enumerate(leaders):
+        if leader == row:
+            assert similarity[row] == 1
+        else:
+            a, b = structures[row].astype(float), structures[leader].astype(float)
+            assert similarity[row] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-6)
+
+
+def turned(degrees: float) -> list[float]:
+    return [127 * np.cos(np.radians(degrees)), 127 * np.sin(np.radians(degrees))]
+
+
+def test_a_video_does_not_chain_into_one_group() -> None:
+    structures = np.array([turned(20 * frame) for frame in range(9)]).astype(np.int8)  # cos 20° = .94
+    leaders, similarity = near_leaders(np.zeros(9, np.uint64), structures)
+    assert leaders.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8]
+    assert similarity[1] == pytest.approx(np.cos(np.radians(20)), abs=0.01)
+
+
+def test_the_hash_alone_and_the_structure_alone_do_not_make_a_duplicate() -> None:
+    alike, other = noise(3).ravel()[:64].astype(np.int8), noise(4).ravel()[:64].astype(np.int8)
+    one, far = np.uint64(0), np.uint64(2**9 - 1)
+    assert near_leaders(np.array([one, one]), np.stack([alike, alike]))[0].tolist() == [0, 0]
+    assert near_leaders(np.array([one, far]), np.stack([alike, alike]))[0].tolist() == [0, 1]
+    assert near_leaders(np.array([one, one]), np.stack([alike, other]))[0].tolist() == [0, 1]
+
+
+def test_a_thousand_copies_are_one_group_and_featureless_rows_none() -> None:
+    structures = np.tile(noise(5).ravel().astype(np.int8), (1000, 1))
+    seen: list[int] = []
+    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
+    assert not leaders.any()
+    assert seen == [300, 600, 900, 1000]
+    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures * 0)
+    assert leaders.tolist() == list(range(1000))
+
+
+# find_duplicates
+
+
+def test_exact_groups_and_near_groups_with_their_copies() -> None:
+    patches = [cv2.resize(noise(seed, 8), (32, 32)) for seed in range(4)]
+    grain = np.random.default_rng(0).integers(0, 3, (32, 32), np.uint8)
+    again = cv2.add(patches[1], grain)
+    grays = [patches[0], patches[1], patches[2], again, patches[1], patches[2], patches[3]]
+    found = find_duplicates(
+        [gray.tobytes() for gray in grays],
+        np.array([perceptual_hash(gray) for gray in grays], np.uint64),
+        np.stack([fine_structure(gray) for gray in grays]),
+    )
+    assert [(alike.rows, alike.exact) for alike in found] == [
+        ((1, 4), True),
+        ((1, 4, 3), False),
+        ((2, 5), True),
+    ]
+    assert found[0].similarity == found[2].similarity == 1
+    assert 0.99 < found[1].similarity < 1
+
+
+def test_nothing_is_no_duplicate() -> None:
+    assert find_duplicates([], np.empty(0, np.uint64), np.empty((0, 16), np.int8)) == ()
+
+
+# On photos
+
+
+def saved_again(photo: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(photo).save(file, "JPEG", quality=30)
+    return np.asarray(Image.open(file))
+
+
+CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "saved again": saved_again,
+    "half the size": lambda rgb: cv2.resize(rgb, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA),
+    "larger": lambda rgb: cv2.resize(rgb, None, fx=1.7, fy=1.7, interpolation=cv2.INTER_CUBIC),
+    "darker": lambda rgb: (rgb * 0.6).astype(np.uint8),
+    "brighter": lambda rgb: np.rint(255 * (rgb / 255) ** 0.7).astype(np.uint8),
+    "without colour": lambda rgb: np.repeat(rgb.mean(axis=2, keepdims=True), 3, axis=2).astype(np.uint8),
+    "cropped": lambda rgb: rgb[2:-2, 2:-2],
+}
+
+
+def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
+    photos = [Photo(np.ascontiguousarray(rgb), "drawn", (rgb.shape[1], rgb.shape[0])) for rgb in pictures]
+    grays = [cv2.cvtColor(thumbnail(photo), cv2.COLOR_RGB2GRAY) for photo in photos]
+    return find_duplicates(
+        [photo.rgb_u8.tobytes() for photo in photos],
+        np.array([perceptual_hash(gray) for gray in grays], np.uint64),
+        np.stack([fine_structure(gray) for gray in grays]),
+    )
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_photo_is_known_again(change: str) -> None:
+    for identity in range(5):
+        rgb = SyntheticPhoto("cats", identity, 0).draw().rgb_u8
+        assert [(found.rows, found.exact) for found in alike(rgb, CHANGES[change](rgb))] == [((0, 1), False)]
+
+
+def test_other_photos_of_one_cat_are_no_duplicates() -> None:
+    photos = [
+        SyntheticPhoto("cats", identity, index).draw().rgb_u8 for identity in (0, 1) for index in range(6)
+    ]
+    assert alike(*photos) == ()
+
+
+LFW_FAULTS = [
+    ("Bart_Hendricks", "Ricky_Ray"),
+    ("Carlos_Beltran", "Raul_Ibanez"),
+    ("Emmy_Rossum", "Eva_Amurri"),
+    ("Gabrielle_Rose", "Martha_Bowen"),
+]
+
+
+@pytest.mark.shared_data
+def test_photos_of_lfw_under_two_names_are_found_and_no_others(shared_data: Path) -> None:
+    root = shared_data / "lfw_112"
+    others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
+    names = {name for pair in LFW_FAULTS for name in pair} | set(others)
+    found = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
+    across = [
+        tuple(found.identities_of(group.rows))
+        for kind in KINDS
+        if kind.across
+        for group in found.groups(kind)
+    ]
+    assert sorted(across) == [tuple(f"lfw_112/{name}" for name in pair) for pair in LFW_FAULTS]
+    similarity = [group.similarity for kind in KINDS if kind.across for group in found.groups(kind)]
+    assert all(one >= next_one for one, next_one in pairwise(similarity))
