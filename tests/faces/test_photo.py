@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
+from familiar.faces.photo import PHOTO_SUFFIXES, find_photos, load_photo
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -523,3 +523,61 @@ def test_any_error_of_a_decoder_is_a_refusal(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", out_of_memory)
     assert refusal(encoded(Image.fromarray(RGB), "PNG"), tmp_path) == "MemoryError"
+
+
+# Finding
+
+
+def test_photos_are_found_within_folders_and_as_they_are_named(tmp_path: Path) -> None:
+    for name in (
+        "b.JPG",
+        "a/2.png",
+        "a/deep/er/1.webp",
+        "a/notes.txt",
+        ".hidden.jpg",
+        ".cache/1.jpg",
+        "a/.b/1.jpg",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    named = tmp_path / "a" / "notes.txt"
+    found = find_photos([named, tmp_path])
+    assert found == [named, *(tmp_path / name for name in ("a/2.png", "a/deep/er/1.webp", "b.JPG"))]
+
+
+def test_a_link_to_nothing_is_found_so_that_it_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "circle").symlink_to(tmp_path)
+    (found,) = find_photos([tmp_path])
+    with pytest.raises(UnreadablePhoto, match=r"gone\.jpg: No such file or directory$"):
+        load_photo(found)
+
+
+def test_a_folder_that_cannot_be_listed_is_found_so_that_it_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/1.jpg", "b/1.jpg"):
+        (tmp_path / name).parent.mkdir()
+        Image.fromarray(RGB).save(tmp_path / name)
+    listed = os.scandir
+
+    def scandir(folder: os.PathLike) -> contextlib.AbstractContextManager:
+        if Path(folder).name == "a":
+            raise PermissionError(13, "Permission denied", os.fspath(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)  # chmod does not hold back a superuser
+    monkeypatch.setattr(os, "listdir", scandir)
+    closed, photo = find_photos([tmp_path])
+    assert (closed, photo) == (tmp_path / "a", tmp_path / "b" / "1.jpg")
+    with pytest.raises(UnreadablePhoto, match=r"/a: Permission denied$"):
+        load_photo(closed)
+
+
+def test_places_without_a_photo_are_named(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(UnreadablePhoto, match=r"^no photo found in .*/first, .*/second$"):
+        find_photos([tmp_path / "first", tmp_path / "second"])
+    with pytest.raises(UnreadablePhoto, match=r"/third: no such file or folder$"):
+        find_photos([tmp_path / "third"])

@@ -1,8 +1,8 @@
 """A bundle at work: crops in, unit vectors out, with ONNX Runtime."""
 
-from collections import deque
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -20,6 +20,8 @@ from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 
+BATCH_SIZE = 8  # photos; on a CPU, more of them wait for memory
+
 Source = TypeVar("Source", contravariant=True)
 
 
@@ -33,13 +35,15 @@ class OpenPhoto(Protocol[Source]):
 class Embedder:
     """Unit embeddings of crops. Opening a bundle checks its seals; BadBundle where they do not hold.
 
-    `threads` are those of one call (None: all cores).
+    The network runs in one thread: `threads` (None: as many as cores) is how many small batches are under way at
+    once. That leaves no core waiting for another, and a small batch stays in a core's cache.
     """
 
     def __init__(self, model: Path | str | Bundle, threads: int | None = None) -> None:
+        self.threads = threads or os.cpu_count() or 1
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
         options = ort.SessionOptions()
-        options.intra_op_num_threads = threads or 0
+        options.intra_op_num_threads = 1
         options.log_severity_level = 3  # errors only: warnings are about the graph, not for the user
         try:
             self._session = ort.InferenceSession(
@@ -54,14 +58,21 @@ class Embedder:
         return self.bundle.metadata
 
     def embed(
-        self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int = 32
+        self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int = BATCH_SIZE
     ) -> Float32[np.ndarray, "n d"]:
         """One unit row per crop. `flip` averages each crop with its mirror image, at twice the cost."""
-        batches = [
-            self.run(to_tensor(crops[start : start + batch_size], self.metadata.preprocessing), flip=flip)
-            for start in range(0, len(crops), batch_size)
-        ]
-        return np.concatenate(batches) if batches else np.empty((0, self.metadata.embedding_dim), np.float32)
+
+        def embed_batch(batch: Sequence[Crop]) -> np.ndarray:
+            return self.run(to_tensor(batch, self.metadata.preprocessing), flip=flip)
+
+        batches = [crops[start : start + batch_size] for start in range(0, len(crops), batch_size)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            embeddings = list(pool.map(embed_batch, batches))
+        return (
+            np.concatenate(embeddings)
+            if embeddings
+            else np.empty((0, self.metadata.embedding_dim), np.float32)
+        )
 
     def run(
         self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False
@@ -113,42 +124,38 @@ def embed_photos(
     *,
     open_photo: OpenPhoto[Source] = load_photo,
     flip: bool = False,
-    batch_size: int = 32,
-    workers: int = 2,
+    batch_size: int = BATCH_SIZE,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> Embedded:
     """Every source opened, its best face found and embedded; one bad photo never stops the others.
 
-    Photos are opened and aligned by `workers` threads while the network runs. `on_batch` is told how many
+    Each of the embedder's threads takes a batch from the files to the vectors. `on_batch` is told how many
     sources are done.
     """
     preprocessing = embedder.metadata.preprocessing
 
-    def crop_or_error(source: Source) -> Crop | FamiliarError:
-        try:
-            return crop_photo(source, preprocessing, detector, open_photo=open_photo)
-        except FamiliarError as error:
-            return error
+    def embed_batch(batch: range) -> tuple[range, Embedded]:
+        crops: dict[int, Crop] = {}
+        skipped: list[FamiliarError] = []
+        for row in batch:
+            try:
+                crops[row] = crop_photo(sources[row], preprocessing, detector, open_photo=open_photo)
+            except FamiliarError as error:
+                skipped.append(error)
+        images = to_tensor(list(crops.values()), preprocessing)
+        embeddings = embedder.run(images, flip=flip) if crops else embedder.embed([])
+        return batch, Embedded(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
-    rows: list[int] = []
-    skipped: list[FamiliarError] = []
-    embeddings: list[np.ndarray] = []
-    batches = [
-        range(start, min(start + batch_size, len(sources))) for start in range(0, len(sources), batch_size)
-    ]
-    with ThreadPoolExecutor(workers) as pool:
-        ahead = deque[tuple[range, list[Future[Crop | FamiliarError]]]]()
-        while batches or ahead:
-            # Two batches ahead keep the threads busy and the memory small.
-            while batches and len(ahead) < 2:
-                batch = batches.pop(0)
-                ahead.append((batch, [pool.submit(crop_or_error, sources[row]) for row in batch]))
-            batch, futures = ahead.popleft()
-            results = [(row, future.result()) for row, future in zip(batch, futures, strict=True)]
-            crops = [(row, result) for row, result in results if isinstance(result, Crop)]
-            rows += [row for row, _ in crops]
-            skipped += [result for _, result in results if isinstance(result, FamiliarError)]
-            embeddings.append(embedder.embed([crop for _, crop in crops], flip=flip, batch_size=batch_size))
+    # Few photos are shared out too.
+    size = max(1, min(batch_size, -(-len(sources) // embedder.threads)))
+    batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
+    parts = [Embedded(embedder.embed([]), np.empty(0, np.int64), ())]
+    with ThreadPoolExecutor(embedder.threads) as pool:
+        for batch, part in pool.map(embed_batch, batches):
+            parts.append(part)
             on_batch(batch.stop)
-    stacked = np.concatenate(embeddings) if embeddings else embedder.embed([])
-    return Embedded(stacked, np.array(rows, np.int64), tuple(skipped))
+    return Embedded(
+        np.concatenate([part.embeddings for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+        tuple(error for part in parts for error in part.skipped),
+    )

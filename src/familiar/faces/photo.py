@@ -1,8 +1,9 @@
 """A file of whatever format and mode to upright 8-bit RGB pixels. Knows nothing of faces."""
 
 import io
+import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import cv2
@@ -12,6 +13,7 @@ from PIL import ExifTags, Image, ImageFile
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
+from familiar.faces.jpeg import decode_clean_jpeg
 
 PHOTO_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
@@ -29,6 +31,16 @@ _UPRIGHT = {
     6: (True, 1),
     7: (True, -1),
     8: (True, 0),
+}
+
+_CHANNELS = {  # of Pillow's modes that have no telling name
+    "1": "black and white",
+    "L": "gray",
+    "LA": "gray with alpha",
+    "P": "palette",
+    "PA": "palette with alpha",
+    "I": "gray",
+    "F": "gray float",
 }
 
 # ISO base media "ftyp" brands of still images that need a decoder we do not ship.
@@ -65,23 +77,20 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
 def find_photos(places: Iterable[Path]) -> list[Path]:
     """Files as they are named, and all photos in folders and the folders within, sorted; hidden ones left out.
 
-    UnreadablePhoto where a place does not exist, or no photo is found at all.
+    A folder that cannot be listed stands for the photos in it: opening it says why, and so nothing is lost
+    unseen. UnreadablePhoto where a place does not exist, or no photo is found at all.
     """
+    places = list(places)
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            inside = (path for path in place.rglob("*") if path.suffix.lower() in PHOTO_SUFFIXES)
-            found += sorted(
-                path
-                for path in inside
-                if path.is_file() and not any(part.startswith(".") for part in path.relative_to(place).parts)
-            )
+            found += sorted(_photos_within(place))
         elif place.exists():
             found.append(place)
         else:
             raise UnreadablePhoto(f"{place}: no such file or folder")
     if not found:
-        raise UnreadablePhoto("no photo found in the places named")
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, places))}")
     return found
 
 
@@ -91,34 +100,71 @@ def save_photo(photo: Photo, path: Path) -> Path:
     return path
 
 
+def _photos_within(folder: Path) -> Iterator[Path]:
+    closed: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(parent, name)
+            if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
+                yield path
+    yield from closed
+
+
 def _read(path: Path) -> bytes:
+    if path.is_dir():
+        next(path.iterdir(), None)  # says why, where it may not be listed
     if path.exists() and not path.is_file():  # reading a named pipe would wait for ever
         raise ValueError("a folder or a special file, not a photo")
     return path.read_bytes()
 
 
 def _decode(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
+    clean = decode_clean_jpeg(data, min_side_px, max_pixels)
+    if clean is None:
+        return _decode_any(data, source, min_side_px, max_pixels)
+
+    def read_exif() -> Image.Exif:
+        exif = Image.Exif()
+        exif.load(clean.exif)
+        return exif
+
+    return _upright(clean.rgb_u8, _orientation(read_exif), source, clean.whole_px, clean.stored_as)
+
+
+def _decode_any(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
+    """By Pillow, which knows every format and reads on where a file is a little broken."""
     image = _open(data)
     width, height = image.size
     if width * height > max_pixels:
         raise ValueError(
             f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
         )
+    stored_as = _stored_as(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))
     reduced = image.size != (width, height)
     image.load()
-    # Read only now: a PNG may carry its EXIF after the pixels, and Pillow turns a TIFF upright by itself.
-    swap, flip_code = _UPRIGHT[_orientation(image)]
     if not reduced:
         width, height = image.size
-    rgb_u8 = _rgb_u8(image)
+    # Its EXIF is read only now: a PNG may carry it after the pixels, and Pillow turns a TIFF upright by itself.
+    return _upright(_rgb_u8(image), _orientation(image.getexif), source, (width, height), stored_as)
+
+
+def _upright(
+    rgb_u8: UInt8[np.ndarray, "h w 3"],
+    orientation: int,
+    source: Path,
+    whole_px: tuple[int, int],
+    stored_as: str,
+) -> Photo:
+    swap, flip_code = _UPRIGHT[orientation]
     if swap:
-        width, height = height, width
+        whole_px = whole_px[1], whole_px[0]
         rgb_u8 = cv2.transpose(rgb_u8)
     if flip_code is not None:
         rgb_u8 = cv2.flip(rgb_u8, flip_code)
-    return Photo(rgb_u8, source, (width, height))
+    return Photo(rgb_u8, source, whole_px, stored_as)
 
 
 def _open(data: bytes) -> ImageFile.ImageFile:
@@ -150,9 +196,17 @@ def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
         raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
 
 
-def _orientation(image: Image.Image) -> int:
+def _stored_as(image: ImageFile.ImageFile) -> str:
+    """Format and channels by the header alone: decoding may change the mode."""
+    # Pillow decodes colours of 16 bit to 8: there only the raw mode that its decoder is told says so.
+    deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
+    base = image.mode.partition(";")[0]
+    return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"
+
+
+def _orientation(read_exif: Callable[[], Image.Exif]) -> int:
     try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+        orientation = read_exif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # broken metadata does not spoil a good photo
         return 1
     return orientation if orientation in _UPRIGHT else 1
@@ -165,7 +219,7 @@ def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
         with_alpha = image.convert("RGBA")
         image = Image.new("RGB", image.size, "white")
         image.paste(with_alpha, mask=with_alpha)
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
 
 
 def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:

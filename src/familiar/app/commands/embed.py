@@ -1,7 +1,6 @@
 """`familiar embed`: vectors for photos."""
 
 import io
-import os
 from pathlib import Path
 
 import click
@@ -51,7 +50,6 @@ def embed(
         paths,
         build_detector(detector, detector_model),
         flip=tta,
-        workers=min(os.cpu_count() or 1, 8),
         on_batch=lambda done: status.show(f"embedded {done}/{len(paths)} photos"),
     )
     status.clear()
