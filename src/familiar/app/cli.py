@@ -1,10 +1,12 @@
 """The `familiar` command: a table of commands, and one place where expected failures become one line."""
 
+import os
 import sys
 
 import click
 
 from familiar import __version__
+from familiar.app.commands.augment import augment
 from familiar.app.commands.embed import embed
 from familiar.app.commands.evaluate import evaluate
 from familiar.app.commands.export import export
@@ -14,9 +16,10 @@ from familiar.app.commands.quickstart import quickstart
 from familiar.app.commands.recipes import recipes
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
+from familiar.app.console import one_line, prepare
 from familiar.core.errors import FamiliarError
 
-COMMANDS = (quickstart, inspect, recipes, models, train, evaluate, export, embed, verify)
+COMMANDS = (quickstart, inspect, recipes, models, augment, train, evaluate, export, embed, verify)
 
 EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",
@@ -52,10 +55,15 @@ for command in COMMANDS:
 
 def main() -> None:
     """Exit 0 on success, 1 with one line for an expected failure, 2 for wrong usage."""
+    prepare()
     try:
         familiar()
     except FamiliarError as error:
         _fail(str(error))
+    except OSError as error:
+        if error.strerror is None:  # not the operating system's, so a mistake of ours
+            raise
+        _fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror)
     except ModuleNotFoundError as error:
         extra = EXTRA_OF.get((error.name or "").split(".")[0])
         if extra is None:
@@ -64,6 +72,5 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    # A file's name may hold a newline; the message is one line whatever it holds.
-    click.echo(f"familiar: {' '.join(message.splitlines())}", err=True)
+    click.echo(f"familiar: {one_line(message)}", err=True)
     sys.exit(1)

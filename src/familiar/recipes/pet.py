@@ -1,6 +1,8 @@
 """The mobile pet embedder (seed 004): MobileNetV3-Small, GDConv head, ArcFace."""
 
-from familiar.loading.augment import Augmentation
+from dataclasses import replace
+
+from familiar.loading.augment.settings import NOTHING
 from familiar.training.recipe import (
     BudgetSettings,
     InputSettings,
@@ -28,7 +30,7 @@ def quickstart() -> Recipe:
         ),
         input=InputSettings(size_px=64, resize_px=64),
         split=SplitSettings(test=0.0),
-        augmentation=Augmentation(affine_p=0.0, rotate_deg=10.0, hue=0.0, jitter_p=0.3),
+        augmentation=replace(NOTHING, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
         sampler=SamplerSettings(batch_size=64),
         loss=LossSettings(scale=24.0, margin_rad=0.2, label_smoothing=0.0),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
