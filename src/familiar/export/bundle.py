@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float32
-from torch.utils.data import DataLoader
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
@@ -15,7 +15,9 @@ from familiar.datasets.folders import DataSpec
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_both, require_parity
 from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
-from familiar.loading.dataset import FaceDataset, without_unreadable
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.cache import read_table
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.calibration import calibration_error, fit_probability, thresholds
 from familiar.metrics.pairs import pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
@@ -50,12 +52,13 @@ def export_run(
         ) from error
     if not len(held_out):
         raise BadRun(f"{run_dir}: none of its validation identities is in the data given")
-    held_out = without_unreadable(held_out, preprocessing)
+    read = read_table(held_out, preprocessing)
     model = onnx_bytes(network, preprocessing.size_px)
-    batches = DataLoader(FaceDataset(held_out, preprocessing), batch_size=64)
+    photos = FaceDataset(read.table, read.crops)
+    batches = PhotoBatches(photos, in_order(len(photos), 64), torch.device("cpu"))
     source, exported = embed_with_both(network, model, (images for images, _ in batches))
     parity = require_parity(source, exported)
-    calibration, results = _measure(exported, held_out.labels)
+    calibration, results = _measure(exported, read.table.labels)
     described = run.data()
     metadata = BundleMetadata(
         # The weights decide the space: the same run exported twice gives the same one.

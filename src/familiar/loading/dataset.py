@@ -1,25 +1,22 @@
-"""A table of labelled photos as a torch dataset: decode, crop, augment, standardise."""
+"""A table of labelled photos as a torch dataset: crops by key, augmented where asked for."""
 
-import logging
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Int64, UInt8
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
-from familiar.core.errors import BadDataset, FamiliarError
-from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
-from familiar.faces.embedder import crop_photo
-from familiar.faces.tensor import Preprocessing, standardise
-from familiar.loading.augment import Augmentation, augment, photo_generator
-
-log = logging.getLogger(__name__)
-
-KEPT_BYTES = 256 * 2**20  # of crops, in each process that loads
+from familiar.core.errors import FamiliarError
+from familiar.datasets.folders import IdentityTable
+from familiar.loading.augment.change import augment, photo_generator
+from familiar.loading.augment.settings import Augmentation
+from familiar.loading.cache import Crops, Pixels
 
 
 class PhotoKey(NamedTuple):
@@ -29,65 +26,74 @@ class PhotoKey(NamedTuple):
     row: int
 
 
-class FaceDataset(Dataset[tuple[Tensor, int]]):
-    """Item: (float32 "3 s s", label) of a `PhotoKey`, or of a row where nothing is augmented.
+class Batch(NamedTuple):
+    """Crops as they were cut out and changed, not standardised yet."""
 
-    An item depends on its key alone, so workers need not be told of epochs. Crops are kept, before they are
-    augmented, as far as `KEPT_BYTES` reach: later epochs neither decode nor draw those again.
-    """
+    rgb_u8: UInt8[Tensor, "n s s 3"]
+    labels: Int64[Tensor, " n"]
+    epochs: Int64[Tensor, " n"]
+    rows: Int64[Tensor, " n"]
+
+
+class FaceDataset(Dataset[tuple[Pixels, int]]):
+    """Item: (crop, label) of a `PhotoKey`. It depends on its key alone, so workers need not be told of epochs."""
 
     def __init__(
-        self,
-        table: IdentityTable,
-        preprocessing: Preprocessing,
-        augmentation: Augmentation | None = None,
-        seed: int = 0,
+        self, table: IdentityTable, crops: Crops, augmentation: Augmentation | None = None, seed: int = 0
     ) -> None:
+        if len(table) != len(crops):
+            raise ValueError(f"{len(crops)} crops for {len(table)} photos")
         self.table = table
-        self.preprocessing = preprocessing
+        self.crops = crops
         self.augmentation = augmentation
         self.seed = seed
-        self._kept: dict[int, np.ndarray] = {}
-        self._room = KEPT_BYTES // (3 * preprocessing.size_px**2)
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, key: PhotoKey | int) -> tuple[Float32[Tensor, "3 s s"], int]:
-        epoch, row = key if isinstance(key, tuple) else (0, key)
-        rgb_u8 = self._kept.get(row)
-        if rgb_u8 is None:
-            rgb_u8 = crop_of(self.table.photos[row], self.preprocessing)
-            if len(self._kept) < self._room:
-                self._kept[row] = rgb_u8
-        if self.augmentation is not None:
-            rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, epoch, row))
-        image = standardise(rgb_u8[None], self.preprocessing)[0]
-        return torch.from_numpy(image), int(self.table.labels[row])
+    def __getitem__(self, key: PhotoKey) -> tuple[Pixels, int]:
+        rgb_u8 = self.crops[key.row]
+        if self.augmentation is not None and self.augmentation.where == "loader":
+            rgb_u8 = augment(rgb_u8, self.augmentation, photo_generator(self.seed, key.epoch, key.row))
+        return rgb_u8, int(self.table.labels[key.row])
 
+    def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:
+        """A batch at once, by as many threads as torch uses here.
 
-def crop_of(photo: PhotoRef, preprocessing: Preprocessing) -> np.ndarray:
-    """The photo as the network will see it in use: training photos are faces already."""
-    return crop_photo(photo, preprocessing, open_photo=open_photo).rgb_u8
+        An expected error is handed on as a value: raised in a worker, torch would make a page of its one line.
+        """
+        side = self.crops.preprocessing.size_px
+        rgb_u8 = np.empty((len(keys), side, side, 3), np.uint8)
 
+        def load(places: range) -> None:
+            for place in places:
+                rgb_u8[place] = self[keys[place]][0]
 
-def without_unreadable(table: IdentityTable, preprocessing: Preprocessing) -> IdentityTable:
-    """The table without the photos that cannot be decoded, each named in a warning.
-
-    Opens every photo once: better now than in the middle of the ninth epoch. BadDataset where none is left.
-    """
-    readable: list[int] = []
-    for row, photo in enumerate(table.photos):
+        threads = 1 if get_worker_info() else torch.get_num_threads()
         try:
-            if isinstance(photo, Path):
-                crop_of(photo, preprocessing)
+            if threads == 1:
+                load(range(len(keys)))
+            else:
+                list(self._pool.map(load, (range(start, len(keys), threads) for start in range(threads))))
         except FamiliarError as error:
-            log.warning("skipped %s", error)
-        else:
-            readable.append(row)
-    if not readable:
-        raise BadDataset("not one of the photos can be read")
-    return table if len(readable) == len(table) else table.rows(np.array(readable, np.int64))
+            return error
+        epochs, rows = (torch.tensor(column) for column in zip(*keys, strict=True))
+        return Batch(
+            torch.from_numpy(rgb_u8), torch.from_numpy(self.table.labels[rows.numpy()]), epochs, rows
+        )
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(torch.get_num_threads())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_pool"}
+
+
+def in_order(photos: int, batch_size: int) -> list[list[PhotoKey]]:
+    """Every row once, as batches for where nothing is random."""
+    keys = [PhotoKey(0, row) for row in range(photos)]
+    return [keys[start : start + batch_size] for start in range(0, photos, batch_size)]
 
 
 def start_worker(_worker: int) -> None:

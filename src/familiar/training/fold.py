@@ -3,11 +3,13 @@
 import dataclasses
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity
+from familiar.loading.cache import ReadTable
 from familiar.loading.dataset import FaceDataset
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -18,13 +20,14 @@ class Fold:
     """The photos to train on, augmented, and those to validate on, as they are."""
 
     split: Split
-    fingerprint: str
+    read: ReadTable
     train: FaceDataset
     validation: FaceDataset
 
 
-def make_fold(recipe: Recipe, table: IdentityTable) -> Fold:
+def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
     """BadDataset where there are too few identities, or no pair to validate on."""
+    table = read.table
     split = split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
     train = table.of_identities(split.train).with_at_least(recipe.split.min_photos)
     validation = table.of_identities(split.validation)
@@ -39,12 +42,11 @@ def make_fold(recipe: Recipe, table: IdentityTable) -> Fold:
         )
     if validation.photos_per_identity.max() < 2:
         raise BadDataset("no held-out identity has two photos, so there is no pair to validate on")
-    preprocessing = recipe.input.preprocessing()
     return Fold(
         split,
-        table.fingerprint,
-        FaceDataset(train, preprocessing, recipe.augmentation, recipe.seed),
-        FaceDataset(validation, preprocessing),
+        read,
+        FaceDataset(train, read.crops.of(train), recipe.augmentation, recipe.seed),
+        FaceDataset(validation, read.crops.of(validation)),
     )
 
 
@@ -53,19 +55,33 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
     sides = {"train": fold.train.table, "validation": fold.validation.table}
     described = {
         "spec": dataclasses.asdict(data),
-        "fingerprint": fold.fingerprint,
+        "fingerprint": fold.read.table.fingerprint,
+        "contents": fold.read.contents,
         **{side: _counts(table) for side, table in sides.items()},
     }
     write_atomically(run.split_json, fold.split.to_json().encode())
-    write_atomically(run.data_json, json.dumps(described, indent=1, ensure_ascii=False).encode())
+    write_atomically(
+        run.data_json, json.dumps(described, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    )
 
 
 def check_same_run(run: RunFolder, recipe: Recipe, fold: Fold) -> None:
     """BadRun where the run in that folder was begun with another recipe or with other photos."""
-    if run.recipe() != recipe:
-        raise BadRun(f"{run.path}: was begun with another recipe; see {run.recipe_json.name}")
-    if run.data()["fingerprint"] != fold.fingerprint:
+    if changed := _differences(dataclasses.asdict(run.recipe()), dataclasses.asdict(recipe)):
+        raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
+    if run.data()["contents"] != fold.read.contents:
         raise BadRun(f"{run.path}: was begun with other photos: files were added, removed or changed since")
+
+
+def _differences(then: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Every setting that changed: `optimizer.lr was 0.001, is 0.002`."""
+    changed: list[str] = []
+    for name, was in then.items():
+        if isinstance(was, dict):
+            changed += _differences(was, now[name], f"{prefix}{name}.")
+        elif was != now[name]:
+            changed.append(f"{prefix}{name} was {was}, is {now[name]}")
+    return changed
 
 
 def _counts(table: IdentityTable) -> dict[str, dict[str, int]]:

@@ -1,29 +1,21 @@
-"""Fit a network by a recipe. Plain torch; every random draw is keyed by the seed and the epoch."""
+"""The epochs of a run: steps, validation, checkpoints. Plain torch; every draw is keyed by the seed and the epoch."""
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from familiar.core.errors import BadRun, TrainingFailed
-from familiar.core.files import write_atomically
-from familiar.datasets.folders import DataSpec
-from familiar.datasets.split import split_by_identity
-from familiar.loading.dataset import start_worker, without_unreadable
+from familiar.loading.batches import PhotoBatches
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.losses.softmax import ArcFace
 from familiar.models.mobile import EmbeddingNetwork
-from familiar.training.checkpoint import load_state, load_weights, save_state, save_weights
-from familiar.training.fold import Fold, check_same_run, make_fold, record_data
+from familiar.training.checkpoint import load_state, save_state, save_weights
+from familiar.training.fold import Fold
 from familiar.training.history import EpochRecord, draw_curves, write_history
-from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -45,98 +37,17 @@ class StepProgress:
     seconds_left: float
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """`stopped` says why it ended: "finished", "patience" or "time"."""
-
-    run: Path
-    epochs: int
-    best_epoch: int
-    best_accuracy: float
-    seconds: float
-    stopped: str
-    skipped_photos: int
-
-
-def fit(
-    recipe: Recipe,
-    data: DataSpec,
-    run_dir: Path,
-    *,
-    resume: bool = False,
-    device: torch.device | None = None,
-    on_step: Callable[[StepProgress], None] = lambda _: None,
-    on_epoch: Callable[[EpochRecord], None] = lambda _: None,
-) -> FitResult:
-    """Train on `data` by `recipe` and leave a run in `run_dir`.
-
-    BadRun where `run_dir` holds a run already (unless `resume`), or was made by another recipe or other
-    photos; BadDataset where the photos are too few; TrainingFailed where the loss is not finite or the
-    embeddings collapse - the last good checkpoint stays.
-    """
-    run = RunFolder(run_dir)
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if run.recipe_json.exists() and not resume:
-        raise BadRun(f"{run_dir}: holds a run already; continue it with --resume, or name another folder")
-    table = data.read()
-    # Too few identities are found out here too, before anything is downloaded.
-    split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
-    torch.manual_seed(recipe.seed)
-    if resume:
-        # The stored state holds the weights; only what they settled about the input is still to be known.
-        network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
-    else:
-        network, recipe = initial_network(recipe)
-    readable = without_unreadable(table, recipe.input.preprocessing())
-    fold = make_fold(recipe, readable)
-    if resume:
-        check_same_run(run, recipe, fold)
-    else:
-        make_trainable(network, fold.train)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        record_data(run, data, fold)
-        # Last, since its presence is what makes the folder a run.
-        write_atomically(run.recipe_json, recipe.to_json().encode())
-    network = network.to(device=device).to(memory_format=torch.channels_last)
-    trainer = Trainer(recipe, network, fold, run, device)
-    if resume:
-        trainer.restore()
-    started = time.perf_counter()
-    with threads_beside(recipe.sampler.workers):
-        stopped = trainer.train(on_step, on_epoch)
-    load_weights(run.best, network=network)
-    save_weights(run.embedder, network=network)
-    return FitResult(
-        run=run_dir,
-        epochs=len(trainer.records),
-        best_epoch=trainer.best_epoch,
-        best_accuracy=trainer.best_accuracy,
-        seconds=time.perf_counter() - started,
-        stopped=stopped,
-        skipped_photos=len(table) - len(readable),
-    )
-
-
-@contextmanager
-def threads_beside(workers: int) -> Iterator[None]:
-    """torch's threads and the loading workers share the cores; one too many, and each step waits for the last.
-
-    On two cores a worker beside two threads made training several times slower. OMP_NUM_THREADS wins.
-    """
-    before = torch.get_num_threads()
-    if workers and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - workers)))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class Trainer:
     """Network, objective and optimiser of one run, and how far they are."""
 
     def __init__(
-        self, recipe: Recipe, network: EmbeddingNetwork, fold: Fold, run: RunFolder, device: torch.device
+        self,
+        recipe: Recipe,
+        network: EmbeddingNetwork,
+        fold: Fold,
+        run: RunFolder,
+        device: torch.device,
+        workers: int,
     ) -> None:
         self.recipe = recipe
         self.network = network
@@ -160,15 +71,7 @@ class Trainer:
             )
         else:
             self.sampler = ShuffledBatches(len(labels), recipe.sampler.batch_size, recipe.seed)
-        self.batches = DataLoader(
-            fold.train,
-            batch_sampler=self.sampler,
-            num_workers=recipe.sampler.workers,
-            worker_init_fn=start_worker,
-            persistent_workers=recipe.sampler.workers > 0,
-            pin_memory=device.type == "cuda",
-            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
-        )
+        self.batches = PhotoBatches(fold.train, self.sampler, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
         self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
         self.records: list[EpochRecord] = []
@@ -179,23 +82,27 @@ class Trainer:
         """Epochs until the budget is spent; why it ended."""
         budget = self.recipe.budget
         started = time.perf_counter()
-        while len(self.records) < budget.epochs:
+        while not (why := self._why_finished()):
             record = self._one_epoch(on_step)
-            last = len(self.records) + 1 == budget.epochs
             out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
-            ends = last or out_of_time
+            ends = out_of_time or record.epoch == budget.epochs
             if ends or record.epoch % self.recipe.validation.every_epochs == 0:
                 record = self._validated(record, ends)
             self.records.append(record)
             self._save()
             on_epoch(record)
-            if last:
-                break
             if out_of_time:
-                return "time"
-            if budget.patience and self.best_epoch and self._validations_since_best() >= budget.patience:
-                return "patience"
-        return "finished"
+                return self._why_finished() or "time"
+        return why
+
+    def _why_finished(self) -> str:
+        """Empty while there is more to do, also of a run just resumed."""
+        budget = self.recipe.budget
+        if len(self.records) >= budget.epochs:
+            return "finished"
+        if budget.patience and self.best_epoch and self._validations_since_best() >= budget.patience:
+            return "patience"
+        return ""
 
     def restore(self) -> None:
         """Back to the newest whole epoch. BadRun where the state is missing, damaged or of another version."""
@@ -268,8 +175,6 @@ class Trainer:
         )
 
     def _one_step(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
-        images = images.to(self.device, memory_format=torch.channels_last, non_blocking=True)
-        labels = labels.to(self.device, non_blocking=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             embeddings = self.network(images)
         loss = self.objective(embeddings, labels)
@@ -282,7 +187,7 @@ class Trainer:
         return loss.item(), norm.item()
 
     def _validated(self, record: EpochRecord, ends: bool) -> EpochRecord:
-        embeddings = embed_dataset(self.network, self.fold.validation, workers=self.recipe.sampler.workers)
+        embeddings = embed_dataset(self.network, self.fold.validation)
         found = validate(embeddings, self.fold.validation.table.labels, self.pairs)
         if found.collapsed and (ends or self._was_collapsed()):
             raise self._failure(

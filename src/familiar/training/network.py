@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from familiar.loading.dataset import FaceDataset
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.dataset import FaceDataset, PhotoKey
 from familiar.models.catalog import network_spec
 from familiar.models.mobile import EmbeddingNetwork
 from familiar.models.weights import (
@@ -50,19 +50,14 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
     """Give folded batch norms the statistics of some of the photos; any other network is left as it is."""
     if not has_folded_batch_norm(network.trunk):
         return
-    plain = FaceDataset(photos.table, photos.preprocessing)
+    plain = FaceDataset(photos.table, photos.crops)
     rows = np.random.default_rng(photos.seed).permutation(len(plain))[:REINFLATION_PHOTOS]
-    reinflate_batch_norm(network.trunk, _batches(plain, rows))
+    keys = [[PhotoKey(0, int(row)) for row in rows[start : start + 64]] for start in range(0, len(rows), 64)]
+    batches = PhotoBatches(plain, keys, torch.device("cpu"))
+    reinflate_batch_norm(network.trunk, [images for images, _ in batches])
 
 
 def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:
     if recipe.input.normalisation != "auto":
         return recipe
     return replace(recipe, input=replace(recipe.input, normalisation=needed))
-
-
-def _batches(photos: FaceDataset, rows: np.ndarray, size: int = 64) -> list[Tensor]:
-    return [
-        torch.stack([photos[int(row)][0] for row in rows[start : start + size]])
-        for start in range(0, len(rows), size)
-    ]

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
-from familiar.loading.augment import Augmentation
+from familiar.loading.augment.settings import Augmentation
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
 
@@ -88,13 +88,11 @@ class SamplerSettings:
     batch_size: int = 96
     identities: int = 24
     photos: int = 4
-    workers: int = 1
 
     def __post_init__(self) -> None:
         _within("batch_size", self.batch_size, 2, 65536)
         _within("identities", self.identities, 2, 65536)
         _within("photos", self.photos, 1, 65536)
-        _within("workers", self.workers, 0, 256)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
 """The folder a training run leaves behind: which file is where, and reading them back."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.datasets.folders import DataSpec
@@ -23,7 +27,7 @@ class RunFolder:
 
     @property
     def data_json(self) -> Path:
-        """Which photos it was trained on: where they were, how many, their fingerprint."""
+        """Which photos it was trained on: where they were, how many, what they held."""
         return self.path / "data.json"
 
     @property
@@ -49,6 +53,16 @@ class RunFolder:
         return self.path / "last.safetensors"
 
     @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's event files, where they were asked for."""
+        return self.path / "tensorboard"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that trains in this folder."""
+        return self.path / ".lock"
+
+    @property
     def state(self) -> Path:
         """All that `--resume` needs, in one file, so that it is never half of one epoch and half of another."""
         return self.path / "state.pt"
@@ -61,6 +75,28 @@ class RunFolder:
     @property
     def bundle(self) -> Path:
         return self.path / "model.onnx"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder and keep other processes from training in it. BadRun where one does.
+
+        The hold ends with the process, however that ends; a folder that stays empty is removed again.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.lock)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise BadRun(f"{self.path}: another process is training in it") from None
+        except OSError as error:
+            raise BadRun(f"{self.path}: cannot be a run's folder ({error.strerror})") from error
+        try:
+            yield
+        finally:
+            self.lock.unlink(missing_ok=True)
+            lock.release()
+            with suppress(OSError):
+                self.path.rmdir()
 
     def recipe(self) -> Recipe:
         try:
@@ -79,7 +115,7 @@ class RunFolder:
             raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
         if not isinstance(stored, dict) or not stored.keys() >= {
             "spec",
-            "fingerprint",
+            "contents",
             "train",
             "validation",
         }:

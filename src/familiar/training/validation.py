@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import nn
-from torch.utils.data import DataLoader
 
 from familiar.core.errors import TrainingFailed
 from familiar.core.vectors import check_unit_rows
-from familiar.loading.dataset import FaceDataset, start_worker
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
 from familiar.metrics.roc import roc_counts
@@ -42,14 +42,14 @@ class Validation:
 
 @torch.no_grad()
 def embed_dataset(
-    network: nn.Module, dataset: FaceDataset, batch_size: int = 128, workers: int = 0
+    network: nn.Module, dataset: FaceDataset, batch_size: int = 128
 ) -> Float32[np.ndarray, "n d"]:
     """Embeddings of every row in order, in evaluation mode; the network's mode is left as it was."""
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
-    batches = DataLoader(dataset, batch_size, shuffle=False, num_workers=workers, worker_init_fn=start_worker)
-    embeddings = [network(images.to(device)).float().cpu().numpy() for images, _ in batches]
+    batches = PhotoBatches(dataset, in_order(len(dataset), batch_size), device)
+    embeddings = [network(images).float().cpu().numpy() for images, _ in batches]
     network.train(was_training)
     return np.concatenate(embeddings)
 

@@ -1,6 +1,7 @@
 """`familiar quickstart`: the whole walk on drawn pets."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -34,15 +35,17 @@ def quickstart(output: Path, as_json: bool) -> None:
     from familiar.faces.embedder import Embedder
     from familiar.faces.photo import save_photo
     from familiar.faces.verify import verify_photos
+    from familiar.loading.cache import CropCache
     from familiar.recipes import recipe_named
 
     run, report = output / "run", output / "report"
     if output.exists() and any(output.iterdir()):
         raise BadRun(f"{output}: is not empty; name another folder with --output, or remove it")
     note(f"1/4  training on {TRAINING}: cats that do not exist, drawn as they are needed")
-    train_and_export(
-        recipe_named("quickstart"), DataSpec((TRAINING,)), run, False, "drawn pets: no photo's terms bind it"
-    )
+    recipe, licence = recipe_named("quickstart"), "drawn pets: no photo's terms bind it"
+    # What is drawn once for these few minutes goes when they are over.
+    with TemporaryDirectory() as cache:
+        train_and_export(recipe, DataSpec((TRAINING,)), run, licence, cache=CropCache(Path(cache)))
     note(f"\n2/4  evaluating on {UNSEEN}: 60 cats it never saw")
     results = evaluate(run, DataSpec((UNSEEN,)), report)
     note("\n3/4  the same cat?")

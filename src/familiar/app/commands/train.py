@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,10 @@ from familiar.app.options import FILE, data_argument, data_spec, json_option, li
 if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.datasets.folders import DataSpec
     from familiar.faces.bundle import Bundle
+    from familiar.loading.cache import CropCache
+    from familiar.training.fit import FitResult
     from familiar.training.history import EpochRecord
-    from familiar.training.loop import FitResult, StepProgress
+    from familiar.training.loop import StepProgress
     from familiar.training.recipe import Recipe
 
 
@@ -24,6 +26,16 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
 @limit_options
 @click.option("--resume", is_flag=True, help="Continue the run in that folder.")
+@click.option(
+    "--workers", type=click.IntRange(0), help="Processes that load photos. By default none on a CPU."
+)
+@click.option(
+    "--cache", type=FILE, envvar="FAMILIAR_CACHE", help="Folder of decoded crops. By default the user's."
+)
+@click.option(
+    "--cache-gb", type=click.FloatRange(0), default=20.0, show_default=True, help="Its size; 0 for none."
+)
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
 @licence_option
 @json_option
 def train(
@@ -35,6 +47,10 @@ def train(
     max_identities: int | None,
     max_photos: int | None,
     resume: bool,
+    workers: int | None,
+    cache: Path | None,
+    cache_gb: float,
+    tensorboard: bool,
     licence: str | None,
     as_json: bool,
 ) -> None:
@@ -51,7 +67,16 @@ def train(
 
     spec = data_spec(data, identities, max_identities, max_photos)
     chosen = recipe_named(recipe).with_settings(settings)
-    result, bundle = train_and_export(chosen, spec, output, resume, licence or UNKNOWN_LICENCE)
+    result, bundle = train_and_export(
+        chosen,
+        spec,
+        output,
+        licence or UNKNOWN_LICENCE,
+        resume=resume,
+        workers=workers,
+        cache=crop_cache(cache, cache_gb),
+        tensorboard=tensorboard,
+    )
     measured = bundle.metadata.results
     if as_json:
         print_json(
@@ -78,15 +103,27 @@ def train(
     click.echo(f"next: familiar evaluate {output} {shlex.join(data)} --output {output / 'evaluation'}")
 
 
+def crop_cache(folder: Path | None, size_gb: float) -> "CropCache | None":
+    """The user's cache folder where none is named."""
+    from platformdirs import user_cache_path
+
+    from familiar.loading.cache import CropCache
+
+    return CropCache(folder or user_cache_path("familiar") / "crops", int(size_gb * 1e9)) if size_gb else None
+
+
 def train_and_export(
-    recipe: "Recipe", data: "DataSpec", output: Path, resume: bool, licence: str
+    recipe: "Recipe", data: "DataSpec", output: Path, licence: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
     """Fit, then export, telling the person who watches how it goes."""
     from familiar.export.bundle import export_run
-    from familiar.training.loop import fit
+    from familiar.training.fit import fit
     from familiar.training.run import RunFolder
 
     status = StatusLine()
+
+    def on_photo(done: int, of: int) -> None:
+        status.show(f"reading photos  {done:,}/{of:,}")
 
     def on_step(at: "StepProgress") -> None:
         status.show(
@@ -106,6 +143,6 @@ def train_and_export(
             line += f"  recall@1 {record.validation_recall_at_1:.3f}"
         note(line)
 
-    result = fit(recipe, data, output, resume=resume, on_step=on_step, on_epoch=on_epoch)
+    result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
     note(f"exporting the network of epoch {result.best_epoch} (accuracy {result.best_accuracy:.3f})")
     return result, export_run(output, RunFolder(output).bundle, licence=licence)

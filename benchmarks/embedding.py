@@ -1,0 +1,150 @@
+"""`familiar embed` on files against ONNX Runtime on tensors in memory, in one process, by turns.
+
+    embedding.py [--sides 224 112] [--photos 480] [--rounds 7] [--large 24]
+
+Crops are JPEG files as wide as the network takes them; the network has random weights. The large photos are of 12
+megapixels: how many a second, and which share of one core's time goes into decoding them.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import cv2
+import numpy as np
+import onnxruntime as ort
+import torch
+
+from familiar.core.types import Photo
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.export.onnx import onnx_bytes
+from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.faces.embedder import Embedder, embed_photos
+from familiar.faces.photo import load_photo
+from familiar.faces.tensor import Preprocessing
+from familiar.models.catalog import network_spec
+
+BATCH_SIZE = 32
+LARGE_PX = (4000, 3000)
+NETWORK, EMBEDDING_DIM = "mobilenetv3_small_100", 128
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sides", type=int, nargs="+", default=[224, 112])
+    parser.add_argument("--photos", type=int, default=480)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--large", type=int, default=24)
+    options = parser.parse_args()
+    print(f"onnxruntime {ort.__version__}, {os.cpu_count()} cores, batches of {BATCH_SIZE} in memory")
+    with tempfile.TemporaryDirectory() as folder:
+        for side in options.sides:
+            embedder = Embedder(make_bundle(side, Path(folder) / f"{side}.onnx"))
+            crops = [
+                write(SyntheticPhoto("cats", row, 0, size_px=side).draw(), folder, f"{side} {row}.jpg")
+                for row in range(options.photos)
+            ]
+            compare(embedder, crops, side, options.rounds)
+            large = [
+                write(enlarged(row), folder, f"large {row}.jpg", quality=90) for row in range(options.large)
+            ]
+            decode_share(embedder, large, side, options.rounds)
+
+
+def make_bundle(side: int, path: Path) -> Path:
+    torch.manual_seed(0)
+    network = network_spec(NETWORK).build(side, EMBEDDING_DIM, 0.0)
+    threshold = Threshold(similarity=0.5, far=0.0, tar=1.0)
+    metadata = BundleMetadata(
+        space_id="random",
+        embedding_dim=EMBEDDING_DIM,
+        preprocessing=Preprocessing(size_px=side, resize_px=side),
+        calibration=Calibration(threshold, threshold, threshold, 20.0, -10.0, 0.0, 1, 1),
+        prefixes=(EMBEDDING_DIM,),
+        recipe="none",
+        network=NETWORK,
+        precision="float32",
+        trained_on={},
+        results={},
+        parity={},
+        licence="Apache-2.0",
+    )
+    path.write_bytes(seal(onnx_bytes(network, side), metadata))
+    return path
+
+
+def compare(embedder: Embedder, crops: list[Path], side: int, rounds: int) -> None:
+    images = np.random.default_rng(0).standard_normal((BATCH_SIZE, 3, side, side)).astype(np.float32)
+    session = ort.InferenceSession(embedder.bundle.onnx, providers=["CPUExecutionProvider"])
+
+    def bare() -> None:
+        for _ in range(len(crops) // BATCH_SIZE):
+            session.run(None, {"images": images})
+
+    def ours() -> None:
+        embedded = embed_photos(embedder, crops)
+        assert len(embedded.rows) == len(crops)
+
+    speeds = by_turns({"bare": bare, "ours": ours}, rounds, len(crops))
+    ratio = median(one / other for one, other in zip(speeds["ours"], speeds["bare"], strict=True))
+    print(
+        f"{side} px: embedding files {median(speeds['ours']):.0f} photos/s, "
+        f"ONNX Runtime alone {median(speeds['bare']):.0f}, ratio {ratio:.2f}",
+        flush=True,
+    )
+
+
+def decode_share(embedder: Embedder, photos: list[Path], side: int, rounds: int) -> None:
+    """CPU time is compared, not the clock: decoding and the network run beside each other."""
+    cpu: dict[str, list[float]] = {"decode": [], "all": []}
+
+    def decode() -> None:
+        started = time.process_time()
+        for photo in photos:
+            load_photo(photo, min_side_px=side)
+        cpu["decode"].append(time.process_time() - started)
+
+    def embed() -> None:
+        started = time.process_time()
+        embed_photos(embedder, photos)
+        cpu["all"].append(time.process_time() - started)
+
+    speeds = by_turns({"decode": decode, "embed": embed}, rounds, len(photos))
+    print(
+        f"{side} px, photos of 12 megapixels: {median(speeds['embed']):.1f} photos/s, decoding takes "
+        f"{median(cpu['decode']) / median(cpu['all']):.0%} of the processor's time",
+        flush=True,
+    )
+
+
+def by_turns(jobs: dict[str, Callable[[], None]], rounds: int, photos: int) -> dict[str, list[float]]:
+    """Photos a second of each job in each round; a first round warms up."""
+    speeds: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(rounds + 1):
+        for name, job in jobs.items():
+            started = time.perf_counter()
+            job()
+            if turn:
+                speeds[name].append(photos / (time.perf_counter() - started))
+    return speeds
+
+
+def enlarged(row: int) -> Photo:
+    drawn = SyntheticPhoto("cats", row, 0, size_px=512).draw()
+    rgb_u8 = cv2.resize(drawn.rgb_u8, LARGE_PX, interpolation=cv2.INTER_CUBIC)
+    grain = np.random.default_rng(row).integers(-6, 7, rgb_u8.shape)  # a camera's, or JPEG would have it easy
+    return Photo(np.clip(rgb_u8 + grain, 0, 255).astype(np.uint8), "large", LARGE_PX)
+
+
+def write(photo: Photo, folder: str, name: str, quality: int = 95) -> Path:
+    path = Path(folder) / name
+    cv2.imwrite(str(path), photo.rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A dataset's crops as the network takes them: in batches, on its device, standardised."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from familiar.core.errors import FamiliarError, TrainingFailed
+from familiar.faces.tensor import Preprocessing
+from familiar.loading.augment.batch import augment_batch
+from familiar.loading.augment.change import draw_change, photo_generator
+from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
+from familiar.loading.processes import process_context
+
+
+class PhotoBatches:
+    """Iterates (float32 images "n 3 s s" with channels last in memory, int64 labels) on `device`.
+
+    `keys` are asked anew at each iteration. With `workers` other processes load ahead; with none, the threads of
+    this one load each batch before it is used, which is the faster way where the network runs on the same cores.
+    The number of workers changes no pixel. TrainingFailed where a worker dies.
+    """
+
+    def __init__(
+        self,
+        dataset: FaceDataset,
+        keys: Iterable[Sequence[PhotoKey]],
+        device: torch.device,
+        workers: int = 0,
+    ) -> None:
+        self.dataset = dataset
+        self.device = device
+        self._loader = DataLoader(
+            dataset,
+            batch_sampler=keys,  # pyright: ignore[reportArgumentType] - any iterable will do
+            collate_fn=_as_it_is,  # pyright: ignore[reportArgumentType] - a whole batch, made at once
+            num_workers=workers,
+            worker_init_fn=start_worker,
+            multiprocessing_context=process_context() if workers else None,
+            persistent_workers=workers > 0,
+            pin_memory=device.type == "cuda",
+            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
+        )
+
+    def __iter__(self) -> Iterator[tuple[Float32[Tensor, "n 3 s s"], Int64[Tensor, " n"]]]:
+        try:
+            for batch in self._loader:
+                if isinstance(batch, FamiliarError):
+                    raise batch
+                yield self._on_device(batch)
+        except (
+            RuntimeError,
+            ConnectionError,
+            EOFError,
+        ) as error:  # the latter two, where it died in mid-sentence
+            if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
+                raise
+            raise TrainingFailed(
+                "a process that loads photos died: was the memory used up? Try fewer workers"
+            ) from error
+
+    def _on_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        rgb_u8 = batch.rgb_u8.to(self.device, non_blocking=True)
+        settings = self.dataset.augmentation
+        if settings is not None and settings.where == "device":
+            keys = zip(batch.epochs.tolist(), batch.rows.tolist(), strict=True)
+            generators = (photo_generator(self.dataset.seed, epoch, row) for epoch, row in keys)
+            changes = [draw_change(settings, generator) for generator in generators]
+            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
+        images = standardise_batch(rgb_u8, self.dataset.crops.preprocessing)
+        return images, batch.labels.to(self.device, non_blocking=True)
+
+
+def standardise_batch(
+    rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing
+) -> Float32[Tensor, "n 3 s s"]:
+    """What `faces.tensor.standardise` computes, to the bit, on the tensor's device; channels last in memory."""
+    mean = torch.tensor(preprocessing.mean, device=rgb_u8.device) * 255
+    std = torch.tensor(preprocessing.std, device=rgb_u8.device) * 255
+    pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8.flip(-1)
+    return pixels.float().sub_(mean).div_(std).permute(0, 3, 1, 2)
+
+
+def _as_it_is(batch: Batch | FamiliarError) -> Batch | FamiliarError:
+    return batch

@@ -1,0 +1,139 @@
+"""One call from labelled photos to a finished run, begun or continued."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from familiar.core.errors import BadRun
+from familiar.core.files import write_atomically
+from familiar.datasets.folders import DataSpec
+from familiar.datasets.split import split_by_identity
+from familiar.loading.cache import CropCache, read_table
+from familiar.training.checkpoint import load_weights, save_weights
+from familiar.training.fold import check_same_run, make_fold, record_data
+from familiar.training.history import EpochRecord, TensorBoard, require_tensorboard
+from familiar.training.loop import StepProgress, Trainer
+from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.recipe import Recipe
+from familiar.training.run import RunFolder
+
+GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """`stopped` says why it ended: "finished", "patience" or "time"."""
+
+    run: Path
+    epochs: int
+    best_epoch: int
+    best_accuracy: float
+    seconds: float
+    stopped: str
+    skipped_photos: int
+
+
+def fit(
+    recipe: Recipe,
+    data: DataSpec,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    device: torch.device | None = None,
+    workers: int | None = None,
+    cache: CropCache | None = None,
+    tensorboard: bool = False,
+    on_photo: Callable[[int, int], None] = lambda _done, _of: None,
+    on_step: Callable[[StepProgress], None] = lambda _: None,
+    on_epoch: Callable[[EpochRecord], None] = lambda _: None,
+) -> FitResult:
+    """Train on `data` by `recipe` and leave a run in `run_dir`.
+
+    `resume` continues a run from its newest whole epoch; on one machine and with the same number of threads it
+    ends in the very weights an unbroken run would have reached. None of `workers` (processes that load photos;
+    by default none on a CPU), `cache` (without it photos are decoded every epoch) and `tensorboard` changes what
+    is learned.
+
+    BadRun where `run_dir` holds a run already (unless `resume`), another process trains in it, or it was begun
+    with another recipe or other photos; BadDataset where the photos are too few; TrainingFailed where the loss is
+    not finite or the embeddings collapse - the last good checkpoint stays.
+    """
+    run = RunFolder(run_dir)
+    if tensorboard:
+        require_tensorboard()
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if workers is None:
+        workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, (os.cpu_count() or 1) - 1))
+    _check_begun(run, resume)
+    table = data.read()
+    # Too few identities are found out here too, before anything is downloaded.
+    split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
+    with run.held():
+        _check_begun(run, resume)  # again, since another process may have begun it meanwhile
+        torch.manual_seed(recipe.seed)
+        trained = resume and run.state.exists()
+        if trained:
+            # The stored state holds the weights; only what they settled about the input is still to be known.
+            network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
+        else:
+            network, recipe = initial_network(recipe)
+        read = read_table(table, recipe.input.preprocessing(), cache, on_photo)
+        fold = make_fold(recipe, read)
+        if resume:
+            check_same_run(run, recipe, fold)
+        else:
+            record_data(run, data, fold)
+            # Last, since its presence is what makes the folder a run.
+            write_atomically(run.recipe_json, recipe.to_json().encode())
+        if not trained:
+            make_trainable(network, fold.train)
+        network = network.to(device=device).to(memory_format=torch.channels_last)
+        trainer = Trainer(recipe, network, fold, run, device, workers)
+        if trained:
+            trainer.restore()
+        started = time.perf_counter()
+        with threads_beside(workers), TensorBoard(run, len(trainer.records), tensorboard) as board:
+
+            def after_epoch(record: EpochRecord) -> None:
+                board.add(record)
+                on_epoch(record)
+
+            stopped = trainer.train(on_step, after_epoch)
+        load_weights(run.best, network=network)
+        save_weights(run.embedder, network=network)
+    return FitResult(
+        run=run_dir,
+        epochs=len(trainer.records),
+        best_epoch=trainer.best_epoch,
+        best_accuracy=trainer.best_accuracy,
+        seconds=time.perf_counter() - started,
+        stopped=stopped,
+        skipped_photos=len(table) - len(read.table),
+    )
+
+
+def _check_begun(run: RunFolder, resume: bool) -> None:
+    if run.recipe_json.exists() and not resume:
+        raise BadRun(f"{run.path}: holds a run already; continue it with --resume, or name another folder")
+    if resume and not run.recipe_json.exists():
+        raise BadRun(f"{run.path}: holds no run that could be resumed")
+
+
+@contextmanager
+def threads_beside(workers: int) -> Iterator[None]:
+    """torch's threads and the loading workers share the cores; one too many, and each step waits for the last.
+
+    On two cores a worker beside two threads made training several times slower. OMP_NUM_THREADS wins.
+    """
+    before = torch.get_num_threads()
+    if workers and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - workers)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
