@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from familiar.app import cli
-from familiar.app.console import one_line
 from familiar.datasets.folders import DataSpec
 from familiar.faces import photo as photo_module
 
@@ -379,9 +378,3 @@ def test_any_name_is_printed_in_any_coding(
         assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["output"] == str(output)
     assert output.exists()
-
-
-def test_one_line_keeps_every_letter_and_nothing_a_terminal_obeys():
-    assert one_line("قطة 🐈 né\u200d") == "قطة 🐈 né\u200d"
-    assert one_line("a\nb\r\nc\td\u2028e") == "a b  c d e"
-    assert one_line("\x1b[2J\a\x7f\udce9") == "\\x1b[2J\\x07\\x7f\\udce9"

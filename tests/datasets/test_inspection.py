@@ -20,7 +20,6 @@ from familiar.datasets.inspection import (
     histogram,
     inspect_table,
     photo_name,
-    printable,
 )
 from familiar.datasets.synthetic import SyntheticPhoto
 
@@ -291,20 +290,3 @@ def test_a_name_that_is_no_utf8_goes_into_json_that_any_reader_takes(tmp_path: P
     assert found["photos_of"] == {"cats/M\\xffia": 2}
     assert found["blank"] == [f"{tmp_path}/cats/M\\xffia/new\nline \U0001f408.png"]
     json.dumps(found, ensure_ascii=False).encode()
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("Mia, 3 years", "Mia, 3 years"),
-        ("قطة \U0001f408 猫", "قطة \U0001f408 猫"),
-        ("\U0001f468\u200d\U0001f469", "\U0001f468\u200d\U0001f469"),
-        ("a\nb\r\tc", "a\\nb\\r\\tc"),
-        ("\x1b[2J\x07\x9b1m\x7f", "\\x1b[2J\\x07\\x9b1m\\x7f"),
-        ("\u202egnp.exe", "\\u202egnp.exe"),
-        (os.fsdecode(b"\xff\xc3("), "\\xff\\xc3("),
-    ],
-)
-def test_names_as_they_can_be_shown(name: str, shown: str) -> None:
-    assert printable(name) == shown
-    printable(name).encode()

@@ -16,8 +16,9 @@ from familiar.app.commands.quickstart import quickstart
 from familiar.app.commands.recipes import recipes
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
-from familiar.app.console import one_line, prepare
+from familiar.app.console import prepare
 from familiar.core.errors import FamiliarError
+from familiar.core.text import one_line
 
 COMMANDS = (quickstart, inspect, recipes, models, augment, train, evaluate, export, embed, verify)
 

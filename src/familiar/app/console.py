@@ -5,11 +5,12 @@ import json
 import logging
 import sys
 import time
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import click
+
+from familiar.core.text import one_line
 
 
 def prepare() -> None:
@@ -21,15 +22,6 @@ def prepare() -> None:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_OneLine())
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what matters of it is raised, with the photo's name
-
-
-def one_line(text: str) -> str:
-    """The text with spaces for line breaks, and with what a terminal would obey made visible.
-
-    >>> print(one_line("a\\nb \\x1b[2J 🐈 \\udce9"))
-    a b \\x1b[2J 🐈 \\udce9
-    """
-    return "".join(_visible(character) for character in text)
 
 
 def print_json(document: Any) -> None:
@@ -70,13 +62,6 @@ class StatusLine:
         if self._alive and self._width:
             click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
             self._width = 0
-
-
-def _visible(character: str) -> str:
-    # Controls, bytes of a name that is no UTF-8, ends of lines and paragraphs.
-    if unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp"):
-        return character
-    return " " if character.isspace() else character.encode("unicode_escape").decode()
 
 
 class _OneLine(logging.Formatter):

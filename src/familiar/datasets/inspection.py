@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
+from familiar.core.text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import Alike, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
@@ -234,29 +235,9 @@ def histogram(counts: Sequence[int] | np.ndarray) -> tuple[Bin, ...]:
     return tuple(Bin(max(low, 1), beyond - 1, count) for low, beyond, count in edges if low <= largest)
 
 
-def printable(text: str) -> str:
-    """Text as it can be shown on one line: line breaks, terminal controls, and bytes that are no UTF-8 escaped.
-
-    >>> print(printable("Mia\\n\\x1b[2J قطة \\udcff"))
-    Mia\\n\\x1b[2J قطة \\xff
-    """
-    return "".join(
-        letter if letter.isprintable() or letter in _JOINERS else _escaped(letter) for letter in text
-    )
-
-
 def photo_name(table: IdentityTable, row: int) -> str:
     """ROOT/IDENTITY/PHOTO, to be shown."""
     return printable(f"{table.names[table.labels[row]]}/{table.photos[row].name.rpartition('/')[2]}")
-
-
-_JOINERS = "\u200c\u200d"  # they hold Persian words and composed emoji together
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    # Python stands a byte that is no UTF-8 for as a lone surrogate.
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape").decode()
 
 
 def _utf8(text: str) -> str:

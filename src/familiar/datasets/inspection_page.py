@@ -9,6 +9,7 @@ import cv2
 
 from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
+from familiar.core.text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import Alike
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
@@ -19,7 +20,6 @@ from familiar.datasets.inspection import (
     Spread,
     histogram,
     photo_name,
-    printable,
 )
 
 SAMPLE_PX = 240

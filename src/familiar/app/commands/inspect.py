@@ -1,6 +1,5 @@
 """`familiar inspect`: what is in a folder of labelled photos."""
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.app.console import StatusLine
+from familiar.app.console import StatusLine, print_json
 from familiar.app.options import FILE, data_argument, data_spec, json_option, limit_options
+from familiar.core.text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.datasets.duplicates import Alike
@@ -49,7 +49,7 @@ def inspect(
     Example:
       familiar inspect photos/cats --output inspected
     """
-    from familiar.datasets.inspection import inspect_table, printable
+    from familiar.datasets.inspection import inspect_table
     from familiar.datasets.inspection_page import write_page
 
     if output is not None:
@@ -64,9 +64,7 @@ def inspect(
     status.clear()
     page = None if output is None else write_page(found, output)
     if as_json:
-        # In ASCII, since a file's name may hold what moves a terminal's cursor.
-        document = found.as_dict() | ({} if page is None else {"page": str(page)})
-        click.echo(json.dumps(document, indent=1))
+        print_json(found.as_dict() | ({} if page is None else {"page": page}))
         return
     for line in _lines(found):
         click.echo(line)
@@ -75,7 +73,7 @@ def inspect(
 
 
 def _lines(found: "Inspection") -> Iterable[str]:
-    from familiar.datasets.inspection import photo_name, printable
+    from familiar.datasets.inspection import photo_name
 
     table = found.table
     yield (
@@ -103,7 +101,7 @@ def _lines(found: "Inspection") -> Iterable[str]:
 
 
 def _photos_per_identity(found: "Inspection") -> Iterable[str]:
-    from familiar.datasets.inspection import histogram, printable
+    from familiar.datasets.inspection import histogram
 
     low, median, high = found.photos_per_identity
     yield f"photos per identity: {low} to {high}, median {median:g}"
