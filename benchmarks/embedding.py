@@ -49,9 +49,7 @@ def main() -> None:
                 for row in range(options.photos)
             ]
             compare(embedder, crops, side, options.rounds)
-            large = [
-                write(enlarged(row), folder, f"large {row}.jpg", quality=90) for row in range(options.large)
-            ]
+            large = [write(enlarged(row), folder, f"large {row}.jpg") for row in range(options.large)]
             decode_share(embedder, large, side, options.rounds)
 
 
@@ -140,7 +138,7 @@ def enlarged(row: int) -> Photo:
     return Photo(np.clip(rgb_u8 + grain, 0, 255).astype(np.uint8), "large", LARGE_PX)
 
 
-def write(photo: Photo, folder: str, name: str, quality: int = 95) -> Path:
+def write(photo: Photo, folder: str, name: str, quality: int = 90) -> Path:
     path = Path(folder) / name
     cv2.imwrite(str(path), photo.rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
     return path

@@ -20,7 +20,7 @@ from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 
-BATCH_SIZE = 8  # photos; on a CPU, more of them wait for memory
+BATCH_PIXELS = 2**18  # with more at once a core waits for memory, with fewer for Python
 
 Source = TypeVar("Source", contravariant=True)
 
@@ -54,17 +54,23 @@ class Embedder:
         self._input_name = self._session.get_inputs()[0].name
 
     @property
+    def batch_size(self) -> int:
+        """Photos a batch where nothing else is asked for."""
+        return max(1, BATCH_PIXELS // self.metadata.preprocessing.size_px**2)
+
+    @property
     def metadata(self) -> BundleMetadata:
         return self.bundle.metadata
 
     def embed(
-        self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int = BATCH_SIZE
+        self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None
     ) -> Float32[np.ndarray, "n d"]:
         """One unit row per crop. `flip` averages each crop with its mirror image, at twice the cost."""
 
         def embed_batch(batch: Sequence[Crop]) -> np.ndarray:
             return self.run(to_tensor(batch, self.metadata.preprocessing), flip=flip)
 
+        batch_size = batch_size or self.batch_size
         batches = [crops[start : start + batch_size] for start in range(0, len(crops), batch_size)]
         with ThreadPoolExecutor(self.threads) as pool:
             embeddings = list(pool.map(embed_batch, batches))
@@ -124,7 +130,7 @@ def embed_photos(
     *,
     open_photo: OpenPhoto[Source] = load_photo,
     flip: bool = False,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> Embedded:
     """Every source opened, its best face found and embedded; one bad photo never stops the others.
@@ -147,7 +153,7 @@ def embed_photos(
         return batch, Embedded(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
     # Few photos are shared out too.
-    size = max(1, min(batch_size, -(-len(sources) // embedder.threads)))
+    size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
     batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
     parts = [Embedded(embedder.embed([]), np.empty(0, np.int64), ())]
     with ThreadPoolExecutor(embedder.threads) as pool:

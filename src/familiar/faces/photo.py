@@ -2,8 +2,10 @@
 
 import io
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -64,14 +66,10 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
     if min_side_px is not None and min_side_px < 1:
         raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
     path = Path(path)
-    with warnings.catch_warnings():
-        # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
-        # keeps this harmless where threads interleave (warning filters are shared by all of them).
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        try:
-            return _decode(_read(path), path, min_side_px, max_pixels)
-        except Exception as error:  # a decoder fed hostile bytes may raise anything
-            raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+    try:
+        return _decode(_read(path), path, min_side_px, max_pixels)
+    except Exception as error:  # a decoder fed hostile bytes may raise anything
+        raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
 
 
 def find_photos(places: Iterable[Path]) -> list[Path]:
@@ -112,24 +110,32 @@ def _photos_within(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> bytes:
-    if path.is_dir():
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
         next(path.iterdir(), None)  # says why, where it may not be listed
-    if path.exists() and not path.is_file():  # reading a named pipe would wait for ever
+    if not stat.S_ISREG(mode):  # reading a named pipe would wait for ever
         raise ValueError("a folder or a special file, not a photo")
     return path.read_bytes()
 
 
 def _decode(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
     clean = decode_clean_jpeg(data, min_side_px, max_pixels)
-    if clean is None:
-        return _decode_any(data, source, min_side_px, max_pixels)
+    if clean is not None and not clean.exif:
+        return Photo(clean.rgb_u8, source, clean.whole_px, clean.stored_as)
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
+        # keeps this harmless where threads interleave (warning filters are shared by all of them).
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        if clean is None:
+            return _decode_any(data, source, min_side_px, max_pixels)
+        orientation = _orientation(partial(_exif, clean.exif))
+        return _upright(clean.rgb_u8, orientation, source, clean.whole_px, clean.stored_as)
 
-    def read_exif() -> Image.Exif:
-        exif = Image.Exif()
-        exif.load(clean.exif)
-        return exif
 
-    return _upright(clean.rgb_u8, _orientation(read_exif), source, clean.whole_px, clean.stored_as)
+def _exif(data: bytes) -> Image.Exif:
+    exif = Image.Exif()
+    exif.load(data)
+    return exif
 
 
 def _decode_any(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
