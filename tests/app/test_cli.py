@@ -17,7 +17,7 @@ from familiar.faces.photo import save_photo
 
 TINY_SETTINGS = (
     "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
-    "sampler.workers=0 model.embedding_dim=16"
+    "model.embedding_dim=16"
 )
 TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() for word in ("--set", setting))]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import CannotWrite
-from familiar.core.files import write_atomically
+from familiar.core.files import discard_unfinished, write_atomically
 
 
 def mode(path: Path) -> int:
@@ -142,3 +142,17 @@ def test_permissions_are_what_the_user_gives_new_files(mask: int, wanted: int, t
     path = tmp_path / "run.json"
     write_atomically(path, b"")
     assert mode(path) == wanted
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "kept"
+    write_atomically(path, b"whole")
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "unlink", lambda *_, **__: None)
+        killed.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(path, b"half")
+    assert len(list(tmp_path.iterdir())) == 2
+    discard_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"whole"

@@ -16,10 +16,12 @@ from familiar.export import bundle as export
 from familiar.export.bundle import UNKNOWN_LICENCE, export_run
 from familiar.faces.bundle import load_bundle
 from familiar.faces.embedder import Embedder, embed_photos
+from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.metrics.retrieval import retrieval
 from familiar.training import loop
 from familiar.training.checkpoint import load_weights, save_weights
+from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -28,7 +30,11 @@ from familiar.training.validation import embed_dataset
 RECIPE = Recipe(name="tiny").with_settings(
     [
         *("model.name=mobilenetv3_small_050", "model.initial_weights=none", "model.embedding_dim=16"),
-        *("input.size_px=32", "input.resize_px=32", "sampler.batch_size=16", "sampler.workers=0"),
+        *(
+            "input.size_px=32",
+            "input.resize_px=32",
+            "sampler.batch_size=16",
+        ),
         *("optimizer.lr=3e-3", "optimizer.backbone_lr=3e-3", "budget.epochs=2", "split.validation=0.4"),
     ]
 )
@@ -51,7 +57,7 @@ def run(tmp_path_factory, cats):
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "draw_curves", lambda *_: None)
-        loop.fit(RECIPE, DataSpec((str(cats),)), folder.path)
+        fit(RECIPE, DataSpec((str(cats),)), folder.path)
     return folder
 
 
@@ -83,9 +89,9 @@ def test_one_file_and_nothing_beside_it(exported):
 def test_it_embeds_photos_as_the_run_does(run, exported, cats):
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
-    table = DataSpec((str(cats),)).read()
-    expected = embed_dataset(network, FaceDataset(table, run.recipe().input.preprocessing()))
-    found = embed_photos(Embedder(exported), table.photos)
+    read = read_table(DataSpec((str(cats),)).read(), run.recipe().input.preprocessing())
+    expected = embed_dataset(network, FaceDataset(read.table, read.crops))
+    found = embed_photos(Embedder(exported), read.table.photos)
     assert not found.skipped
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-4)
 

@@ -1,20 +1,19 @@
-import logging
-from collections.abc import Sequence
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
-from familiar.core.errors import BadDataset, UnreadablePhoto
+from familiar.core.errors import UnreadablePhoto
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, scan_folders
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.tensor import Preprocessing, resize_crop, standardise
-from familiar.loading.augment import Augmentation, augment, photo_generator
-from familiar.loading.dataset import FaceDataset, PhotoKey, crop_of, start_worker, without_unreadable
-from familiar.loading.sampler import ShuffledBatches
+from familiar.faces.tensor import Preprocessing
+from familiar.loading.augment.change import augment, photo_generator
+from familiar.loading.augment.settings import Augmentation
+from familiar.loading.crops import crop_of, read_table
+from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, in_order
 
 PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
 CERTAIN = Augmentation(rotate_p=1.0, affine_p=1.0, jitter_p=1.0)
@@ -35,163 +34,106 @@ def cats(tmp_path: Path) -> Path:
     return tmp_path / "cats"
 
 
-# Items
+def photos_of(
+    table: IdentityTable, augmentation: Augmentation | None = None, seed: int = 0, size_px: int = 32
+) -> FaceDataset:
+    read = read_table(table, Preprocessing(size_px=size_px, resize_px=36))
+    return FaceDataset(read.table, read.crops, augmentation, seed)
 
 
-def test_an_item_is_the_photo_standardised_and_its_label(cats: Path) -> None:
-    dataset = FaceDataset(scan_folders(cats), PREPROCESSING)
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> object:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_an_item_is_the_crop_and_its_label(cats: Path) -> None:
+    dataset = photos_of(scan_folders(cats))
     assert len(dataset) == 6
-    image, label = dataset[2]
-    mean, std = (torch.tensor(values)[:, None, None] for values in (PREPROCESSING.mean, PREPROCESSING.std))
-    wanted = (torch.from_numpy(picture(32, 32, seed=10)).permute(2, 0, 1) / 255 - mean) / std
-    assert image.dtype == torch.float32
-    torch.testing.assert_close(image, wanted, atol=1e-5, rtol=0)
+    rgb_u8, label = dataset[PhotoKey(0, 2)]
+    assert np.array_equal(rgb_u8, picture(32, 32, seed=10))
     assert label == 1
-    assert [dataset[row][1] for row in range(6)] == [0, 0, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("resize", ["stretch", "centre_crop"])
-def test_a_photo_of_another_size_is_brought_to_size_by_the_rule_of_the_network(
-    cats: Path, resize: str
-) -> None:
-    preprocessing = Preprocessing(size_px=32, resize=resize, resize_px=36, colour_order="BGR")
-    image, _ = FaceDataset(scan_folders(cats), preprocessing)[3]
-    wanted = standardise(resize_crop(picture(50, 70, seed=11), preprocessing)[None], preprocessing)[0]
-    assert torch.equal(image, torch.from_numpy(wanted))
+    assert [dataset[PhotoKey(0, row)][1] for row in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_drawn_photo_is_drawn_for_the_network() -> None:
-    table = DataSpec(("synthetic:dogs:2x2",)).read()
-    image, label = FaceDataset(table, Preprocessing(size_px=48, resize_px=48))[3]
-    drawn = open_photo(SyntheticPhoto("dogs", 1, 1), min_side_px=48).rgb_u8
-    assert torch.equal(image, torch.from_numpy(standardise(drawn[None], PREPROCESSING)[0]))
+    rgb_u8, label = photos_of(DataSpec(("synthetic:dogs:2x2",)).read(), size_px=48)[PhotoKey(0, 3)]
+    assert np.array_equal(rgb_u8, open_photo(SyntheticPhoto("dogs", 1, 1), min_side_px=48).rgb_u8)
     assert label == 1
-
-
-@pytest.mark.parametrize("size_px", [16, 600])
-def test_drawn_photos_serve_networks_of_every_size(size_px: int) -> None:
-    preprocessing = Preprocessing(size_px=size_px, resize_px=size_px)
-    assert crop_of(SyntheticPhoto("cats", 0, 0), preprocessing).shape == (size_px, size_px, 3)
 
 
 def test_an_augmented_item_is_the_crop_augmented_by_its_key(cats: Path) -> None:
     table = scan_folders(cats)
-    dataset = FaceDataset(table, PREPROCESSING, CERTAIN, seed=4)
-    image, label = dataset[PhotoKey(epoch=7, row=3)]
-    crop = augment(crop_of(table.photos[3], PREPROCESSING), CERTAIN, photo_generator(4, 7, 3))
-    assert torch.equal(image, torch.from_numpy(standardise(crop[None], PREPROCESSING)[0]))
+    rgb_u8, label = photos_of(table, CERTAIN, seed=4)[PhotoKey(epoch=7, row=3)]
+    crop = crop_of(table.photos[3], PREPROCESSING)
+    assert np.array_equal(rgb_u8, augment(crop, CERTAIN, photo_generator(4, 7, 3)))
+    assert not np.array_equal(rgb_u8, crop)
     assert label == 1
 
 
-def test_a_row_alone_is_that_of_epoch_0_and_without_augmentation_epochs_are_alike(cats: Path) -> None:
-    augmented = FaceDataset(scan_folders(cats), PREPROCESSING, CERTAIN)
-    plain = FaceDataset(scan_folders(cats), PREPROCESSING)
-    assert torch.equal(augmented[2][0], augmented[PhotoKey(0, 2)][0])
-    assert not torch.equal(augmented[2][0], augmented[PhotoKey(1, 2)][0])
-    assert torch.equal(plain[2][0], plain[PhotoKey(1, 2)][0])
+def test_what_the_device_changes_is_loaded_as_it_is(cats: Path) -> None:
+    dataset = photos_of(scan_folders(cats), Augmentation(rotate_p=1.0, where="device"))
+    assert np.array_equal(dataset[PhotoKey(3, 2)][0], picture(32, 32, seed=10))
+
+
+def test_without_augmentation_epochs_are_alike(cats: Path) -> None:
+    augmented, plain = photos_of(scan_folders(cats), CERTAIN), photos_of(scan_folders(cats))
+    first, second = PhotoKey(0, 2), PhotoKey(1, 2)
+    assert not np.array_equal(augmented[first][0], augmented[second][0])
+    assert np.array_equal(plain[first][0], plain[second][0])
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("rows", [[4], [5, 0, 0, 3], [*range(6)] * 3])
+def test_a_batch_is_its_items(cats: Path, rows: list[int]) -> None:
+    dataset = photos_of(scan_folders(cats), CERTAIN)
+    keys = [PhotoKey(place % 2, row) for place, row in enumerate(rows)]
+    batch = dataset.__getitems__(keys)
+    assert isinstance(batch, Batch)
+    assert (batch.rgb_u8.dtype, batch.rgb_u8.is_contiguous()) == (torch.uint8, True)
+    for pixels, key in zip(batch.rgb_u8, keys, strict=True):
+        assert np.array_equal(pixels.numpy(), dataset[key][0])
+    assert batch.labels.tolist() == [row // 2 for row in rows]
+    assert batch.rows.tolist() == rows
+    assert batch.epochs.tolist() == [key.epoch for key in keys]
 
 
 def test_a_photo_that_is_gone_is_named(cats: Path) -> None:
-    dataset = FaceDataset(scan_folders(cats), PREPROCESSING)
+    dataset = photos_of(scan_folders(cats))
     (cats / "Tom" / "0.png").unlink()
     with pytest.raises(UnreadablePhoto, match=r"Tom.0\.png"):
-        dataset[2]
+        dataset[PhotoKey(0, 2)]
 
 
-def batches_of(
-    dataset: FaceDataset, workers: int, epochs: Sequence[int]
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """As training loads them, the workers living on through the epochs."""
-    sampler = ShuffledBatches(len(dataset), batch_size=3, seed=1)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        num_workers=workers,
-        worker_init_fn=start_worker,
-        persistent_workers=workers > 0,
-    )
-    batches: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for epoch in epochs:
-        sampler.epoch = epoch
-        batches += [tuple(batch) for batch in loader]
-    return batches
+@pytest.mark.usefixtures("threads")
+def test_in_a_batch_it_is_the_answer(cats: Path) -> None:
+    dataset = photos_of(scan_folders(cats))
+    (cats / "Tom" / "0.png").unlink()
+    found = dataset.__getitems__([PhotoKey(0, row) for row in (1, 2, 3)])
+    assert isinstance(found, UnreadablePhoto)
+    assert str(cats / "Tom" / "0.png") in str(found)
+    assert isinstance(dataset.__getitems__([PhotoKey(0, 1)]), Batch), "the others are there still"
 
 
-# Forking a process that has threads is what torch's loader does on Linux, and Python 3.12 warns of it.
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_batches_do_not_depend_on_how_many_workers_load_them(cats: Path) -> None:
-    table = DataSpec((str(cats), "synthetic:cats:3x1")).read()
-    dataset = FaceDataset(table, PREPROCESSING, CERTAIN, seed=2)
-    alone, shared = (batches_of(dataset, workers, epochs=(0, 1)) for workers in (0, 2))
-    assert len(alone) == len(shared) == 2 * 3
-    for (images, labels), (same_images, same_labels) in zip(alone, shared, strict=True):
-        assert torch.equal(images, same_images)
-        assert torch.equal(labels, same_labels)
-    assert not torch.equal(
-        torch.cat([images for images, _ in alone[:3]]), torch.cat([i for i, _ in alone[3:]])
-    )
-    resumed = batches_of(dataset, workers=0, epochs=(1,))
-    assert all(torch.equal(images, again) for (images, _), (again, _) in zip(alone[3:], resumed, strict=True))
+@pytest.mark.usefixtures("threads")
+def test_it_travels_to_another_process_after_use(cats: Path) -> None:
+    dataset = photos_of(scan_folders(cats), CERTAIN, seed=3)
+    keys = [PhotoKey(1, row) for row in range(6)]
+    here = dataset.__getitems__(keys)
+    there = pickle.loads(pickle.dumps(dataset)).__getitems__(keys)
+    assert torch.equal(here.rgb_u8, there.rgb_u8)
 
 
-# Photos that cannot be read
+def test_crops_of_other_photos_are_a_mistake(cats: Path) -> None:
+    read = read_table(scan_folders(cats), PREPROCESSING)
+    with pytest.raises(ValueError, match="6 crops for 2 photos"):
+        FaceDataset(read.table.rows(np.array([0, 1])), read.crops)
 
 
-def damage(cats: Path) -> list[Path]:
-    """A text file, a truncated photo and an empty file, sorted."""
-    (cats / "Mia" / "2.jpg").write_text("no photo")
-    truncated = cats / "Tom" / "1.png"
-    truncated.write_bytes(truncated.read_bytes()[:-400])
-    (cats / "Zoe" / "2.jpg").touch()
-    return [cats / "Mia" / "2.jpg", truncated, cats / "Zoe" / "2.jpg"]
-
-
-def test_unreadable_photos_are_dropped_and_named(cats: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bad = damage(cats)
-    table = scan_folders(cats)
-    with caplog.at_level(logging.WARNING):
-        readable = without_unreadable(table, PREPROCESSING)
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
-    for message, path in zip(caplog.messages, bad, strict=True):
-        assert message.startswith(f"skipped {path}: ")
-    assert readable.photos == tuple(photo for photo in table.photos if photo not in bad)
-    assert [readable.names[label] for label in readable.labels] == [
-        f"cats/{photo.parent.name}" for photo in readable.photos if isinstance(photo, Path)
-    ]
-    dataset = FaceDataset(readable, PREPROCESSING)
-    assert all(dataset[row][0].isfinite().all() for row in range(len(dataset)))
-
-
-def test_an_identity_without_a_readable_photo_goes_too(cats: Path) -> None:
-    for photo in ("0.png", "1.png"):
-        (cats / "Mia" / photo).write_text("no photo")
-    readable = without_unreadable(scan_folders(cats), PREPROCESSING)
-    assert readable.names == ("cats/Tom", "cats/Zoe")
-    assert readable.labels.tolist() == [0, 0, 1, 1]
-
-
-def test_a_table_of_readable_photos_is_handed_back(cats: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = scan_folders(cats)
-    assert without_unreadable(table, PREPROCESSING) is table
-    assert not caplog.records
-
-
-def test_not_one_readable_photo_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "cats" / "Tom").mkdir(parents=True)
-    (tmp_path / "cats" / "Tom" / "1.jpg").touch()
-    with pytest.raises(BadDataset, match="not one of the photos can be read"):
-        without_unreadable(scan_folders(tmp_path / "cats"), PREPROCESSING)
-
-
-def test_a_table_of_no_photos_is_an_error() -> None:
-    with pytest.raises(BadDataset, match="not one of the photos"):
-        without_unreadable(IdentityTable((), np.empty(0, np.int64), ()), PREPROCESSING)
-
-
-def test_drawn_photos_are_not_drawn_to_see_whether_they_can_be(
-    cats: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SyntheticPhoto, "draw", lambda _: pytest.fail("drawn"))
-    (cats / "Tom" / "1.png").write_text("no photo")
-    table = DataSpec((str(cats), "synthetic:cats:2x3")).read()
-    assert len(without_unreadable(table, PREPROCESSING)) == 5 + 6
+@pytest.mark.parametrize(("photos", "sizes"), [(0, []), (1, [1]), (6, [3, 3]), (7, [3, 3, 1])])
+def test_in_order_is_every_row_once(photos: int, sizes: list[int]) -> None:
+    batches = in_order(photos, 3)
+    assert [len(batch) for batch in batches] == sizes
+    assert [key for batch in batches for key in batch] == [PhotoKey(0, row) for row in range(photos)]

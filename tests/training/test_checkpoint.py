@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from familiar.core.errors import BadRun
+from familiar.core.errors import BadRun, CannotWrite
 from familiar.training.checkpoint import load_state, load_weights, save_state, save_weights
 
 
@@ -141,9 +141,9 @@ def test_a_crash_while_saving_keeps_the_last_good_file(tmp_path, monkeypatch, st
         raise OSError("the disk is full")
 
     monkeypatch.setattr("os.fsync" if step == "fsync" else "pathlib.Path.replace", crash)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(CannotWrite, match="full"):
         save_weights(weights, network=network(seed=1))
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(CannotWrite, match="full"):
         save_state(state, {"epoch": 2})
     assert (weights.read_bytes(), state.read_bytes()) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state.pt", "w.safetensors"]

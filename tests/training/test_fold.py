@@ -5,9 +5,11 @@ import pytest
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.training.fold import check_same_run, make_fold, record_data
+from familiar.loading.crops import ReadTable, read_table
+from familiar.training.fold import check_same_photos, check_same_recipe, make_fold, record_data
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from tiny import save_photos
 
 RECIPE = Recipe(name="tiny").with_settings(
     ["input.size_px=32", "input.normalisation=imagenet", "split.validation=0.25", "split.test=0.25"]
@@ -15,39 +17,40 @@ RECIPE = Recipe(name="tiny").with_settings(
 CATS, DOGS = "synthetic:cats:12x4", "synthetic:dogs:8x3"
 
 
-def table(*sources):
-    return DataSpec(sources or (CATS,)).read()
+def read(*sources):
+    return read_table(DataSpec(sources or (CATS,)).read(), RECIPE.input.preprocessing())
 
 
 def with_photos(counts):
     """A table of so many photos for each identity."""
-    whole = table(f"synthetic:cats:{len(counts)}x{max(counts)}")
+    whole = DataSpec((f"synthetic:cats:{len(counts)}x{max(counts)}",)).read()
     keep = [row for row, photo in enumerate(whole.photos) if photo.index < counts[photo.identity]]
-    return whole.rows(np.array(keep, np.int64))
+    return read_table(whole.rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
 
 
 def test_nobody_stands_on_two_sides():
-    whole = table(CATS, DOGS)
-    fold = make_fold(RECIPE, whole)
+    fold = make_fold(RECIPE, read(CATS, DOGS))
+    whole = fold.read.table
     sides = [set(fold.split.train), set(fold.split.validation), set(fold.split.test)]
     assert set().union(*sides) == set(whole.names)
     assert sum(map(len, sides)) == len(whole.names)
     assert set(fold.train.table.names) == sides[0]
     assert set(fold.validation.table.names) == sides[1]
-    assert fold.fingerprint == whole.fingerprint
 
 
 def test_only_the_photos_to_train_on_are_changed():
-    fold = make_fold(RECIPE, table())
+    fold = make_fold(RECIPE, read())
     assert fold.train.augmentation == RECIPE.augmentation
     assert fold.train.seed == RECIPE.seed
     assert fold.validation.augmentation is None
-    assert fold.train.preprocessing == fold.validation.preprocessing == RECIPE.input.preprocessing()
+    for side in (fold.train, fold.validation):
+        assert side.crops.preprocessing == RECIPE.input.preprocessing()
+        assert side.crops.photos == side.table.photos
 
 
 def test_the_same_photos_and_seed_make_the_same_fold():
-    first, again = make_fold(RECIPE, table()), make_fold(RECIPE, table())
-    other = make_fold(RECIPE.with_settings(["seed=1"]), table())
+    first, again = make_fold(RECIPE, read()), make_fold(RECIPE, read())
+    other = make_fold(RECIPE.with_settings(["seed=1"]), read())
     assert first.split == again.split
     assert first.split.train != other.split.train
 
@@ -63,36 +66,36 @@ def test_identities_with_few_photos_are_validated_on_but_not_trained_on():
 @pytest.mark.parametrize("identities", [1, 2, 3])
 def test_too_few_identities(identities):
     with pytest.raises(BadDataset, match="too few"):
-        make_fold(RECIPE, table(f"synthetic:cats:{identities}x4"))
+        make_fold(RECIPE, read(f"synthetic:cats:{identities}x4"))
 
 
 def test_too_few_identities_with_photos_enough():
     with pytest.raises(BadDataset, match=r"^0 identities have 5 photos or more"):
-        make_fold(RECIPE.with_settings(["split.min_photos=5"]), table())
+        make_fold(RECIPE.with_settings(["split.min_photos=5"]), read())
 
 
 def test_no_pair_to_validate_on():
     with pytest.raises(BadDataset, match="no held-out identity has two photos"):
-        make_fold(RECIPE, table("synthetic:cats:12x1"))
+        make_fold(RECIPE, read("synthetic:cats:12x1"))
 
 
 def test_more_identities_a_batch_than_there_are():
     recipe = RECIPE.with_settings(["sampler.name=identities", "sampler.identities=7"])
     with pytest.raises(BadDataset, match=r"6 identities to train on.*sampler\.identities"):
-        make_fold(recipe, table())
-    make_fold(recipe.with_settings(["sampler.identities=6"]), table())
+        make_fold(recipe, read())
+    make_fold(recipe.with_settings(["sampler.identities=6"]), read())
 
 
 @pytest.fixture
 def run(tmp_path):
     folder = RunFolder(tmp_path)
-    record_data(folder, DataSpec((CATS, DOGS)), make_fold(RECIPE, table(CATS, DOGS)))
+    record_data(folder, DataSpec((CATS, DOGS)), make_fold(RECIPE, read(CATS, DOGS)))
     folder.recipe_json.write_text(RECIPE.to_json())
     return folder
 
 
 def test_the_record_says_what_was_where(run):
-    assert run.split() == make_fold(RECIPE, table(CATS, DOGS)).split
+    assert run.split() == make_fold(RECIPE, read(CATS, DOGS)).split
     assert run.data_spec() == DataSpec((CATS, DOGS))
     stored = json.loads(run.data_json.read_text())
     assert stored["train"] == {
@@ -103,18 +106,55 @@ def test_the_record_says_what_was_where(run):
 
 
 def test_the_same_run_is_known_again(run):
-    check_same_run(run, RECIPE, make_fold(RECIPE, table(CATS, DOGS)))
+    check_same_recipe(run, RECIPE)
+    check_same_photos(run, make_fold(RECIPE, read(CATS, DOGS)))
 
 
-def test_another_recipe_or_other_photos_are_another_run(run):
-    fold = make_fold(RECIPE, table(CATS, DOGS))
-    with pytest.raises(BadRun, match="another recipe"):
-        check_same_run(run, RECIPE.with_settings(["optimizer.lr=1e-3"]), fold)
+def test_another_recipe_names_what_was_and_what_is(run):
+    other = RECIPE.with_settings(["optimizer.lr=1e-3", "augmentation.flip_p=0.25", "seed=2", "name=else"])
+    with pytest.raises(BadRun) as caught:
+        check_same_recipe(run, other)
+    assert str(caught.value) == (
+        f"{run.path}: was begun with another recipe: name was tiny, is else, seed was 0, is 2, "
+        "augmentation.flip_p was 0.5, is 0.25, optimizer.lr was 0.0005, is 0.001"
+    )
+
+
+def test_other_photos_are_another_run(run):
+    for other in (read(CATS), read(CATS, DOGS.replace("8x", "9x")), read(CATS, DOGS.replace("x3", "x4"))):
+        with pytest.raises(
+            BadRun, match="begun with other photos: files were added, removed or changed since"
+        ):
+            check_same_photos(run, make_fold(RECIPE, other))
+
+
+@pytest.mark.parametrize("change", ["pixel", "rename", "move"])
+def test_other_photos_of_the_same_sizes_are_another_run(tmp_path, change):
+    data, run = save_photos(tmp_path / "cats"), RunFolder(tmp_path)
+    record_data(run, data, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
+    run.recipe_json.write_text(RECIPE.to_json())
+
+    def check():
+        check_same_photos(run, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
+
+    check()
+    photo = tmp_path / "cats" / "cat 3" / "2.png"
+    if change == "pixel":
+        content = photo.read_bytes()
+        photo.write_bytes(content + b"\0")
+        with pytest.raises(BadRun, match="other photos"):
+            check()
+        photo.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif change == "rename":
+        photo.rename(photo.with_name("9.png"))
+    else:
+        photo.rename(tmp_path / "cats" / "cat 4" / "9.png")
     with pytest.raises(BadRun, match="other photos"):
-        check_same_run(run, RECIPE, make_fold(RECIPE, table(CATS)))
+        check()
 
 
 def test_an_empty_table():
-    empty = IdentityTable((), np.empty(0, np.int64), ())
+    whole = read()
+    nothing = IdentityTable((), np.empty(0, np.int64), ())
     with pytest.raises(BadDataset):
-        make_fold(RECIPE, empty)
+        make_fold(RECIPE, ReadTable(nothing, whole.crops.of(nothing), ""))

@@ -11,8 +11,10 @@ from torch import nn
 from familiar.core.errors import BadRecipe, BadWeights
 from familiar.datasets.folders import DataSpec
 from familiar.faces.tensor import Preprocessing
-from familiar.loading.augment import Augmentation
-from familiar.loading.dataset import FaceDataset
+from familiar.loading.augment.settings import Augmentation
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.crops import read_table
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.weights import has_folded_batch_norm
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
@@ -50,8 +52,15 @@ def starting_from(weights, **model):
 
 
 def photos(count=6, augmentation=None):
-    table = DataSpec((f"synthetic:cats:{count}x2",)).read()
-    return FaceDataset(table, Preprocessing(size_px=32, resize_px=32), augmentation)
+    read = read_table(
+        DataSpec((f"synthetic:cats:{count}x2",)).read(), Preprocessing(size_px=32, resize_px=32)
+    )
+    return FaceDataset(read.table, read.crops, augmentation)
+
+
+def images_of(dataset):
+    ((images, _),) = PhotoBatches(dataset, in_order(len(dataset), len(dataset)), torch.device("cpu"))
+    return images
 
 
 def test_the_network_is_the_recipes():
@@ -121,8 +130,7 @@ def test_a_resumed_run_keeps_what_was_settled():
 def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
     network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
     network.eval()
-    plain = photos(5)
-    images = torch.stack([plain[row][0] for row in range(len(plain))])
+    images = images_of(photos(5))
     before = network.trunk(images)
     make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
     assert not has_folded_batch_norm(network.trunk)
@@ -134,8 +142,7 @@ def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
 @torch.no_grad()
 def test_the_statistics_are_those_of_the_photos_as_they_are(folded_file):
     network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
-    plain = photos(5)
-    stem = network.trunk.backbone.conv_stem(torch.stack([plain[row][0] for row in range(len(plain))]))
+    stem = network.trunk.backbone.conv_stem(images_of(photos(5)))
     make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
     variance, mean = torch.var_mean(stem, (0, 2, 3), correction=0)
     norm = network.trunk.backbone.bn1
@@ -171,9 +178,10 @@ def test_the_given_weights_are_known_for_what_they_are(shared_data):
     network, recipe = initial_network(starting_from(given, name="mobilenetv3_small_100"))
     assert recipe.input.normalisation == "symmetric"
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_identities=4, max_photos=6).read()
-    cats = FaceDataset(table, Preprocessing(size_px=112, resize_px=112, mean=(0.5,) * 3, std=(0.5,) * 3))
+    read = read_table(table, Preprocessing(size_px=112, resize_px=112, mean=(0.5,) * 3, std=(0.5,) * 3))
+    cats = FaceDataset(read.table, read.crops)
     network.trunk.eval()
-    images = torch.stack([cats[row][0] for row in range(len(cats))])
+    images = images_of(cats)
     before = network.trunk(images)
     make_trainable(network, cats)
     largest = np.abs(before.numpy()).max()

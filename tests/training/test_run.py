@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -25,7 +27,7 @@ def begun(run):
 
 def record(run, spec):
     run.data_json.write_text(
-        json.dumps({"spec": asdict(spec), "fingerprint": "f", "train": {}, "validation": {}})
+        json.dumps({"spec": asdict(spec), "contents": "c", "train": {}, "validation": {}})
     )
 
 
@@ -75,9 +77,10 @@ def test_damaged_records(begun, content):
 def test_a_record_with_a_part_missing(begun):
     record(begun, DataSpec(("photos",)))
     whole = json.loads(begun.data_json.read_text())
-    begun.data_json.write_text(json.dumps({key: whole[key] for key in ("spec", "train", "validation")}))
-    with pytest.raises(BadRun, match=r"data\.json"):
-        begun.data()
+    for part in whole:
+        begun.data_json.write_text(json.dumps({key: whole[key] for key in whole if key != part}))
+        with pytest.raises(BadRun, match=r"data\.json"):
+            begun.data()
     for spec in (
         {},
         {**whole["spec"], "sources": 3},
@@ -87,3 +90,97 @@ def test_a_record_with_a_part_missing(begun):
         begun.data_json.write_text(json.dumps({**whole, "spec": spec}))
         with pytest.raises(BadRun, match=r"data\.json"):
             begun.data_spec()
+
+
+# Held by one process at a time
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from familiar.training.run import RunFolder
+
+with RunFolder(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_told_and_a_killed_one_lets_go(run):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, run.path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(BadRun) as caught, run.held():
+        pytest.fail("held twice")
+    assert str(caught.value) == f"{run.path}: another process is training in it"
+    assert run.path.is_dir(), "the other's folder stays"
+    holder.kill()
+    holder.communicate()
+    with run.held():
+        (run.path / "kept").touch()
+    assert [path.name for path in run.path.iterdir()] == ["kept"]
+
+
+def test_one_process_is_told_too(run):
+    with run.held():
+        with pytest.raises(BadRun, match="another process is training in it"), run.held():
+            pytest.fail("held twice")
+        with pytest.raises(BadRun, match="another process"), run.held():
+            pytest.fail("the first refusal let go of it")
+    with run.held():
+        pass
+
+
+@pytest.mark.parametrize("written", [[], ["recipe.json"]])
+def test_after_a_failure_a_folder_stays_only_for_what_is_in_it(run, written):
+    def fail():
+        with run.held():
+            assert run.path.is_dir()
+            for name in written:
+                (run.path / name).touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [path.name for path in run.path.parent.rglob("*")] == (["run", *written] if written else [])
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    for path in (tmp_path / "run", tmp_path / "run" / "below"):
+        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).held():
+            pytest.fail("held")
+        assert "\n" not in str(caught.value)
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_those_who_take_turns_never_hold_it_together(run, tmp_path):
+    """The lock's file goes with the hold, and no one must be left with a lock on a file that is gone."""
+    run.path.mkdir()
+    (run.path / "kept").touch()
+    seen = tmp_path / "seen"
+    turns = [
+        subprocess.Popen([sys.executable, "-c", TURNS, run.path, seen], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [turn.communicate(timeout=60)[0] for turn in turns] == ["never together\n"] * 3
+
+
+TURNS = """
+import os, sys, time
+from pathlib import Path
+from familiar.core.errors import BadRun
+from familiar.training.run import RunFolder
+
+run, inside = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
+held, ends = 0, time.monotonic() + 1.5
+while time.monotonic() < ends:
+    try:
+        with run.held():
+            inside.touch(exist_ok=False)
+            os.sched_yield()
+            inside.unlink()
+            held += 1
+    except BadRun:
+        continue
+assert held
+print("never together")
+"""

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from familiar.core.errors import TrainingFailed
+from familiar.core.errors import TrainingFailed, UnreadablePhoto
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec
 from familiar.faces.tensor import Preprocessing
-from familiar.loading.dataset import FaceDataset
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.crops import read_table
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.training.validation import embed_dataset, validate, validation_pairs
+from tiny import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
 
@@ -114,9 +119,20 @@ class MeanColour(nn.Module):
 @pytest.mark.parametrize("batch_size", [1, 5, 128])
 def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, training):
     table = DataSpec(("synthetic:cats:4x2",)).read()
-    photos = FaceDataset(table, Preprocessing(size_px=32, resize_px=32))
+    read = read_table(table, Preprocessing(size_px=32, resize_px=32))
+    photos = FaceDataset(read.table, read.crops)
     network = MeanColour().train(training)
-    found = embed_dataset(network, photos, batch_size)
-    expected = np.stack([photos[row][0].numpy().mean((1, 2)) for row in range(8)])
+    with torch.enable_grad():
+        found = embed_dataset(network, photos, batch_size)
+        assert torch.is_grad_enabled()
+    ((images, _),) = PhotoBatches(photos, in_order(8, 8), torch.device("cpu"))
+    expected = images.numpy().mean((2, 3))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert network.training is training
+
+
+def test_a_photo_that_vanished_is_named(tmp_path):
+    read = read_table(save_photos(tmp_path / "cats").read(), Preprocessing(size_px=32, resize_px=32))
+    read.table.photos[7].unlink()
+    with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[7]))):
+        embed_dataset(MeanColour(), FaceDataset(read.table, read.crops))

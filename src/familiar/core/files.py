@@ -7,13 +7,15 @@ from pathlib import Path
 
 from familiar.core.errors import CannotWrite
 
+_UNFINISHED = ".familiar."
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """`content` at `path`; on any failure, and after a crash, what was there before.
 
     Written beside its place, flushed to the disk, then renamed. CannotWrite where the system refuses.
     """
-    temporary = path.parent / f".familiar.{secrets.token_hex(8)}"  # as short where the name itself is long
+    temporary = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"  # as short where the name itself is long
     try:
         with temporary.open("xb") as file:
             file.write(content)
@@ -26,3 +28,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise CannotWrite(f"{path}: cannot be written ({error.strerror or error})") from error
         raise
+
+
+def discard_unfinished(folder: Path) -> None:
+    """Remove what processes killed while they wrote left in a folder; for whoever alone writes there."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        path.unlink(missing_ok=True)

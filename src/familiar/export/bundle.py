@@ -16,7 +16,7 @@ from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_both, require_parity
 from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
 from familiar.loading.batches import PhotoBatches
-from familiar.loading.cache import read_table
+from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.calibration import calibration_error, fit_probability, thresholds
 from familiar.metrics.pairs import pair_similarities, sample_pairs

@@ -54,11 +54,12 @@ class PhotoBatches:
             RuntimeError,
             ConnectionError,
             EOFError,
-        ) as error:  # the latter two, where it died in mid-sentence
+        ) as error:  # the latter two, if it died in mid-sentence
             if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
                 raise
             raise TrainingFailed(
-                "a process that loads photos died: was the memory used up? Try fewer workers"
+                "a process that loads photos died. Was the memory used up? Try fewer workers. A script that trains "
+                'keeps its calls under if __name__ == "__main__":, since each such process imports it'
             ) from error
 
     def _on_device(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,9 @@ from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import IdentityTable
 from familiar.loading.augment.change import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
-from familiar.loading.cache import Crops, Pixels
+from familiar.loading.cache import Pixels
+from familiar.loading.crops import Crops
+from familiar.loading.processes import end_with_parent
 
 
 class PhotoKey(NamedTuple):
@@ -98,5 +100,6 @@ def in_order(photos: int, batch_size: int) -> list[list[PhotoKey]]:
 
 def start_worker(_worker: int) -> None:
     """One thread per worker process: the processes are the parallelism."""
+    end_with_parent()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 
 from familiar.core.errors import BadRun
-from familiar.core.files import write_atomically
+from familiar.core.files import discard_unfinished, write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import split_by_identity
-from familiar.loading.cache import CropCache, read_table
+from familiar.loading.cache import CropCache
+from familiar.loading.crops import read_table
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fold import check_same_run, make_fold, record_data
+from familiar.training.fold import check_same_photos, check_same_recipe, make_fold, record_data
 from familiar.training.history import EpochRecord, TensorBoard, require_tensorboard
 from familiar.training.loop import StepProgress, Trainer
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
@@ -82,10 +83,13 @@ def fit(
             network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
         else:
             network, recipe = initial_network(recipe)
+        if resume:
+            check_same_recipe(run, recipe)
         read = read_table(table, recipe.input.preprocessing(), cache, on_photo)
         fold = make_fold(recipe, read)
         if resume:
-            check_same_run(run, recipe, fold)
+            check_same_photos(run, fold)
+            discard_unfinished(run.path)
         else:
             record_data(run, data, fold)
             # Last, since its presence is what makes the folder a run.

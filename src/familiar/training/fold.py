@@ -9,7 +9,7 @@ from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity
-from familiar.loading.cache import ReadTable
+from familiar.loading.crops import ReadTable
 from familiar.loading.dataset import FaceDataset
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -65,10 +65,14 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
     )
 
 
-def check_same_run(run: RunFolder, recipe: Recipe, fold: Fold) -> None:
-    """BadRun where the run in that folder was begun with another recipe or with other photos."""
+def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
+    """BadRun, with the settings that differ, where the run was begun with another recipe."""
     if changed := _differences(dataclasses.asdict(run.recipe()), dataclasses.asdict(recipe)):
         raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
+
+
+def check_same_photos(run: RunFolder, fold: Fold) -> None:
+    """BadRun where the run was begun with other photos."""
     if run.data()["contents"] != fold.read.contents:
         raise BadRun(f"{run.path}: was begun with other photos: files were added, removed or changed since")
 

@@ -43,6 +43,7 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     """Loss, validation, learning rates with the margin, and speed, over the epochs."""
     # Figure without pyplot: no window system, no global state.
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10, 6), layout="constrained")
     loss, validation, rates, speed = figure.subplots(2, 2).flat
@@ -60,7 +61,7 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     validation.set_title("validation (unseen identities)")
     validation.legend()
     rates.semilogy(epochs, [record.lr for record in records], label="head")
-    rates.semilogy(epochs, [record.backbone_lr for record in records], label="trunk")
+    rates.semilogy(epochs, [record.backbone_lr for record in records], label="trunk", linestyle=":")
     rates.set_title("learning rate (left), margin in radians (right)")
     rates.legend(loc="upper left")
     margin = rates.twinx()
@@ -71,6 +72,7 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     speed.set_ylim(bottom=0)
     for axes in (loss, validation, rates, speed):
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)

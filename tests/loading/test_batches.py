@@ -1,0 +1,203 @@
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import TrainingFailed, UnreadablePhoto
+from familiar.datasets.folders import DataSpec
+from familiar.faces.photo import save_photo
+from familiar.faces.tensor import Preprocessing, standardise
+from familiar.loading.augment.settings import Augmentation
+from familiar.loading.batches import PhotoBatches, standardise_batch
+from familiar.loading.cache import CropCache
+from familiar.loading.crops import read_table
+from familiar.loading.dataset import FaceDataset, PhotoKey, in_order
+from familiar.loading.sampler import ShuffledBatches
+
+CPU = torch.device("cpu")
+PREPROCESSING = Preprocessing(size_px=32, resize_px=32)
+CERTAIN = Augmentation(rotate_p=1.0, affine_p=1.0, jitter_p=1.0)
+
+
+@pytest.fixture
+def cats(tmp_path: Path) -> DataSpec:
+    """Three identities of three photos each, as files."""
+    for photo in DataSpec(("synthetic:cats:3x3",)).read().photos:
+        folder = tmp_path / "cats" / str(photo.identity)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_photo(photo.draw(), folder / f"{photo.index}.png")
+    return DataSpec((str(tmp_path / "cats"),))
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def photos_of(data: DataSpec, cache: CropCache | None = None) -> FaceDataset:
+    read = read_table(data.read(), PREPROCESSING, cache)
+    return FaceDataset(read.table, read.crops, CERTAIN, seed=2)
+
+
+Images = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def epochs_of(dataset: FaceDataset, workers: int, epochs: Sequence[int]) -> list[Images]:
+    """As training loads them, the workers living on through the epochs."""
+    sampler = ShuffledBatches(len(dataset), batch_size=4, seed=1)
+    batches = PhotoBatches(dataset, sampler, CPU, workers)
+    found: list[Images] = []
+    for epoch in epochs:
+        sampler.epoch = epoch
+        found.append([(images.clone(), labels) for images, labels in batches])
+    return found
+
+
+def assert_same(first: Images, second: Images) -> None:
+    assert len(first) == len(second)
+    for (images, labels), (same_images, same_labels) in zip(first, second, strict=True):
+        assert torch.equal(images, same_images)
+        assert torch.equal(labels, same_labels)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
+@settings(max_examples=25, deadline=None)
+@given(
+    mean=st.tuples(*[st.floats(0, 1)] * 3),
+    std=st.tuples(*[st.floats(0.01, 1)] * 3),
+    photos=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+def test_a_batch_is_standardised_as_in_use_to_the_bit(
+    colour_order: str, mean: tuple[float, ...], std: tuple[float, ...], photos: int, seed: int
+) -> None:
+    preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order, mean=mean, std=std)
+    rgb_u8 = np.random.default_rng(seed).integers(0, 256, (photos, 16, 16, 3), dtype=np.uint8)
+    found = standardise_batch(torch.from_numpy(rgb_u8), preprocessing)
+    assert found.dtype == torch.float32
+    assert np.array_equal(found.numpy(), standardise(rgb_u8, preprocessing))
+
+
+@pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
+def test_every_colour_value_is_standardised_as_in_use(colour_order: str) -> None:
+    preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order)
+    rgb_u8 = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=3)
+    found = standardise_batch(torch.from_numpy(rgb_u8), preprocessing)
+    assert np.array_equal(found.numpy(), standardise(rgb_u8, preprocessing))
+    black, white = found[0, :, 0, 0], found[0, :, -1, -1]
+    mean, std = (torch.tensor(values) for values in (preprocessing.mean, preprocessing.std))
+    torch.testing.assert_close(black, -mean / std)
+    torch.testing.assert_close(white, (1 - mean) / std)
+
+
+def test_the_pixels_are_not_written_into_and_lie_channels_last(cats: DataSpec) -> None:
+    rgb_u8 = torch.full((2, 16, 16, 3), 7, dtype=torch.uint8)
+    images = standardise_batch(rgb_u8, Preprocessing(size_px=16, resize_px=16))
+    assert (rgb_u8 == 7).all()
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert images.stride() == (3 * 16 * 16, 1, 16 * 3, 3)
+    for loaded, _ in PhotoBatches(photos_of(cats), in_order(9, 4), CPU):
+        assert loaded.is_contiguous(memory_format=torch.channels_last)
+
+
+# Order and keys
+
+
+def test_batches_are_the_items_standardised_in_the_order_of_the_keys(cats: DataSpec) -> None:
+    dataset = photos_of(cats)
+    keys = [[PhotoKey(1, 8), PhotoKey(0, 0)], [PhotoKey(2, 4)]]
+    for (images, labels), chosen in zip(PhotoBatches(dataset, keys, CPU), keys, strict=True):
+        rgb_u8 = np.stack([dataset[key][0] for key in chosen])
+        assert np.array_equal(images.numpy(), standardise(rgb_u8, PREPROCESSING))
+        assert labels.tolist() == [dataset[key][1] for key in chosen]
+
+
+@pytest.mark.parametrize(("workers", "cached"), [(2, False), (1, True)])
+def test_pixels_do_not_depend_on_workers_or_threads_and_epochs_are_honoured(
+    cats: DataSpec, tmp_path: Path, workers: int, cached: bool
+) -> None:
+    dataset = photos_of(cats, CropCache(tmp_path / "cache") if cached else None)
+    torch.set_num_threads(1)
+    first, second = epochs_of(dataset, 0, (0, 1))
+    assert len(first) == 2
+    assert not torch.equal(first[0][0], second[0][0])
+    torch.set_num_threads(3)
+    for alone, by_threads in zip((first, second), epochs_of(photos_of(cats), 0, (0, 1)), strict=True):
+        assert_same(alone, by_threads)
+    (resumed,) = epochs_of(dataset, 0, (1,))
+    assert_same(resumed, second)
+    if cached:  # so that a worker cannot but take them from there
+        for photo in dataset.table.photos:
+            assert isinstance(photo, Path)
+            photo.unlink()
+    random_state = torch.get_rng_state()
+    # The workers of the first epoch load the others: they are not told of epochs, the keys are.
+    begun, continued, again = epochs_of(dataset, workers, (0, 1, 0))
+    assert_same(begun, first)
+    assert_same(continued, second)
+    assert_same(again, first)
+    assert torch.equal(torch.get_rng_state(), random_state), "dropout draws from it"
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 2), (1, 1)])
+def test_a_photo_that_vanished_is_named_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    dataset = photos_of(cats)
+    gone = dataset.table.photos[5]
+    assert isinstance(gone, Path)
+    gone.unlink()
+    batches = PhotoBatches(dataset, in_order(9, 4), CPU, workers)
+    with pytest.raises(UnreadablePhoto) as caught:
+        list(batches)
+    assert str(caught.value).startswith(f"{gone}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [4, 1])
+def test_a_worker_that_dies_is_a_failed_training(
+    cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """As the system ends a process that takes too much memory: while it loads, and while it sends."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    batches = PhotoBatches(photos_of(cats), in_order(9, count), CPU, workers=1)
+
+    def load() -> None:
+        for _ in batches:
+            os.kill(batches._loader._iterator._workers[0].pid, signal.SIGKILL)
+
+    with pytest.raises(TrainingFailed, match=r"^a process that loads photos died.*fewer workers.*__main__"):
+        load()
+
+
+class OtherError(FaceDataset):
+    def __getitem__(self, key: PhotoKey) -> tuple[np.ndarray, int]:
+        raise RuntimeError("a mistake of ours")
+
+
+def test_a_mistake_of_ours_stays_one(cats: DataSpec) -> None:
+    read = read_table(cats.read(), PREPROCESSING)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        list(PhotoBatches(OtherError(read.table, read.crops), in_order(9, 4), CPU))
+
+
+def test_a_mistake_while_training_is_not_taken_for_a_worker(cats: DataSpec) -> None:
+    def train() -> None:
+        for _ in PhotoBatches(photos_of(cats), in_order(9, 4), CPU):
+            raise RuntimeError("DataLoader worker of mine")
+
+    with pytest.raises(RuntimeError, match="DataLoader worker of mine"):
+        train()

@@ -1,0 +1,742 @@
+import errno
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from familiar.core.errors import BadDataset, UnreadablePhoto
+from familiar.datasets.folders import DataSpec, IdentityTable, PhotoRef, scan_folders
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.tensor import Preprocessing, resize_crop
+from familiar.loading import cache as module
+from familiar.loading import crops as crops_module
+from familiar.loading.cache import CropCache
+from familiar.loading.crops import Crops, ReadTable, crop_of, read_table
+
+PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
+CROP_BYTES = 3 * 32 * 32
+
+
+def picture(width: int, height: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def save(path: Path, width: int, height: int, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture(width, height, seed)).save(path)
+
+
+@pytest.fixture
+def cats(tmp_path: Path) -> Path:
+    """Three identities with two photos each of other sizes: PNGs, which keep their pixels."""
+    for number, name in enumerate(("Mia", "Tom", "Zoe")):
+        for photo, (width, height) in enumerate(((32, 32), (50, 70))):
+            save(tmp_path / "cats" / name / f"{photo}.png", width, height, 10 * number + photo)
+    return tmp_path / "cats"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> CropCache:
+    return CropCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[PhotoRef]:
+    """Every photo that is decoded, from now on."""
+    seen: list[PhotoRef] = []
+
+    def decode_and_tell(photo: PhotoRef, preprocessing: Preprocessing) -> np.ndarray:
+        seen.append(photo)
+        return crop_of(photo, preprocessing)
+
+    monkeypatch.setattr(crops_module, "crop_of", decode_and_tell)
+    return seen
+
+
+def packs(cache: CropCache) -> list[Path]:
+    return sorted(path for path in cache.folder.iterdir() if path.is_dir())
+
+
+def assert_same_pixels(crops: Crops, preprocessing: Preprocessing = PREPROCESSING) -> None:
+    """As decoding each photo anew gives them."""
+    for row, photo in enumerate(crops.photos):
+        np.testing.assert_array_equal(crops[row], crop_of(photo, preprocessing))
+
+
+def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PREPROCESSING) -> ReadTable:
+    return read_table(scan_folders(root), preprocessing, cache)
+
+
+# One crop
+
+
+@pytest.mark.parametrize("resize", ["stretch", "centre_crop"])
+def test_a_photo_of_another_size_is_brought_to_size_by_the_rule_of_the_network(
+    cats: Path, resize: Any
+) -> None:
+    preprocessing = Preprocessing(size_px=32, resize=resize, resize_px=36)
+    found = crop_of(cats / "Tom" / "1.png", preprocessing)
+    np.testing.assert_array_equal(found, resize_crop(picture(50, 70, seed=11), preprocessing))
+
+
+@pytest.mark.parametrize("size_px", [16, 600])
+def test_drawn_photos_serve_networks_of_every_size(size_px: int) -> None:
+    preprocessing = Preprocessing(size_px=size_px, resize_px=size_px)
+    assert crop_of(SyntheticPhoto("cats", 0, 0), preprocessing).shape == (size_px, size_px, 3)
+
+
+# The pack
+
+
+@pytest.mark.parametrize("source", ["files", "drawn"])
+def test_packed_crops_are_the_decoded_ones_and_decoded_once(
+    cats: Path, cache: CropCache, opened: list[PhotoRef], source: str
+) -> None:
+    table = DataSpec((str(cats),) if source == "files" else ("synthetic:dogs:3x2",)).read()
+    first = read_table(table, PREPROCESSING, cache)
+    assert sorted(map(str, opened)) == sorted(map(str, table.photos))
+    opened.clear()
+    second = read_table(table, PREPROCESSING, cache)
+    pixels = [second.crops[row].copy() for row in range(6)]
+    assert not opened, "all of it came from the pack"
+    for row, photo in enumerate(table.photos):
+        np.testing.assert_array_equal(pixels[row], crop_of(photo, PREPROCESSING))
+    assert first.contents == second.contents
+    assert first.table is second.table is table
+    assert [pack.name[0] for pack in packs(cache)] != ["."]
+    assert sorted(path.name for path in packs(cache)[0].iterdir()) == ["crops.u8", "pack.json"]
+
+
+def test_a_packed_crop_cannot_be_written_into(cats: Path, cache: CropCache) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        read(cats, cache).crops[0][0, 0, 0] = 1
+
+
+def test_without_a_cache_photos_are_decoded_when_asked_for(cats: Path, opened: list[PhotoRef]) -> None:
+    found = read(cats, None)
+    opened.clear()
+    assert_same_pixels(found.crops)
+    assert len(opened) == 6
+    assert found.crops.pack is None
+
+
+def test_each_photo_is_told(cats: Path, cache: CropCache) -> None:
+    for where in (None, cache):
+        told: list[tuple[int, int]] = []
+        read_table(
+            scan_folders(cats), PREPROCESSING, where, lambda done, of, told=told: told.append((done, of))
+        )
+        assert told == [(done, 6) for done in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "packs_then"),
+    [
+        (replace(PREPROCESSING, size_px=36), 2),
+        (replace(PREPROCESSING, resize="centre_crop"), 2),
+        (replace(PREPROCESSING, resize="centre_crop", resize_px=40), 2),
+        (replace(PREPROCESSING, margin=0.1), 2),
+        (replace(PREPROCESSING, mean=(0.5,) * 3, std=(0.5,) * 3), 1),
+        (replace(PREPROCESSING, colour_order="BGR"), 1),
+    ],
+)
+def test_geometry_is_another_pack_and_colours_are_not(
+    cats: Path, cache: CropCache, changed: Preprocessing, packs_then: int
+) -> None:
+    read(cats, cache)
+    assert_same_pixels(read(cats, cache, changed).crops, changed)
+    assert len(packs(cache)) == packs_then
+
+
+def test_another_order_is_another_pack(cats: Path, cache: CropCache) -> None:
+    table = scan_folders(cats)
+    other = table.rows(np.arange(6)[::-1].copy())
+    there, back = (read_table(photos, PREPROCESSING, cache) for photos in (table, other))
+    assert_same_pixels(back.crops)
+    assert len(packs(cache)) == 2
+    assert there.contents == back.contents, "though they are the same photos"
+
+
+@pytest.mark.parametrize("library", [cv2, module.PIL])
+def test_another_library_is_another_pack(
+    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch, library: Any
+) -> None:
+    read(cats, cache)
+    monkeypatch.setattr(library, "__version__", "99.0")
+    read(cats, cache)
+    assert len(packs(cache)) == 2
+
+
+def test_our_own_code_decides_the_pack_too(
+    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(cats, cache)
+    monkeypatch.setattr(module, "FORMAT", 99)
+    read(cats, cache)
+    monkeypatch.undo()
+    read_bytes, read_of = Path.read_bytes, set()
+
+    def changed(path: Path) -> bytes:
+        read_of.add(path.name)
+        return read_bytes(path) + (b"# changed" if path.name == "face.py" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    read(cats, cache)
+    assert len(packs(cache)) == 3
+    assert read_of >= {"photo.py", "align.py", "tensor.py", "embedder.py", "face.py", "coat.py"}
+
+
+def test_the_same_photos_under_other_names_are_the_same_pack(
+    cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path
+) -> None:
+    here = read(cats, cache)
+    for name in ("Mia", "Tom", "Zoe"):
+        shutil.copytree(cats / name, tmp_path / "elsewhere" / "pets" / f"{name}s")
+    opened.clear()
+    there = read(tmp_path / "elsewhere" / "pets", cache)
+    assert not opened
+    assert_same_pixels(there.crops)
+    assert len(packs(cache)) == 1
+    assert here.contents != there.contents, "who is on them counts for what was learned from them"
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_changed_file_of_the_same_size_is_noticed(
+    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch, keep_time: bool, warm: bool
+) -> None:
+    """With what was remembered of it (as of a file that has settled), and without."""
+    if warm:
+        monkeypatch.setattr("familiar.loading.contents._SETTLED_NS", 0)
+    before = read(cats, cache)
+    changed = cats / "Tom" / "1.png"
+    content, stat = changed.read_bytes(), changed.stat()
+    time.sleep(0.02)  # a tick of the file system's clock
+    save(changed, 50, 70, seed=99)
+    changed.write_bytes(changed.read_bytes().ljust(len(content), b"\0"))
+    assert changed.stat().st_size == stat.st_size
+    if keep_time:
+        os.utime(changed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    after = read(cats, cache)
+    assert_same_pixels(after.crops)
+    assert before.contents != after.contents
+
+
+def test_contents_do_not_depend_on_the_cache(cats: Path, cache: CropCache) -> None:
+    assert read(cats, None).contents == read(cats, cache).contents == read(cats, cache).contents
+
+
+# Photos that cannot be read
+
+
+def damage(cats: Path) -> list[Path]:
+    """A text file, a truncated photo and an empty file, sorted."""
+    (cats / "Mia" / "2.jpg").write_text("no photo")
+    truncated = cats / "Tom" / "1.png"
+    truncated.write_bytes(truncated.read_bytes()[:-400])
+    (cats / "Zoe" / "2.jpg").touch()
+    return [cats / "Mia" / "2.jpg", truncated, cats / "Zoe" / "2.jpg"]
+
+
+def test_unreadable_photos_are_dropped_and_named_each_time(
+    cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, opened: list[PhotoRef]
+) -> None:
+    bad = damage(cats)
+    table = scan_folders(cats)
+    for where in (None, cache, cache):
+        caplog.clear()
+        opened.clear()
+        found = read_table(table, PREPROCESSING, where)
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+        for message, path in zip(caplog.messages, bad, strict=True):
+            assert message.startswith(f"skipped {path}: ")
+        assert found.table.photos == tuple(photo for photo in table.photos if photo not in bad)
+        assert [found.table.names[label] for label in found.table.labels] == [
+            f"cats/{photo.parent.name}" for photo in found.table.photos if isinstance(photo, Path)
+        ]
+        assert_same_pixels(found.crops)
+    assert opened == bad, "when warm, only they are opened"
+    assert len(packs(cache)) == 1
+
+
+def test_on_a_warm_start_they_have_their_name_of_today(
+    cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = damage(cats)
+    read(cats, cache)
+    moved = cats.rename(cats.with_name("moved"))
+    caplog.clear()
+    read(moved, cache)
+    for message, path in zip(caplog.messages, bad, strict=True):
+        assert message.startswith(f"skipped {moved / path.relative_to(cats)}: ")
+    assert len(packs(cache)) == 1
+
+
+def test_what_becomes_readable_is_packed_anew(
+    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes: a decoder that failed for another reason, such as too little memory."""
+
+    def fail(photo: PhotoRef, preprocessing: Preprocessing) -> np.ndarray:
+        if photo == cats / "Tom" / "0.png":
+            raise UnreadablePhoto(f"{photo}: no memory")
+        return crop_of(photo, preprocessing)
+
+    monkeypatch.setattr(crops_module, "crop_of", fail)
+    assert len(read(cats, cache).table) == 5
+    monkeypatch.undo()
+    again = read(cats, cache)
+    assert len(again.table) == 6
+    assert_same_pixels(again.crops)
+    assert len(packs(cache)) == 1
+
+
+def test_an_identity_without_a_readable_photo_goes_too(cats: Path, cache: CropCache) -> None:
+    for photo in ("0.png", "1.png"):
+        (cats / "Mia" / photo).write_text("no photo")
+    found = read(cats, cache).table
+    assert found.names == ("cats/Tom", "cats/Zoe")
+    assert found.labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_not_one_readable_photo_is_an_error(tmp_path: Path, cache: CropCache, cached: bool) -> None:
+    (tmp_path / "cats" / "Tom").mkdir(parents=True)
+    (tmp_path / "cats" / "Tom" / "1.jpg").touch()
+    for _ in range(2):
+        with pytest.raises(BadDataset, match="not one of the photos can be read"):
+            read(tmp_path / "cats", cache if cached else None)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_table_of_no_photos_is_an_error(cache: CropCache, cached: bool) -> None:
+    with pytest.raises(BadDataset, match="not one of the photos"):
+        read_table(IdentityTable((), np.empty(0, np.int64), ()), PREPROCESSING, cache if cached else None)
+
+
+def test_drawn_photos_are_not_drawn_to_see_whether_they_can_be(
+    cats: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SyntheticPhoto, "draw", lambda _: pytest.fail("drawn"))
+    (cats / "Tom" / "1.png").write_text("no photo")
+    table = DataSpec((str(cats), "synthetic:cats:2x3")).read()
+    assert len(read_table(table, PREPROCESSING).table) == 5 + 6
+
+
+# Packs that are not what they were
+
+
+def truncate(pack: Path) -> None:
+    os.truncate(pack / "crops.u8", 2 * CROP_BYTES)
+
+
+def lengthen(pack: Path) -> None:
+    os.truncate(pack / "crops.u8", 7 * CROP_BYTES)
+
+
+def without_pixels(pack: Path) -> None:
+    (pack / "crops.u8").unlink()
+
+
+def without_description(pack: Path) -> None:
+    """As a cleaner of old files leaves it, and what is left is not all of it."""
+    (pack / "pack.json").unlink()
+    truncate(pack)
+
+
+def empty(pack: Path) -> None:
+    shutil.rmtree(pack)
+    pack.mkdir()
+
+
+def described_as(text: str) -> Callable[[Path], None]:
+    def describe(pack: Path) -> None:
+        (pack / "pack.json").write_text(text)
+
+    describe.__name__ = text or "nothing"
+    return describe
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        truncate,
+        lengthen,
+        without_pixels,
+        without_description,
+        empty,
+        *map(described_as, ("", "{", "[]", "{}", '{"crops": 6}', '{"crops": "six", "unreadable": []}')),
+        *map(described_as, ('{"crops": 6, "unreadable": [6]}', '{"crops": 6, "unreadable": [-7]}')),
+        *map(described_as, ('{"crops": 6, "unreadable": null}', '{"crops": 6, "unreadable": [{}]}')),
+    ],
+)
+def test_a_damaged_pack_is_made_anew(cats: Path, cache: CropCache, spoil: Callable[[Path], None]) -> None:
+    read(cats, cache)
+    (pack,) = packs(cache)
+    spoil(pack)
+    assert_same_pixels(read(cats, cache).crops)
+    assert packs(cache) == [pack]
+    assert json.loads((pack / "pack.json").read_text()) == {"crops": 6, "unreadable": []}
+    assert (pack / "crops.u8").stat().st_size == 6 * CROP_BYTES
+
+
+def test_a_pack_cleared_away_while_mapped_keeps_working(
+    cats: Path, cache: CropCache, opened: list[PhotoRef]
+) -> None:
+    crops = read(cats, cache).crops
+    pixels = crops[0].copy()
+    travelled = pickle.dumps(crops)
+    shutil.rmtree(packs(cache)[0])
+    opened.clear()
+    np.testing.assert_array_equal(crops[0], pixels)
+    assert not opened
+    assert_same_pixels(pickle.loads(travelled))
+    assert len(opened) == 6
+
+
+def test_a_pack_that_goes_the_moment_it_is_found_costs_only_time(
+    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run makes room."""
+    find = crops_module._find_or_make
+
+    def find_and_lose(cache: CropCache, *rest: Any) -> Any:
+        found = find(cache, *rest)
+        shutil.rmtree(packs(cache)[0])
+        return found
+
+    monkeypatch.setattr(crops_module, "_find_or_make", find_and_lose)
+    for _ in range(2):
+        assert_same_pixels(read(cats, cache).crops)
+
+
+def test_a_pack_that_came_back_smaller_serves_what_it_holds(cats: Path, cache: CropCache) -> None:
+    """Cleared away by another run, then made again by one with less room."""
+    travelled = pickle.dumps(read(cats, cache).crops)
+    shutil.rmtree(packs(cache)[0])
+    read(cats, replace(cache, max_bytes=2 * CROP_BYTES))
+    assert_same_pixels(pickle.loads(travelled))
+
+
+def test_crops_travel_without_their_pixels(cats: Path, cache: CropCache) -> None:
+    crops = read(cats, cache).crops
+    assert crops[0].shape == (32, 32, 3)
+    assert len(pickle.dumps(crops)) < CROP_BYTES
+    assert_same_pixels(pickle.loads(pickle.dumps(crops)))
+
+
+# Room
+
+
+def test_what_does_not_fit_is_decoded(
+    cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, opened: list[PhotoRef]
+) -> None:
+    small = replace(cache, max_bytes=4 * CROP_BYTES + 1)
+    for _ in range(2):
+        found = read(cats, small)
+        opened.clear()
+        for row in range(6):
+            assert found.crops[row].shape == (32, 32, 3)
+        assert opened == list(found.table.photos[4:])
+        assert_same_pixels(found.crops)
+    assert "room for 4 of 6 crops" in caplog.text
+    assert (packs(cache)[0] / "crops.u8").stat().st_size == 4 * CROP_BYTES
+
+
+def test_what_does_not_fit_around_photos_that_cannot_be_read(cats: Path, cache: CropCache) -> None:
+    damage(cats)
+    small = replace(cache, max_bytes=4 * CROP_BYTES)
+    for _ in range(2):
+        found = read(cats, small)
+        assert len(found.table) == 5
+        assert found.crops.pack_rows.tolist() == [0, 1, 2, 3, -1]
+        assert_same_pixels(found.crops)
+
+
+def test_with_more_room_the_rest_is_packed_too(cats: Path, cache: CropCache, opened: list[PhotoRef]) -> None:
+    read(cats, replace(cache, max_bytes=4 * CROP_BYTES))
+    found = read(cats, cache)
+    opened.clear()
+    assert found.crops[5].shape == (32, 32, 3)
+    assert not opened
+    assert_same_pixels(found.crops)
+
+
+@pytest.mark.parametrize("max_bytes", [0, CROP_BYTES - 1])
+def test_room_for_none_packs_none(cats: Path, cache: CropCache, max_bytes: int) -> None:
+    found = read(cats, replace(cache, max_bytes=max_bytes))
+    assert_same_pixels(found.crops)
+    assert packs(cache) == []
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    cache = CropCache(tmp_path / "cache", max_bytes=9 * CROP_BYTES)
+    tables = [DataSpec((f"synthetic:cats:2x2:seed={seed}",)).read() for seed in range(3)]
+    made: list[Path] = []
+    for age, table in zip((30, 20), tables[:2], strict=True):
+        read_table(table, PREPROCESSING, cache)
+        (new,) = set(packs(cache)) - set(made)
+        made.append(new)
+        for path in (*new.iterdir(), new):
+            os.utime(path, (time.time() - age,) * 2)
+    read_table(tables[0], PREPROCESSING, cache)  # so that it is the other that was not used for longest
+    read_table(tables[2], PREPROCESSING, cache)
+    left = packs(cache)
+    assert made[0] in left
+    assert made[1] not in left
+    assert len(left) == 2
+    assert sum(path.stat().st_size for pack in left for path in pack.iterdir()) <= cache.max_bytes
+
+
+def test_nothing_is_cleared_away_where_there_is_room(tmp_path: Path) -> None:
+    cache = CropCache(tmp_path / "cache")
+    for seed in range(3):
+        read_table(DataSpec((f"synthetic:cats:2x2:seed={seed}",)).read(), PREPROCESSING, cache)
+    assert len(packs(cache)) == 3
+
+
+def test_what_is_not_ours_is_left_alone(cats: Path, tmp_path: Path) -> None:
+    """A user may name a folder that holds other things."""
+    theirs = [tmp_path / ".ssh" / "id", tmp_path / "photos" / "1.jpg", tmp_path / "notes.txt"]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(5 * CROP_BYTES))
+        for place in (path, path.parent) if path.parent != tmp_path else (path,):
+            os.utime(place, (1e9, 1e9))
+    cache = CropCache(tmp_path, max_bytes=7 * CROP_BYTES)
+    read(cats, cache)
+    read_table(DataSpec(("synthetic:cats:3x2",)).read(), PREPROCESSING, cache)
+    assert all(path.stat().st_size == 5 * CROP_BYTES for path in theirs)
+    assert cats.is_dir()
+
+
+# Disks and folders that do not play along
+
+
+def only_warned_of(caplog: pytest.LogCaptureFixture, cache: CropCache) -> bool:
+    return [message for message in caplog.messages if str(cache.folder) in message] == caplog.messages[:1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_a_full_disk_costs_only_the_cache(
+    cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = module.Draft.add
+
+    def add_to_full_disk(draft: Any, crop: np.ndarray) -> None:
+        if draft.crops == 2 and draft.file is not None:
+            draft.file.close()
+            draft.file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the draft closes it
+        add(draft, crop)
+
+    monkeypatch.setattr(module.Draft, "add", add_to_full_disk)
+    found = read(cats, cache)
+    assert only_warned_of(caplog, cache)
+    assert os.strerror(errno.ENOSPC) in caplog.text
+    assert_same_pixels(found.crops)
+    assert packs(cache) == []
+
+
+@pytest.mark.parametrize("step", ["fsync", "write_text", "rename", "mkdir"])
+def test_a_step_that_fails_costs_only_the_cache(
+    cats: Path,
+    cache: CropCache,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    cache.folder.mkdir()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
+    found = read(cats, cache)
+    monkeypatch.undo()
+    assert only_warned_of(caplog, cache)
+    assert len(caplog.messages) == 1
+    assert_same_pixels(found.crops)
+    assert packs(cache) == []
+
+
+LIMITED = """
+import logging, resource, sys
+from pathlib import Path
+import familiar.loading.cache as cache
+import familiar.loading.crops as crops
+from familiar.datasets.folders import DataSpec
+from familiar.faces.tensor import Preprocessing
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+table, preprocessing = DataSpec((sys.argv[1],)).read(), Preprocessing(size_px=64, resize_px=64)
+found = crops.read_table(table, preprocessing, cache.CropCache(Path(sys.argv[2])))
+same = [(found.crops[row] == crops.crop_of(photo, preprocessing)).all() for row, photo in enumerate(table.photos)]
+print(len(found.table), all(same), found.crops.pack)
+"""
+
+
+def test_a_limit_of_the_system_costs_only_the_cache(cats: Path, cache: CropCache) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, cats, cache.folder], capture_output=True, text=True, check=True
+    )
+    warned, result = done.stdout.splitlines()
+    assert warned == f"crops are not kept in {cache.folder}: {os.strerror(errno.EFBIG)}"
+    assert result == "6 True None"
+    assert packs(cache) == []
+
+
+@pytest.mark.parametrize("place", ["a file", "a file/below"])
+def test_a_folder_that_cannot_be_made_costs_only_the_cache(
+    cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    (tmp_path / "a file").touch()
+    cache = CropCache(tmp_path / place)
+    assert_same_pixels(read(cats, cache).crops)
+    assert len(caplog.messages) == 1
+    assert only_warned_of(caplog, cache)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_folder_that_may_only_be_read_is_read(theirs: Path, packed: bool) -> None:
+    """Somebody else's cache: their packs serve, and are left as they are."""
+    cache = CropCache(theirs)
+    table = DataSpec(("synthetic:cats:3x2",)).read()
+    if packed:
+        read_table(table, PREPROCESSING, cache)
+    before = {path: path.stat().st_mtime_ns for path in cache.folder.rglob("*")}
+    answer, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setuid(65534)
+            crops = read_table(table, PREPROCESSING, cache).crops
+            same = all(
+                (crops[row] == crop_of(photo, PREPROCESSING)).all() for row, photo in enumerate(crops.photos)
+            )
+            os.write(told, f"{same} {crops.pack is not None}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(told)
+    assert os.read(answer, 100).decode() == f"True {packed}"
+    os.close(answer)
+    assert {path: path.stat().st_mtime_ns for path in cache.folder.rglob("*")} == before
+
+
+# Processes
+
+
+READ = """
+import sys, time
+from pathlib import Path
+import familiar.loading.cache as cache
+import familiar.loading.crops as crops
+from familiar.datasets.folders import DataSpec
+from familiar.faces.tensor import Preprocessing
+
+source, folder, slowly, ready = sys.argv[1:]
+add = cache.Draft.add
+
+def slow_add(draft, crop):
+    add(draft, crop)
+    if draft.crops == 3:
+        draft.file.flush()
+        print("half", flush=True)
+    time.sleep(float(slowly))
+
+cache.Draft.add = slow_add
+while not Path(ready).exists():
+    time.sleep(0.01)
+table, preprocessing = DataSpec((source,)).read(), Preprocessing(size_px=32, resize_px=36)
+found = crops.read_table(table, preprocessing, cache.CropCache(Path(folder)))
+print(len(found.table), all(crop.any() for crop in map(found.crops.__getitem__, range(len(found.table)))))
+"""
+
+
+def reading(cache: CropCache, slowly: float, ready: Path) -> "subprocess.Popen[str]":
+    arguments = ["synthetic:cats:5x2", cache.folder, str(slowly), ready]
+    return subprocess.Popen([sys.executable, "-c", READ, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_pack_the_same_at_once_leave_one_pack(cache: CropCache, tmp_path: Path) -> None:
+    processes = [reading(cache, 0.03, tmp_path / "ready") for _ in range(2)]
+    (tmp_path / "ready").touch()
+    for process in processes:
+        assert process.communicate(timeout=60)[0].splitlines() == ["half", "10 True"]
+        assert process.returncode == 0
+    assert len(packs(cache)) == 1
+    assert {path.name for path in cache.folder.iterdir()} == {packs(cache)[0].name, "contents.sqlite"}
+
+
+def test_a_run_killed_while_packing_leaves_nothing_that_matters(cache: CropCache, tmp_path: Path) -> None:
+    (tmp_path / "ready").touch()
+    process = reading(cache, 0.05, tmp_path / "ready")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    (draft,) = packs(cache)
+    assert draft.name.startswith(".")
+
+    found = read_table(DataSpec(("synthetic:cats:5x2",)).read(), PREPROCESSING, cache)
+    assert_same_pixels(found.crops)
+    assert draft in packs(cache), "a run that is still alive may be writing it"
+    for path in (*draft.iterdir(), draft):
+        os.utime(path, (time.time() - 4000,) * 2)
+    read_table(DataSpec(("synthetic:cats:4x2",)).read(), PREPROCESSING, cache)
+    assert not any(pack.name.startswith(".") for pack in packs(cache))
+
+
+def test_an_interrupted_pack_is_cleared_away(cats: Path, cache: CropCache) -> None:
+    def interrupt(done: int, _of: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_table(scan_folders(cats), PREPROCESSING, cache, interrupt)
+    assert packs(cache) == []
+
+
+def test_many_photos_are_decoded_by_processes_in_order(
+    cache: CropCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crops_module, "_ALONE", 2)
+    monkeypatch.setattr(crops_module, "_WINDOW", 4)
+    table = DataSpec(("synthetic:cats:5x2",)).read()
+    monkeypatch.setattr(crops_module, "crop_of", lambda *_: pytest.fail("decoded here"))
+    found = read_table(table, PREPROCESSING, cache)
+    monkeypatch.undo()
+    assert_same_pixels(found.crops)
+
+
+# Subsets
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.integers(0, 8), min_size=1, unique=True), room=st.integers(1, 9))
+def test_the_crops_of_a_part_are_those_of_its_photos(tmp_path: Path, rows: list[int], room: int) -> None:
+    table = DataSpec(("synthetic:cats:3x3",)).read()
+    whole = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
+    part = table.rows(np.array(rows))
+    crops = whole.crops.of(part)
+    assert crops.photos == part.photos
+    assert len(crops) == len(rows)
+    assert_same_pixels(crops)

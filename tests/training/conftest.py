@@ -1,0 +1,36 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from familiar.datasets.folders import DataSpec
+from familiar.training import loop
+from tiny import save_photos
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+
+
+@pytest.fixture
+def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs that pass without anything being computed, for what follows from their validations."""
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(loop, "embed_dataset", lambda *_, **__: None)
+
+
+@pytest.fixture(scope="session")
+def cats(tmp_path_factory: pytest.TempPathFactory) -> DataSpec:
+    """Twelve identities of four photos, as files. Not to be changed."""
+    return save_photos(tmp_path_factory.mktemp("photos") / "cats")

@@ -1,0 +1,361 @@
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from familiar.core.errors import BadDataset, BadRun, FamiliarError
+from familiar.datasets.folders import DataSpec
+from familiar.loading import crops as crop_cache
+from familiar.loading.cache import CropCache
+from familiar.training import fit as module
+from familiar.training import history as records
+from familiar.training import loop
+from familiar.training.fit import fit, threads_beside
+from familiar.training.run import RunFolder
+from familiar.training.validation import Validation
+from tiny import TINY, Interrupted, history, save_photos, stop_after
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, cats):
+    """A run of three epochs: (its folder, the result, the steps and epochs told)."""
+    torch.set_num_threads(1)  # a module's fixtures come before each test's
+    run, steps, epochs = RunFolder(tmp_path_factory.mktemp("runs") / "finished"), [], []
+    result = fit(TINY, cats, run.path, on_step=steps.append, on_epoch=epochs.append)
+    return run, result, steps, epochs
+
+
+def test_every_artifact_is_there_and_nothing_else(finished, cats):
+    run, result, *_ = finished
+    assert {path.name for path in run.path.iterdir()} == {
+        *("recipe.json", "data.json", "split.json", "history.csv", "curves.png"),
+        *("best.safetensors", "last.safetensors", "state.pt", "embedder.safetensors"),
+    }
+    assert run.recipe() == TINY.with_settings(["input.normalisation=imagenet"])
+    assert run.data_spec() == cats
+    assert result.run == run.path
+    assert (result.epochs, result.stopped, result.skipped_photos) == (3, "finished", 0)
+
+
+def test_the_history_has_a_row_an_epoch(finished):
+    run, result, _, epochs = finished
+    rows = history(run, without=())
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert [float(row["loss"]) for row in rows] == [record.loss for record in epochs]
+    assert [bool(row["validation_accuracy"]) for row in rows] == [False, True, True], (
+        "every second, and the last"
+    )
+    assert all(float(row["photos_per_second"]) > 0 < float(row["gradient_norm"]) for row in rows)
+    assert [float(row["margin_rad"]) for row in rows] == [0.0, 0.2, 0.2]
+    assert float(rows[-1]["lr"]) == pytest.approx(TINY.optimizer.final_lr)
+    best = max(
+        (row for row in rows if row["validation_accuracy"]), key=lambda row: float(row["validation_accuracy"])
+    )
+    assert result.best_epoch == int(best["epoch"])
+    assert result.best_accuracy == float(best["validation_accuracy"])
+
+
+def test_the_steps_are_told(finished):
+    run, _, steps, _ = finished
+    photos = sum(root["photos"] for root in run.data()["train"].values())
+    assert photos == 8 * 4
+    assert [(at.epoch, at.step) for at in steps] == [(epoch, step) for epoch in (1, 2, 3) for step in (1, 2)]
+    assert {(at.epochs, at.steps) for at in steps} == {(3, 2)}
+    assert all(at.lr > 0 for at in steps), "a step at a rate of nothing is lost"
+    assert steps[-1].seconds_left == pytest.approx(0.0)
+    left = [at.seconds_left * at.photos_per_second for at in steps]
+    assert left == pytest.approx([80, 64, 48, 32, 16, 0])
+
+
+def test_the_embedder_is_the_network_of_the_best_epoch(finished):
+    run, result, *_ = finished
+    best, embedder = (safetensors.torch.load_file(path) for path in (run.best, run.embedder))
+    assert {key for key in best if key.startswith("network.")} == embedder.keys()
+    assert all(torch.equal(embedder[key], best[key]) for key in embedder)
+    assert {key.split(".")[0] for key in best} == {"network", "objective"}
+    assert best["objective.centres"].shape == (8, 16)
+    last = safetensors.torch.load_file(run.last)
+    assert (result.best_epoch == 3) == torch.equal(last["objective.centres"], best["objective.centres"])
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_the_same_recipe_and_photos_give_the_same_network(finished, tmp_path, cats):
+    again = RunFolder(tmp_path)
+    fit(TINY, cats, again.path)
+    assert again.embedder.read_bytes() == finished[0].embedder.read_bytes()
+    assert history(again) == history(finished[0])
+
+
+@pytest.mark.usefixtures("without_curves")
+@pytest.mark.parametrize(("epoch", "workers"), [(1, 0), (2, 0)])
+def test_a_resumed_run_ends_as_an_unbroken_one(finished, tmp_path, epoch, workers, cats):
+    run = RunFolder(tmp_path)
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, run.path, workers=workers, on_epoch=stop_after(epoch))
+    assert len(history(run)) == epoch
+    assert not run.embedder.exists()
+    torch.manual_seed(99)  # whatever was drawn before in the process that resumes
+    told = []
+    result = fit(TINY, cats, run.path, resume=True, on_epoch=told.append)
+    assert [record.epoch for record in told] == list(range(epoch + 1, 4))
+    unbroken, expected, *_ = finished
+    assert history(run) == history(unbroken)
+    assert run.embedder.read_bytes() == unbroken.embedder.read_bytes()
+    assert run.last.read_bytes() == unbroken.last.read_bytes()
+    assert (result.best_epoch, result.best_accuracy, result.epochs) == (
+        *(expected.best_epoch, expected.best_accuracy),
+        3,
+    )
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_resuming_a_finished_run_trains_no_further(finished, tmp_path, cats):
+    shutil.copytree(finished[0].path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    run.embedder.unlink()
+    result = fit(TINY, cats, run.path, resume=True)
+    assert (result.epochs, result.stopped) == (3, "finished")
+    assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
+
+
+def test_a_run_is_not_written_over(finished, cats):
+    run = finished[0]
+    before = {path: path.read_bytes() for path in run.path.iterdir()}
+    with pytest.raises(BadRun, match="holds a run already; continue it with --resume"):
+        fit(TINY, cats, run.path)
+    assert {path: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("spoilt", ["state.pt", "recipe.json", "data.json"])
+def test_resuming_a_damaged_run(finished, tmp_path, spoilt, cats):
+    shutil.copytree(finished[0].path, tmp_path / "run")
+    (tmp_path / "run" / spoilt).write_bytes(b"spoilt")
+    with pytest.raises(BadRun, match=spoilt.replace(".", r"\.")):
+        fit(TINY, cats, tmp_path / "run", resume=True)
+
+
+def test_resuming_a_state_of_another_version(finished, tmp_path, cats):
+    shutil.copytree(finished[0].path, tmp_path / "run")
+    torch.save({"network": {}}, tmp_path / "run" / "state.pt")
+    with pytest.raises(BadRun, match=r"state\.pt"):
+        fit(TINY, cats, tmp_path / "run", resume=True)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_a_folder_of_photos_with_unreadable_ones(tmp_path, caplog):
+    data = save_photos(tmp_path / "cats")
+    (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"no photo")
+    (tmp_path / "cats" / "cat 3" / "2.png").write_bytes(
+        (tmp_path / "cats" / "cat 3" / "1.png").read_bytes()[:99]
+    )
+    run = RunFolder(tmp_path / "run")
+    with caplog.at_level(logging.WARNING), pytest.raises(Interrupted):
+        fit(TINY, data, run.path, on_epoch=stop_after(1))
+    assert sum("skipped" in message for message in caplog.messages) == 2
+    assert "cat 0" in caplog.text
+    (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"still no photo")  # never counted, so never missed
+    result = fit(TINY, data, run.path, resume=True)
+    assert result.skipped_photos == 2
+
+    shutil.copy(tmp_path / "cats" / "cat 1" / "1.png", tmp_path / "cats" / "cat 2" / "new.png")
+    with pytest.raises(BadRun, match="files were added, removed or changed"):
+        fit(TINY, data, run.path, resume=True)
+
+
+@pytest.mark.parametrize("data", ["synthetic:cats:1x9", "synthetic:cats:3x4", "synthetic:cats:12x1"])
+def test_too_few_photos_leave_nothing_behind(tmp_path, data):
+    with pytest.raises(BadDataset):
+        fit(TINY, DataSpec((data,)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("without_curves")
+@pytest.mark.parametrize(("workers", "cached"), [(1, False), (0, True)])
+def test_neither_workers_nor_a_cache_change_what_is_learned(finished, tmp_path, cats, workers, cached):
+    cache = CropCache(tmp_path / "cache") if cached else None
+    run = RunFolder(tmp_path / "run")
+    fit(TINY, cats, run.path, workers=workers, cache=cache)
+    assert history(run) == history(finished[0])
+    assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
+
+
+@pytest.mark.usefixtures("without_steps")
+def test_with_a_cache_photos_are_decoded_once(tmp_path, monkeypatch, cats):
+    decoded = []
+    decode = crop_cache.crop_of
+    monkeypatch.setattr(crop_cache, "crop_of", lambda *photo: decoded.append(photo) or decode(*photo))
+    monkeypatch.setattr(loop.Trainer, "_validated", lambda _self, record, _ends: record)
+    monkeypatch.setattr(module, "load_weights", lambda *_, **__: None)
+    cache, told = CropCache(tmp_path / "cache"), []
+    fit(TINY, cats, tmp_path / "first", cache=cache, on_photo=lambda *at: told.append(at))
+    assert len(decoded) == 48
+    assert told == [(done, 48) for done in range(1, 49)]
+    fit(TINY, cats, tmp_path / "second", cache=cache)
+    assert len(decoded) == 48
+
+
+@pytest.mark.usefixtures("without_curves")
+@pytest.mark.parametrize("where", ["on_photo", "on_step"])
+def test_a_run_that_ends_before_its_first_epoch_does_begins_anew(finished, tmp_path, cats, where):
+    run = RunFolder(tmp_path / "run")
+
+    def interrupt(*_):
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, run.path, **{where: interrupt})
+    # While photos are read there is no run yet, and nothing stays.
+    assert run.path.exists() == (where == "on_step")
+    torch.manual_seed(99)
+    fit(TINY, cats, run.path, resume=where == "on_step")
+    assert history(run) == history(finished[0])
+    for name in ("best", "last", "embedder"):
+        assert getattr(run, name).read_bytes() == getattr(finished[0], name).read_bytes()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_nothing_to_resume(tmp_path, cats, there):
+    run = RunFolder(tmp_path / "run")
+    if there:
+        run.path.mkdir()
+        (run.path / "notes.txt").touch()
+    with pytest.raises(BadRun, match="holds no run that could be resumed"):
+        fit(TINY, cats, run.path, resume=True)
+    assert [path.name for path in tmp_path.rglob("*")] == (["run", "notes.txt"] if there else [])
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("optimizer.lr=1e-3", "optimizer.lr was 0.003, is 0.001"),
+        ("seed=1", "seed was 0, is 1"),
+        ("model.embedding_dim=8", "model.embedding_dim was 16, is 8"),
+        ("input.normalisation=symmetric", "input.normalisation was imagenet, is symmetric"),
+    ],
+)
+def test_resuming_with_another_recipe(finished, setting, said, cats):
+    before = {path: path.read_bytes() for path in finished[0].path.iterdir()}
+    with pytest.raises(BadRun, match="begun with another recipe") as caught:
+        fit(TINY.with_settings([setting]), cats, finished[0].path, resume=True)
+    assert str(caught.value).endswith(f": {said}")
+    assert {path: path.read_bytes() for path in finished[0].path.iterdir()} == before
+
+
+def test_resuming_with_other_photos(finished, tmp_path, cats):
+    with pytest.raises(BadRun, match="begun with other photos"):
+        fit(TINY, DataSpec(("synthetic:cats:13x4",)), finished[0].path, resume=True)
+    shutil.copytree(cats.sources[0], tmp_path / "cats")
+    changed = tmp_path / "cats" / "cat 3" / "2.png"
+    shutil.copy(tmp_path / "cats" / "cat 4" / "2.png", changed.with_name("other"))
+    size = max(changed.stat().st_size, changed.with_name("other").stat().st_size)
+    for path in (changed, changed.with_name("other")):
+        path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+    run = RunFolder(tmp_path / "run")
+    data = DataSpec((str(tmp_path / "cats"),))
+    with pytest.raises(Interrupted):
+        fit(TINY, data, run.path, on_epoch=stop_after(1))
+    changed.with_name("other").replace(changed)
+    assert changed.stat().st_size == size
+    with pytest.raises(BadRun, match="begun with other photos: files were added, removed or changed since"):
+        fit(TINY, data, run.path, resume=True)
+
+
+@pytest.mark.usefixtures("without_steps")
+def test_a_run_that_ran_out_of_patience_stops_at_once(tmp_path, monkeypatch, cats):
+    monkeypatch.setattr(loop, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
+    recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
+    first = fit(recipe, cats, tmp_path)
+    monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
+    again = fit(recipe, cats, tmp_path, resume=True)
+    assert first.stopped == again.stopped == "patience"
+    assert (again.epochs, again.best_epoch, again.best_accuracy) == (2, 1, 0.7)
+
+
+def test_two_runs_in_one_folder(finished, tmp_path, cats):
+    """The second is told, and leaves the first alone."""
+    run = RunFolder(tmp_path / "run")
+
+    def begin_another(_):
+        before = {path: path.read_bytes() for path in run.path.iterdir()}
+        for resume in (True, False):
+            with pytest.raises(BadRun) as caught:
+                fit(TINY, cats, run.path, resume=resume)
+            told.append(str(caught.value))
+        assert {path: path.read_bytes() for path in run.path.iterdir()} == before
+        raise Interrupted
+
+    told = []
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, run.path, on_step=begin_another)
+    assert told[0] == f"{run.path}: another process is training in it"
+    assert told[1].startswith(f"{run.path}: holds a run already")
+    fit(TINY, cats, run.path, resume=True)
+    assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
+
+
+def test_a_file_is_no_folder_for_a_run(tmp_path, cats):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(BadRun, match="run: cannot be a run's folder"):
+        fit(TINY, cats, tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch, cats, resume):
+    find_spec = records.find_spec
+    monkeypatch.setattr(records, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
+    with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install tensorboard$"):
+        fit(TINY, cats, tmp_path / "run", tensorboard=True, resume=resume)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "workers"), [("cpu", 4, 0), ("cuda", 1, 1), ("cuda", 4, 3), ("cuda", 64, 8)]
+)
+def test_how_many_workers_load(tmp_path, monkeypatch, cats, device, cores, workers):
+    class Seen(Exception):
+        pass
+
+    def see(_recipe, _network, _fold, _run, _device, workers):
+        raise Seen(workers)
+
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr(module, "Trainer", see)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, **_: self)
+    with pytest.raises(Seen) as caught:
+        fit(TINY, cats, tmp_path, device=torch.device(device))
+    assert caught.value.args == (workers,)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_weights_from_a_file_are_where_it_starts(tmp_path, monkeypatch, cats):
+    """A trunk at a rate of nothing keeps them, statistics aside."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(5)
+    trunk = timm.create_model("mobilenetv3_small_050", num_classes=0)
+    torch.save(trunk.state_dict(), tmp_path / "trunk.pth")
+    monkeypatch.chdir(tmp_path)
+    recipe = replace(TINY, model=replace(TINY.model, initial_weights="trunk.pth")).with_settings(
+        ["optimizer.backbone_lr=0", "budget.epochs=1"]
+    )
+    fit(recipe, cats, Path("run"))
+    kept = safetensors.torch.load_file(tmp_path / "run" / "embedder.safetensors")
+    for name, parameter in trunk.named_parameters():
+        assert torch.equal(kept[f"network.trunk.backbone.{name}"], parameter)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(0, 4), (1, 3), (3, 1), (9, 1)])
+def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    torch.set_num_threads(4)
+    with threads_beside(workers):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with threads_beside(workers):
+        assert torch.get_num_threads() == 4

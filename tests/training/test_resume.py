@@ -1,0 +1,221 @@
+"""Runs that are killed (SIGKILL, as by a power cut) and continued, over and over, end as if nothing had been.
+
+Run as a script, this file is the process from which each attempt is forked, so that only one imports torch.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from familiar.datasets.folders import DataSpec
+from familiar.training import loop
+from familiar.training.checkpoint import load_state
+from familiar.training.fit import fit
+from familiar.training.recipe import Recipe
+from familiar.training.run import RunFolder
+from tiny import TINY, history
+
+# Dropout and augmentation are on; the margin still rises in the epochs that are cut short.
+RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_warmup=0.75"])
+RECIPES = {
+    "shuffled": RECIPE,
+    "identities": RECIPE.with_settings(
+        ["sampler.name=identities", "sampler.identities=4", "sampler.photos=3"]
+    ),
+}
+KILLED = -signal.SIGKILL
+
+
+@dataclass
+class Attempts:
+    """The process that attempts are forked from."""
+
+    process: "subprocess.Popen[str]"
+
+    def begin(self, recipe: Recipe, data: DataSpec, run: RunFolder, die_at: int = 0) -> int:
+        """Its process id. `die_at`: at which step of writing files it is to be killed, counting from 1."""
+        resume = run.recipe_json.exists()
+        asked = [recipe.to_json(), data.sources[0], str(run.path), resume, die_at]
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def end(self) -> int:
+        """Wait for the attempt; its exit code, or minus the signal."""
+        return os.waitstatus_to_exitcode(self._answer())
+
+    def whole(self, recipe: Recipe, data: DataSpec, run: RunFolder, die_at: int = 0) -> int:
+        self.begin(recipe, data, run, die_at)
+        return self.end()
+
+    def _answer(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def attempts() -> Iterator[Attempts]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        attempts = Attempts(process)
+        assert attempts.end() == 0, "it is there"
+        yield attempts
+
+
+@dataclass
+class Unbroken:
+    run: RunFolder
+    seconds: float
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def unbroken(
+    request: pytest.FixtureRequest, attempts: Attempts, cats: DataSpec, tmp_path_factory: Any
+) -> Unbroken:
+    run = RunFolder(tmp_path_factory.mktemp("unbroken"))
+    started = time.perf_counter()
+    assert attempts.whole(RECIPES[request.param], cats, run) == 0
+    return Unbroken(run, time.perf_counter() - started)
+
+
+def tensors_of(state: Any) -> Iterator[tuple[str, Any]]:
+    """Every value of nested containers with the way to it."""
+    if isinstance(state, dict | list | tuple):
+        for key, value in state.items() if isinstance(state, dict) else enumerate(state):
+            yield from ((f"{key}.{rest}", leaf) for rest, leaf in tensors_of(value))
+    else:
+        yield "", state
+
+
+def assert_same_run(run: RunFolder, unbroken: RunFolder) -> None:
+    for name in ("last", "best", "embedder", "recipe_json", "split_json", "data_json"):
+        assert getattr(run, name).read_bytes() == getattr(unbroken, name).read_bytes(), name
+    assert history(run) == history(unbroken)
+    assert len(history(run)) == RECIPE.budget.epochs
+    found, expected = (dict(tensors_of(load_state(folder.state))) for folder in (run, unbroken))
+    assert found.keys() == expected.keys()
+    assert sum(isinstance(value, torch.Tensor) for value in found.values()) > 500
+    for name, value in found.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, expected[name]), name
+        elif not name.startswith("records."):
+            assert value == expected[name], name
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_any_moment(
+    attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path, seed: int
+) -> None:
+    run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
+    codes = []
+    for share in sorted(np.random.default_rng(seed).uniform(0.05, 0.8, 5)):
+        process = attempts.begin(recipe, cats, run)
+        time.sleep(share * unbroken.seconds)
+        with contextlib.suppress(ProcessLookupError):  # it was faster
+            os.kill(process, signal.SIGKILL)
+        codes.append(attempts.end())
+    assert {*codes} <= {KILLED, 0}
+    assert codes.count(KILLED) > 1
+    assert attempts.whole(recipe, cats, run) == 0
+    assert_same_run(run, unbroken.run)
+
+
+# Before or after a file takes its place: split.json (no run yet), twice recipe.json; then, resumed, an epoch's
+# history, last, state (twice); then best, history, last, state of a validated one.
+STEPS = (2, 8, 9, 2, 5, 8, 9, 3, 6, 9, 12)
+WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
+
+
+def test_killed_while_it_writes(
+    attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path
+) -> None:
+    run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
+    for step, epochs in zip(STEPS, WHOLE_EPOCHS, strict=True):
+        assert attempts.whole(recipe, cats, run, die_at=step) == KILLED
+        assert (len(load_state(run.state)["records"]) if run.state.exists() else 0) == epochs
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        if attempts.whole(recipe, cats, run, die_at=int(generator.integers(7, 17))) == 0:
+            break
+    assert_same_run(run, unbroken.run)
+
+
+@pytest.mark.parametrize("die_at", [1, 2, 3])
+def test_killed_when_all_but_the_embedder_was_written(
+    attempts: Attempts, unbroken: Unbroken, cats: DataSpec, die_at: int
+) -> None:
+    """Resuming a finished run does no more than write it anew."""
+    recipe = unbroken.run.recipe()
+    kept = unbroken.run.embedder.read_bytes()
+    assert attempts.whole(recipe, cats, unbroken.run, die_at=die_at) == KILLED
+    assert unbroken.run.embedder.read_bytes() == kept
+    unbroken.run.embedder.unlink()
+    assert attempts.whole(recipe, cats, unbroken.run) == 0
+    assert unbroken.run.embedder.read_bytes() == kept
+
+
+# The process that attempts are forked from
+
+
+def die_while_writing(die_at: int) -> None:
+    """Have this process killed at that step: files flushed but not in place, before a rename, after it."""
+    steps, fsync, replace = 0, os.fsync, Path.replace
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying_fsync(file: int) -> None:
+        step()
+        fsync(file)
+
+    def dying_replace(path: Path, target: Path) -> Path:
+        step()
+        found = replace(path, target)
+        step()
+        return found
+
+    os.fsync, Path.replace = dying_fsync, dying_replace
+
+
+def attempt(recipe: str, data: str, run: str, resume: bool, die_at: int) -> None:
+    die_while_writing(die_at)
+    loop.draw_curves = lambda *_: None  # which takes longer than training
+    fit(Recipe.from_json(recipe), DataSpec((data,)), Path(run), resume=resume)
+
+
+def serve() -> None:
+    """Fork for each line; answer with the process id, and with its status when it ended."""
+    print(0, flush=True)  # noqa: T201
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                attempt(*json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        print(child, flush=True)  # noqa: T201
+        print(os.waitpid(child, 0)[1], flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    serve()
