@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
+from familiar.core.text import printable
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
 from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
@@ -203,7 +204,7 @@ def _only_listed(roots: dict[str, _Root], listed: set[str], ignored: Counter[str
     if missing:
         ignored["listed identities not found"] += len(missing)
         some = ", ".join(sorted(missing)[:NAMED_AT_MOST]) + (", ..." if len(missing) > NAMED_AT_MOST else "")
-        log.warning("%d listed identities not found: %s", len(missing), some)
+        log.warning("%d listed identities not found: %s", len(missing), printable(some))
     return kept
 
 

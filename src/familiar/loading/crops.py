@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.faces.embedder import crop_photo
 from familiar.faces.tensor import Preprocessing
@@ -121,7 +122,7 @@ def read_table(
     else:
         pack, unreadable = _find_or_make(cache, table.photos, contents, preprocessing, on_photo)
     for reason in unreadable.values():
-        log.warning("skipped %s", reason)
+        log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
     if not len(readable):
         raise BadDataset("not one of the photos can be read")
