@@ -1,6 +1,6 @@
 """`familiar embed` on files against ONNX Runtime on tensors in memory, in one process, by turns.
 
-    embedding.py [--sides 224 112] [--photos 480] [--rounds 7] [--large 24]
+    embedding.py [--sides 224 112] [--photos 1920] [--rounds 7] [--large 24]
 
 Crops are JPEG files as wide as the network takes them; the network has random weights. The large photos are of 12
 megapixels: how many a second, and which share of one core's time goes into decoding them.
@@ -36,7 +36,7 @@ NETWORK, EMBEDDING_DIM = "mobilenetv3_small_100", 128
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sides", type=int, nargs="+", default=[224, 112])
-    parser.add_argument("--photos", type=int, default=480)
+    parser.add_argument("--photos", type=int, default=1920)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--large", type=int, default=24)
     options = parser.parse_args()

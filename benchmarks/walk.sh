@@ -15,6 +15,10 @@ common=(
     --set optimizer.warmup_epochs=1 --set loss.margin_rad=0.3 --set model.dropout=0.2
     --set validation.every_epochs=2
 )
+# The rows were made with the first four operations of the augmentation, before the other seven were there.
+for operation in gray blur noise jpeg downscale shadow dropout; do
+    common+=(--set "augmentation.${operation}_p=0")
+done
 # Thousands of people with few photos each: faster rates, no smoothing, and gentle changes, since these crops are
 # aligned and their colours tell little.
 people=(

@@ -26,6 +26,20 @@ def encoded(image: Image.Image, **options: object) -> bytes:
     return content.getvalue()
 
 
+XMP_TURNED = (
+    b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta xmlns:x='adobe:ns:meta/'><rdf:RDF>"
+    b"<rdf:Description tiff:Orientation='6'/></rdf:RDF></x:xmpmeta>"
+)
+EXIF_TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+
+
+def segment(marker: int, *payloads: bytes) -> bytes:
+    """A good photo with more segments at its front."""
+    data = encoded(picture(64, 96))
+    more = [bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2, "big") + payload for payload in payloads]
+    return data[:2] + b"".join(more) + data[2:]
+
+
 def by_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
     image = Image.open(io.BytesIO(data))
     if min_side_px is not None:
@@ -79,6 +93,27 @@ def test_a_photo_is_turned_as_by_pillow(
     assert fast.stored_as == slow.stored_as
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        segment(0xE1, XMP_TURNED),
+        segment(0xFE, b"a comment: " + EXIF_TURNED),
+        encoded(picture(64, 96), icc_profile=bytes(180_000), exif=EXIF_TURNED),
+    ],
+    ids=["by XMP", "in a comment", "behind a long profile"],
+)
+def test_what_says_how_it_is_turned_is_found_where_pillow_finds_it(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "turned.jpg"
+    path.write_bytes(data)
+    fast = load_photo(path).rgb_u8
+    monkeypatch.setattr(module, "decode_clean_jpeg", lambda *_: None)
+    slow = load_photo(path).rgb_u8
+    assert fast.shape == slow.shape
+    assert (fast == slow).all()
+
+
 def cut(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
@@ -105,9 +140,11 @@ def test_whatever_is_damaged_is_left_to_pillow(damage) -> None:
         b"\xff\xd8\xff",
         b"no photo",
         encoded(picture(40, 40).convert("CMYK")),
-        encoded(picture(40, 40), icc_profile=b"MPF\0" * 9),
+        segment(0xE2, b"MPF\0" + bytes(20)),
+        segment(0xE1, XMP_TURNED),
+        segment(0xE1, EXIF_TURNED, EXIF_TURNED),
     ],
-    ids=["empty", "header", "text", "CMYK", "several pictures"],
+    ids=["empty", "header", "text", "CMYK", "several pictures", "turned by XMP", "two EXIF"],
 )
 def test_whatever_is_unusual_is_left_to_pillow(data: bytes) -> None:
     assert decode_clean_jpeg(data, None, 10**8) is None

@@ -464,8 +464,21 @@ def test_what_does_not_fit_around_photos_that_cannot_be_read(cats: Path, cache: 
     for _ in range(2):
         found = read(cats, small)
         assert len(found.table) == 5
-        assert found.crops.pack_rows.tolist() == [0, 1, 2, 3, -1]
+        assert found.crops.pack_rows.tolist() == [0, 1, 3, 5, 6]
         assert_same_pixels(found.crops)
+
+
+def test_with_less_room_older_packs_go_though_nothing_is_made(cats: Path, cache: CropCache) -> None:
+    read_table(DataSpec(("synthetic:cats:2x2",)).read(), PREPROCESSING, cache)
+    (older,) = packs(cache)
+    os.utime(older, (1, 1))
+    for path in older.iterdir():
+        os.utime(path, (1, 1))
+    read(cats, cache)
+    assert len(packs(cache)) == 2
+    read(cats, replace(cache, max_bytes=6 * CROP_BYTES))
+    assert len(packs(cache)) == 1
+    assert not older.exists()
 
 
 def test_with_more_room_the_rest_is_packed_too(cats: Path, cache: CropCache, opened: list[PhotoRef]) -> None:

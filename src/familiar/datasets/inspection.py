@@ -127,12 +127,12 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it; of names that are no UTF-8, the bytes are written as escapes."""
-        paths = [_utf8(_path(photo)) for photo in self.table.photos]
+        paths = [_path(photo) for photo in self.table.photos]
         duplicates = {
             f"{'exact' if kind.exact else 'near'}_{'across' if kind.across else 'within'}": [
                 {
                     "photos": [paths[row] for row in alike.rows],
-                    "identities": [_utf8(name) for name in self.identities_of(alike.rows)],
+                    "identities": list(self.identities_of(alike.rows)),
                     "similarity": round(alike.similarity, 4),
                 }
                 for alike in self.groups(kind)
@@ -145,7 +145,7 @@ class Inspection:
             "single": self.single,
             "photos_per_identity": self.photos_per_identity,
             "histogram": [found._asdict() for found in histogram(self.table.photos_per_identity)],
-            "photos_of": {_utf8(name): count for name, count in self.largest_first},
+            "photos_of": dict(self.largest_first),
             "width_px": self.width_px,
             "height_px": self.height_px,
             "common_sizes": self.common_sizes,
@@ -157,7 +157,7 @@ class Inspection:
             "blank": [paths[row] for row in self.blank],
             "duplicates": duplicates,
             "sample": [paths[row] for row in self.sample],
-            "unreadable": [_utf8(str(error)) for error in self.unreadable],
+            "unreadable": [str(error) for error in self.unreadable],
             "ignored": self.table.ignored,
         }
 
@@ -238,10 +238,6 @@ def histogram(counts: Sequence[int] | np.ndarray) -> tuple[Bin, ...]:
 def photo_name(table: IdentityTable, row: int) -> str:
     """ROOT/IDENTITY/PHOTO, to be shown."""
     return printable(f"{table.names[table.labels[row]]}/{table.photos[row].name.rpartition('/')[2]}")
-
-
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _path(photo: PhotoRef) -> str:

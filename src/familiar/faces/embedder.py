@@ -20,7 +20,7 @@ from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 
-BATCH_PIXELS = 2**18  # with more at once a core waits for memory, with fewer for Python
+BATCH_PIXELS = 16 * 112**2  # with more at once a core waits for memory, with fewer for Python
 
 Source = TypeVar("Source", contravariant=True)
 

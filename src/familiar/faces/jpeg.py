@@ -1,5 +1,6 @@
 """JPEGs without a fault, in half of Pillow's time and to the same pixels. Whatever is odd is left to Pillow."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import simplejpeg
 from jaxtyping import UInt8
 
 _SCALES = (8, 4, 2, 1)  # as Pillow's `draft` has them
-_HEAD_BYTES = 2**17  # segments before the pixels; a thumbnail among them may be long
+_APP1, _APP2, _START_OF_SCAN = 0xE1, 0xE2, 0xDA
 _STORED_AS = {"YCbCr": "JPEG RGB", "Gray": "JPEG gray"}
 
 
@@ -23,9 +24,10 @@ class CleanJpeg:
 
 def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> CleanJpeg | None:
     """None where the file is no JPEG, is damaged in any way, has unusual colours, or is too large."""
-    if data[:3] != b"\xff\xd8\xff" or b"MPF\0" in data[:_HEAD_BYTES]:  # several pictures in one file
+    if data[:3] != b"\xff\xd8\xff":
         return None
     try:
+        exif = _exif(data)
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=True)
         height, width = int(height), int(width)
         if colours not in _STORED_AS or width * height > max_pixels:
@@ -37,9 +39,31 @@ def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> 
         rgb_u8 = simplejpeg.decode_jpeg(data, "RGB", strict=True, **least)
     except ValueError:
         return None
-    return CleanJpeg(rgb_u8, (width, height), _STORED_AS[colours], _exif(data))
+    return CleanJpeg(rgb_u8, (width, height), _STORED_AS[colours], exif)
 
 
 def _exif(data: bytes) -> bytes:
-    start = data.find(b"Exif\0\0", 0, _HEAD_BYTES)
-    return data[start : start + 2**16] if start >= 0 else b""
+    """Empty where there is none. ValueError for what only Pillow should read."""
+    found = b""
+    for marker, payload in _segments(data):
+        if marker == _APP1 and payload.startswith(b"Exif\0\0"):
+            if found:
+                raise ValueError("EXIF in several parts")
+            found = payload
+        elif marker == _APP1 and b"tiff:Orientation" in payload:
+            raise ValueError("turned by its XMP")
+        elif marker == _APP2 and payload.startswith(b"MPF\0"):
+            raise ValueError("several pictures in one file")
+    return found
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Marker and payload of each segment before the pixels. ValueError where they break off."""
+    at = 2
+    while data[at : at + 1] == b"\xff" and at + 4 <= len(data):
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker == _START_OF_SCAN:
+            return
+        yield marker, data[at + 4 : at + 2 + length]
+        at += 2 + length
+    raise ValueError("no pixels")

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile
 
-from familiar.core.errors import UnreadablePhoto
+from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.files import write_atomically
 from familiar.core.types import Photo
 from familiar.faces.jpeg import decode_clean_jpeg
 
@@ -93,8 +94,13 @@ def find_photos(places: Iterable[Path]) -> list[Path]:
 
 
 def save_photo(photo: Photo, path: Path) -> Path:
-    """Write a photo in the format of the path's suffix; the path."""
-    Image.fromarray(photo.rgb_u8).save(path)
+    """Write a photo in the format of the path's suffix; the path. CannotWrite where that is none, or by the system."""
+    Image.init()
+    if path.suffix.lower() not in Image.EXTENSION:
+        raise CannotWrite(f"{path}: no photo can be written under this name; end it in .png or .jpg")
+    content = io.BytesIO()
+    Image.fromarray(photo.rgb_u8).save(content, Image.EXTENSION[path.suffix.lower()])
+    write_atomically(path, content.getvalue())
     return path
 
 

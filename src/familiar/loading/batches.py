@@ -12,7 +12,7 @@ from familiar.faces.tensor import Preprocessing
 from familiar.loading.augment.batch import augment_batch
 from familiar.loading.augment.change import draw_change, photo_generator
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
-from familiar.loading.processes import process_context
+from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 
 
 class PhotoBatches:
@@ -55,11 +55,10 @@ class PhotoBatches:
             ConnectionError,
             EOFError,
         ) as error:  # the latter two, if it died in mid-sentence
-            if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
+            if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                 raise
             raise TrainingFailed(
-                "a process that loads photos died. Was the memory used up? Try fewer workers. A script that trains "
-                'keeps its calls under if __name__ == "__main__":, since each such process imports it'
+                f"a process that loads photos died. Was the memory used up? Try fewer workers. {SCRIPTS_NEED_A_GUARD}"
             ) from error
 
     def _on_device(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 Pixels = UInt8[np.ndarray, "s s 3"]
 
 FORMAT = 1
-DEFAULT_MAX_BYTES = 20 * 2**30
+DEFAULT_MAX_BYTES = 20 * 10**9
 # Packs, drafts, and packs set aside: in a folder that may hold what is the user's, all that is touched.
 _OURS = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
 _ABANDONED_SECONDS = 3600  # a pack nobody has written to for so long was left by a run that was killed
@@ -103,14 +103,14 @@ class Draft:
 
 
 def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) -> list[int] | None:
-    """The rows whose photos could not be decoded; None where there is no whole pack, or more fit in now."""
+    """The rows whose photos could not be decoded; None where there is no whole pack, or not as many fit in now."""
     if not pack.is_dir():
         return None
     try:
         described = json.loads((pack / "pack.json").read_text())
         crops, rows = described["crops"], [int(row) for row in described["unreadable"]]
         whole = (pack / "crops.u8").stat().st_size == crops * crop_bytes(preprocessing)
-        if whole and crops >= min(room, photos - len(rows)) and all(0 <= row < photos for row in rows):
+        if whole and crops == min(room, photos) and all(0 <= row < photos for row in rows):
             with contextlib.suppress(OSError):  # somebody else's, which may only be read
                 os.utime(pack)  # so that it counts as used
             return rows
@@ -118,13 +118,6 @@ def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) 
         pass
     remove_pack(pack)
     return None
-
-
-def rows_in(pack: Path | None, preprocessing: Preprocessing) -> int:
-    try:
-        return 0 if pack is None else (pack / "crops.u8").stat().st_size // crop_bytes(preprocessing)
-    except OSError:  # cleared away by another run
-        return 0
 
 
 def make_room(cache: CropCache, needed: int) -> None:
@@ -135,7 +128,7 @@ def make_room(cache: CropCache, needed: int) -> None:
             continue
         try:
             used = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
-            size = sum(entry.stat().st_size for entry in folder.iterdir())
+            size = sum(entry.stat().st_size for entry in folder.glob("*.u8"))
         except OSError:  # another run clears it away
             continue
         if folder.name.startswith(".") and time.time() - used > _ABANDONED_SECONDS:
@@ -168,7 +161,7 @@ def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
     decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in steps]
     drawing = sorted(Path(inspect.getfile(synthetic)).parent.glob("*.py"))
     code = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (*decoding, *drawing)]
-    libraries = [library.__version__ for library in (cv2, PIL, simplejpeg)]
+    libraries = [library.__version__ for library in (np, cv2, PIL, simplejpeg)]
     described = [FORMAT, geometry, code, libraries, contents]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:40]
 

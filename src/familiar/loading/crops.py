@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,6 +19,7 @@ from jaxtyping import Int64, UInt8
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.faces.embedder import crop_photo
 from familiar.faces.tensor import Preprocessing
 from familiar.loading.cache import (
@@ -30,10 +31,9 @@ from familiar.loading.cache import (
     open_pack,
     pack_key,
     remove_pack,
-    rows_in,
 )
 from familiar.loading.contents import content_hashes
-from familiar.loading.processes import end_with_parent, process_context
+from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, end_with_parent, process_context
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _WINDOW = 2048  # photos decoded ahead of the writer, which bounds the memory
 
 @dataclass(frozen=True, eq=False)
 class Crops:
-    """The crop of every photo, by row: mapped from a pack, or decoded where that holds none (row -1)."""
+    """The crop of every photo, by row: mapped from a pack, where that holds `pack_rows` of it, or decoded."""
 
     photos: tuple[PhotoRef, ...]
     preprocessing: Preprocessing
@@ -55,11 +55,10 @@ class Crops:
 
     def __getitem__(self, row: int) -> Pixels:
         """Read-only where it comes from a pack. UnreadablePhoto where the file is gone or changed meanwhile."""
-        pack_row, packed = self.pack_rows[row], self._packed
-        # A pack may have been cleared away meanwhile, and made again with room for fewer.
-        if packed is None or not 0 <= pack_row < len(packed):
+        packed = self._packed
+        if packed is None or self.pack_rows[row] >= len(packed):
             return crop_of(self.photos[row], self.preprocessing)
-        return packed[pack_row]
+        return packed[self.pack_rows[row]]
 
     def of(self, table: IdentityTable) -> "Crops":
         """Those of a table whose photos are all among these."""
@@ -127,11 +126,9 @@ def read_table(
     if not len(readable):
         raise BadDataset("not one of the photos can be read")
     table = table.rows(readable) if unreadable else table
-    pack_rows = np.arange(len(readable))
-    pack_rows[rows_in(pack, preprocessing) :] = -1
     return ReadTable(
         table,
-        Crops(table.photos, preprocessing, pack, pack_rows),
+        Crops(table.photos, preprocessing, pack, readable),
         _digest(table, [contents[row] for row in readable]),
     )
 
@@ -166,6 +163,7 @@ def _find_or_make(
         # Opened again to say why, of the file as it is called now.
         found = {row: str(error) for row, error in again.items() if isinstance(error, FamiliarError)}
         if len(found) == len(rows):
+            make_room(cache, 0)  # the bound may be a tighter one today
             return pack, found
         remove_pack(pack)
     if room < len(photos):
@@ -180,10 +178,12 @@ def _find_or_make(
         return None, _unreadable(photos, preprocessing, on_photo)
     try:
         unreadable: dict[int, str] = {}
+        blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
         for row, crop in enumerate(_decoded(photos, preprocessing)):
             if isinstance(crop, FamiliarError):
                 unreadable[row] = str(crop)
-            elif draft.crops < room:
+                crop = blank  # so that a crop's row does not hang on what could be read
+            if row < room:
                 draft.add(crop)
             on_photo(row + 1, len(photos))
         kept = draft.finish(list(unreadable))
@@ -214,13 +214,20 @@ def _decoded(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iter
     if len(photos) < _ALONE or cores == 1:
         yield from map(decode, photos)
         return
-    # Processes, since drawing is much Python. No thread pools inside them.
-    with ProcessPoolExecutor(cores, process_context(), _start_process) as pool:
+    drawn = any(isinstance(photo, SyntheticPhoto) for photo in photos)
+    with _processes(cores) if drawn else ThreadPoolExecutor(cores) as pool:
         try:
             for start in range(0, len(photos), _WINDOW):
                 yield from pool.map(decode, photos[start : start + _WINDOW], chunksize=16)
         except BrokenProcessPool as error:
-            raise BadDataset("a process that decodes photos died: was the memory used up?") from error
+            raise BadDataset(
+                f"a process that draws photos died. Was the memory used up? {SCRIPTS_NEED_A_GUARD}"
+            ) from error
+
+
+def _processes(cores: int) -> ProcessPoolExecutor:
+    """Decoding a file leaves Python to other threads; drawing is much Python itself."""
+    return ProcessPoolExecutor(cores, process_context(), _start_process)
 
 
 def _start_process() -> None:

@@ -5,6 +5,10 @@ import os
 import threading
 from multiprocessing.context import BaseContext
 
+SCRIPTS_NEED_A_GUARD = (
+    'A script keeps its calls under if __name__ == "__main__":, since each such process imports it'
+)
+
 
 def process_context() -> BaseContext:
     """Never a plain fork: a process copied while its threads hold locks may wait for them for ever."""

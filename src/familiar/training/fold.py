@@ -55,7 +55,6 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
     sides = {"train": fold.train.table, "validation": fold.validation.table}
     described = {
         "spec": dataclasses.asdict(data),
-        "fingerprint": fold.read.table.fingerprint,
         "contents": fold.read.contents,
         **{side: _counts(table) for side, table in sides.items()},
     }

@@ -93,7 +93,8 @@ class RunFolder:
         try:
             yield
         finally:
-            self.lock.unlink(missing_ok=True)
+            with suppress(OSError):  # Windows keeps a file that is open
+                self.lock.unlink()
             lock.release()
             with suppress(OSError):
                 self.path.rmdir()

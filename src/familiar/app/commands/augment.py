@@ -55,6 +55,8 @@ def augment(
     from familiar.loading.augment.sheet import augmentation_sheet
     from familiar.recipes import recipe_named
 
+    if not output.parent.is_dir():
+        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
     chosen = recipe_named(recipe).with_settings(settings)
     # How pixels are normalised changes nothing here, and need not be settled.
     preprocessing = replace(chosen.input, normalisation="symmetric").preprocessing()
@@ -74,7 +76,14 @@ def augment(
     save_photo(Photo(sheet, output, (sheet.shape[1], sheet.shape[0])), output)
     if as_json:
         shown = [str(crop.source) for crop in crops]
-        print_json({"output": output, "photos": shown, "augmentation": asdict(chosen.augmentation)})
+        print_json(
+            {
+                "output": output,
+                "photos": shown,
+                "skipped": [str(error) for error in skipped],
+                "augmentation": asdict(chosen.augmentation),
+            }
+        )
         return
     list_skipped(skipped)
     click.echo(f"{output}: what {chosen.name} does to {len(crops)} photos of {chosen.input.size_px} px")

@@ -32,9 +32,7 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 @click.option(
     "--cache", type=FILE, envvar="FAMILIAR_CACHE", help="Folder of decoded crops. By default the user's."
 )
-@click.option(
-    "--cache-gb", type=click.FloatRange(0), default=20.0, show_default=True, help="Its size; 0 for none."
-)
+@click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Its size, by default 20; 0 keeps none.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
 @licence_option
 @json_option
@@ -49,7 +47,7 @@ def train(
     resume: bool,
     workers: int | None,
     cache: Path | None,
-    cache_gb: float,
+    cache_gb: float | None,
     tensorboard: bool,
     licence: str | None,
     as_json: bool,
@@ -100,16 +98,18 @@ def train(
     )
     if result.skipped_photos:
         click.echo(f"{result.skipped_photos} photos could not be read and were left out")
-    click.echo(f"next: familiar evaluate {output} {shlex.join(data)} --output {output / 'evaluation'}")
+    evaluate = ["familiar", "evaluate", str(output), *data, "--output", str(output / "evaluation")]
+    click.echo(f"next: {shlex.join(evaluate)}")
 
 
-def crop_cache(folder: Path | None, size_gb: float) -> "CropCache | None":
+def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None":
     """The user's cache folder where none is named."""
     from platformdirs import user_cache_path
 
-    from familiar.loading.cache import CropCache
+    from familiar.loading.cache import DEFAULT_MAX_BYTES, CropCache
 
-    return CropCache(folder or user_cache_path("familiar") / "crops", int(size_gb * 1e9)) if size_gb else None
+    max_bytes = DEFAULT_MAX_BYTES if size_gb is None else int(size_gb * 1e9)
+    return CropCache(folder or user_cache_path("familiar") / "crops", max_bytes) if max_bytes else None
 
 
 def train_and_export(

@@ -20,7 +20,7 @@ Drawn = TypeVar("Drawn")
 
 AUGMENTATION_STREAM = 1  # keeps these draws apart from others that use the same seed
 LEAST_SIGMA_PX = 0.01  # no blur at all; OpenCV would take 0 as a sigma that follows from the kernel
-NUMBERS_A_DRAW = 96  # more than are used, so that an operation can be added without moving the others' draws
+NUMBERS_A_DRAW = 96  # at least as many as are used; a new operation draws last, to leave the others theirs
 
 
 class Move(NamedTuple):

@@ -30,9 +30,11 @@ class Box(NamedTuple):
     height: float
 
     def in_px(self, side: int) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) to whole pixels; right and bottom are the first ones outside."""
+        """(left, top, right, bottom) to whole pixels within the crop; right and bottom are the first ones outside."""
         left, top, width, height = (share * side for share in self)
-        return round(left), round(top), round(left + width), round(top + height)
+        edges = (left, top, left + width, top + height)
+        left, top, right, bottom = (min(max(round(edge), 0), side) for edge in edges)
+        return left, top, right, bottom
 
 
 class Jitter(NamedTuple):
