@@ -732,7 +732,7 @@ def test_many_photos_are_decoded_by_processes_in_order(
     cache: CropCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crops_module, "_ALONE", 2)
-    monkeypatch.setattr(crops_module, "_WINDOW", 4)
+    monkeypatch.setattr(crops_module, "_WINDOW_BYTES", 4 * CROP_BYTES)
     table = DataSpec(("synthetic:cats:5x2",)).read()
     monkeypatch.setattr(crops_module, "crop_of", lambda *_: pytest.fail("decoded here"))
     found = read_table(table, PREPROCESSING, cache)

@@ -12,8 +12,8 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
 from familiar.training import fit as module
-from familiar.training import history as records
 from familiar.training import loop
+from familiar.training import tensorboard as records
 from familiar.training.fit import fit, threads_beside
 from familiar.training.run import RunFolder
 from familiar.training.validation import Validation
@@ -308,7 +308,7 @@ def test_a_file_is_no_folder_for_a_run(tmp_path, cats):
 def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch, cats, resume):
     find_spec = records.find_spec
     monkeypatch.setattr(records, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
-    with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install tensorboard$"):
+    with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install [^ ]+$"):
         fit(TINY, cats, tmp_path / "run", tensorboard=True, resume=resume)
     assert not list(tmp_path.iterdir())
 
@@ -323,7 +323,7 @@ def test_how_many_workers_load(tmp_path, monkeypatch, cats, device, cores, worke
     def see(_recipe, _network, _fold, _run, _device, workers):
         raise Seen(workers)
 
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr(module, "available_cores", lambda: cores)
     monkeypatch.setattr(module, "Trainer", see)
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, **_: self)
     with pytest.raises(Seen) as caught:
@@ -351,7 +351,7 @@ def test_weights_from_a_file_are_where_it_starts(tmp_path, monkeypatch, cats):
 @pytest.mark.parametrize(("workers", "threads"), [(0, 4), (1, 3), (3, 1), (9, 1)])
 def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(module, "available_cores", lambda: 4)
     torch.set_num_threads(4)
     with threads_beside(workers):
         assert torch.get_num_threads() == threads

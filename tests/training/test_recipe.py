@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
-from familiar.loading.augment.settings import Augmentation
+from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.training.recipe import (
     BudgetSettings,
     InputSettings,
@@ -277,3 +277,12 @@ def test_a_normalisation_that_is_not_settled_is_no_preprocessing():
 def test_settings_are_checked_when_they_are_made(make):
     with pytest.raises(ValueError, match="lies in"):
         make()
+
+
+def test_a_published_augmentation_can_be_chosen_and_differed_from():
+    circle = DEFAULT.with_settings(["augmentation.flip_p=0.25", "augmentation=circle"])
+    assert circle.augmentation == dataclasses.replace(AUGMENTATIONS["circle"], flip_p=0.25)
+    assert circle.with_settings(["augmentation=pet"]) == DEFAULT
+    assert DEFAULT.with_settings(["augmentation=none"]).augmentation == AUGMENTATIONS["none"]
+    with pytest.raises(BadRecipe, match=r"^augmentation is one of pet, circle, none, not 'all'$"):
+        DEFAULT.with_settings(["augmentation=all"])

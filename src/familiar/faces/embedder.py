@@ -1,6 +1,5 @@
 """A bundle at work: crops in, unit vectors out, with ONNX Runtime."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import onnxruntime as ort
 from jaxtyping import Float32, Int64
 
 from familiar.core.errors import BadBundle, FamiliarError
+from familiar.core.machine import available_cores
 from familiar.core.types import Crop, Photo
 from familiar.core.vectors import check_unit_rows, normalise
 from familiar.faces.align import find_face
@@ -40,7 +40,7 @@ class Embedder:
     """
 
     def __init__(self, model: Path | str | Bundle, threads: int | None = None) -> None:
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or available_cores()
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
@@ -74,11 +74,10 @@ class Embedder:
         batches = [crops[start : start + batch_size] for start in range(0, len(crops), batch_size)]
         with ThreadPoolExecutor(self.threads) as pool:
             embeddings = list(pool.map(embed_batch, batches))
-        return (
-            np.concatenate(embeddings)
-            if embeddings
-            else np.empty((0, self.metadata.embedding_dim), np.float32)
-        )
+        return np.concatenate([self.no_embeddings(), *embeddings])
+
+    def no_embeddings(self) -> Float32[np.ndarray, "0 d"]:
+        return np.empty((0, self.metadata.embedding_dim), np.float32)
 
     def run(
         self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False
@@ -149,13 +148,13 @@ def embed_photos(
             except FamiliarError as error:
                 skipped.append(error)
         images = to_tensor(list(crops.values()), preprocessing)
-        embeddings = embedder.run(images, flip=flip) if crops else embedder.embed([])
+        embeddings = embedder.run(images, flip=flip) if crops else embedder.no_embeddings()
         return batch, Embedded(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
     # Few photos are shared out too.
     size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
     batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
-    parts = [Embedded(embedder.embed([]), np.empty(0, np.int64), ())]
+    parts = [Embedded(embedder.no_embeddings(), np.empty(0, np.int64), ())]
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, part in pool.map(embed_batch, batches):
             parts.append(part)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.machine import available_cores
 from familiar.core.text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.synthetic import SyntheticPhoto
@@ -38,7 +39,7 @@ from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, end_with_parent, pr
 log = logging.getLogger(__name__)
 
 _ALONE = 200  # so few photos are decoded sooner than processes start
-_WINDOW = 2048  # photos decoded ahead of the writer, which bounds the memory
+_WINDOW_BYTES = 2**26  # of crops decoded ahead of the writer
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,15 +211,17 @@ def _unreadable(
 def _decoded(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
     """Every crop in order, or why there is none; by all cores where there are many."""
     decode = partial(_crop_or_error, preprocessing=preprocessing)
-    cores = os.cpu_count() or 1
+    cores = available_cores()
     if len(photos) < _ALONE or cores == 1:
         yield from map(decode, photos)
         return
     drawn = any(isinstance(photo, SyntheticPhoto) for photo in photos)
     with _processes(cores) if drawn else ThreadPoolExecutor(cores) as pool:
         try:
-            for start in range(0, len(photos), _WINDOW):
-                yield from pool.map(decode, photos[start : start + _WINDOW], chunksize=16)
+            window = max(cores, _WINDOW_BYTES // crop_bytes(preprocessing))
+            chunk = min(16, window // cores)
+            for start in range(0, len(photos), window):
+                yield from pool.map(decode, photos[start : start + window], chunksize=chunk)
         except BrokenProcessPool as error:
             raise BadDataset(
                 f"a process that draws photos died. Was the memory used up? {SCRIPTS_NEED_A_GUARD}"

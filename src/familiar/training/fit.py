@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +11,19 @@ import torch
 
 from familiar.core.errors import BadRun
 from familiar.core.files import discard_unfinished, write_atomically
+from familiar.core.machine import available_cores
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import split_by_identity
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.fold import check_same_photos, check_same_recipe, make_fold, record_data
-from familiar.training.history import EpochRecord, TensorBoard, require_tensorboard
+from familiar.training.history import EpochRecord
 from familiar.training.loop import StepProgress, Trainer
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.tensorboard import TensorBoard, require_tensorboard
 
 GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory
 
@@ -55,10 +57,10 @@ def fit(
 ) -> FitResult:
     """Train on `data` by `recipe` and leave a run in `run_dir`.
 
-    `resume` continues a run from its newest whole epoch; on one machine and with the same number of threads it
-    ends in the very weights an unbroken run would have reached. None of `workers` (processes that load photos;
-    by default none on a CPU), `cache` (without it photos are decoded every epoch) and `tensorboard` changes what
-    is learned.
+    `resume` continues a run from its newest whole epoch; on one CPU and with the same number of torch's threads
+    it ends in the very weights an unbroken run would have reached. `workers` are processes that load photos (by
+    default none on a CPU, where each takes one of torch's threads); without a `cache` photos are decoded every
+    epoch. Neither changes a photo.
 
     BadRun where `run_dir` holds a run already (unless `resume`), another process trains in it, or it was begun
     with another recipe or other photos; BadDataset where the photos are too few; TrainingFailed where the loss is
@@ -69,7 +71,7 @@ def fit(
         require_tensorboard()
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
-        workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, (os.cpu_count() or 1) - 1))
+        workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))
     _check_begun(run, resume)
     table = data.read()
     # Too few identities are found out here too, before anything is downloaded.
@@ -101,10 +103,12 @@ def fit(
         if trained:
             trainer.restore()
         started = time.perf_counter()
-        with threads_beside(workers), TensorBoard(run, len(trainer.records), tensorboard) as board:
+        board = TensorBoard(run.tensorboard, trainer.records) if tensorboard else nullcontext()
+        with threads_beside(workers), board:
 
             def after_epoch(record: EpochRecord) -> None:
-                board.add(record)
+                if isinstance(board, TensorBoard):
+                    board.add(record)
                 on_epoch(record)
 
             stopped = trainer.train(on_step, after_epoch)
@@ -136,7 +140,7 @@ def threads_beside(workers: int) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     if workers and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(before, (os.cpu_count() or 1) - workers)))
+        torch.set_num_threads(max(1, min(before, available_cores() - workers)))
     try:
         yield
     finally:

@@ -4,13 +4,9 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
-from familiar.training.run import RunFolder
 
 
 @dataclass(frozen=True)
@@ -77,37 +73,3 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     write_atomically(path, picture.getvalue())
-
-
-def require_tensorboard() -> None:
-    """FamiliarError where the package is missing: to be asked before there is anything to lose."""
-    if find_spec("tensorboard") is None:
-        raise FamiliarError("TensorBoard is not installed: pip install tensorboard")
-
-
-class TensorBoard:
-    """The records as TensorBoard's event files in the run's folder; nothing where they are not wanted."""
-
-    def __init__(self, run: RunFolder, epochs: int, wanted: bool) -> None:
-        self._writer: Any = None
-        if not wanted:
-            return
-        from torch.utils.tensorboard import SummaryWriter
-
-        # What a killed run wrote after its last whole epoch would otherwise be shown twice.
-        self._writer = SummaryWriter(run.tensorboard, purge_step=epochs + 1)
-
-    def __enter__(self) -> "TensorBoard":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def add(self, record: EpochRecord) -> None:
-        if self._writer is None:
-            return
-        for name, value in asdict(record).items():
-            if name != "epoch" and value is not None:
-                self._writer.add_scalar(name, value, record.epoch)
-        self._writer.flush()

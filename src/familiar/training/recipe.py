@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
-from familiar.loading.augment.settings import Augmentation
+from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
 
@@ -191,14 +191,22 @@ class Recipe:
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
 
-        They are checked together, so that their order does not matter. BadRecipe where a key is unknown
-        (naming the nearest) or a value is not of its type or range.
+        `augmentation=NAME` stands for all settings of a published one, and single ones may differ from it. They
+        are checked together, so that their order does not matter. BadRecipe where a key is unknown (naming the
+        nearest) or a value is not of its type or range.
         """
         stored, kinds = dataclasses.asdict(self), _kinds(Recipe)
+        chosen: dict[str, str] = {}
         for setting in settings:
             key, equals, text = (part.strip() for part in setting.partition("="))
             if not equals:
                 raise BadRecipe(f"{setting!r}: wanted key=value, such as optimizer.lr=1e-3")
+            chosen[key] = text
+        if (name := chosen.pop("augmentation", None)) is not None:
+            if name not in AUGMENTATIONS:
+                raise BadRecipe(f"augmentation is one of {', '.join(AUGMENTATIONS)}, not {name!r}")
+            stored["augmentation"] = dataclasses.asdict(AUGMENTATIONS[name])
+        for key, text in chosen.items():
             if key not in kinds:
                 raise _unknown(key)
             *parents, name = key.split(".")

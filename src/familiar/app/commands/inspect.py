@@ -1,6 +1,5 @@
 """`familiar inspect`: what is in a folder of labelled photos."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ import click
 
 from familiar.app.console import StatusLine, print_json
 from familiar.app.options import FILE, data_argument, data_spec, json_option, limit_options
+from familiar.core.machine import available_cores
 from familiar.core.text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
@@ -58,7 +58,7 @@ def inspect(
     status = StatusLine()
     found = inspect_table(
         table,
-        workers=min(os.cpu_count() or 1, 8),
+        workers=min(available_cores(), 8),
         on_progress=lambda doing, done: status.show(f"{doing} {done:,}/{len(table):,} photos"),
     )
     status.clear()

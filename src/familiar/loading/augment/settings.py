@@ -149,3 +149,5 @@ CIRCLE_AUGMENTATION = replace(
     blur_sigma_max=2.0,
     erase_p=0.2,
 )
+
+AUGMENTATIONS = {"pet": Augmentation(), "circle": CIRCLE_AUGMENTATION, "none": NOTHING}

@@ -1,0 +1,15 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from familiar.faces.photo import load_photo
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_drawn_pets_fill_their_sheets(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, EXAMPLES / "drawn_pets.py", tmp_path / "sheets"], check=True)
+    sheets = list((tmp_path / "sheets").iterdir())
+    assert len(sheets) == 6
+    for path in sheets:
+        assert load_photo(path).size_px == (7 * 110, 6 * 110)
