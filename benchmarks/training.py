@@ -1,6 +1,6 @@
 """`familiar train` against a bare loop of the same network on tensors in memory, in one process, by turns.
 
-    training.py [--sides 224 112] [--batches 96] [--epochs 7] [--photos 960] [--where loader|device] [--memory]
+    training.py [--sides 224 112] [--batches 96] [--epochs 7] [--photos 960] [--where loader|device] [--memory] [--cold]
 
 After each epoch of a real `fit` (packed crops, the recipe's whole augmentation) a bare forward + backward + step loop
 runs over the same number of photos with the same threads. Printed are medians of both and of their ratio. On a GPU

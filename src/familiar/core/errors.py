@@ -30,7 +30,7 @@ class BadRecipe(FamiliarError):
 
 
 class BadRun(FamiliarError):
-    """A run folder that is missing, incomplete, or made by another recipe."""
+    """A run folder that is missing, incomplete, made by another recipe, or in another process's hands."""
 
 
 class BadWeights(FamiliarError):
@@ -42,7 +42,7 @@ class CannotWrite(FamiliarError):
 
 
 class TrainingFailed(FamiliarError):
-    """Training stopped: the loss is not finite, or all embeddings fell on one point."""
+    """Training stopped: the loss is not finite, all embeddings fell on one point, or a loading process died."""
 
 
 class ParityFailed(FamiliarError):

@@ -12,7 +12,7 @@ import torch
 from familiar.core.errors import BadRun
 from familiar.core.files import discard_unfinished, write_atomically
 from familiar.core.machine import available_cores
-from familiar.datasets.folders import DataSpec
+from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import split_by_identity
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
@@ -78,30 +78,7 @@ def fit(
     split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
     with run.held():
         _check_begun(run, resume)  # again, since another process may have begun it meanwhile
-        torch.manual_seed(recipe.seed)
-        trained = resume and run.state.exists()
-        if trained:
-            # The stored state holds the weights; only what they settled about the input is still to be known.
-            network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
-        else:
-            network, recipe = initial_network(recipe)
-        if resume:
-            check_same_recipe(run, recipe)
-        read = read_table(table, recipe.input.preprocessing(), cache, on_photo)
-        fold = make_fold(recipe, read)
-        if resume:
-            check_same_photos(run, fold)
-            discard_unfinished(run.path)
-        else:
-            record_data(run, data, fold)
-            # Last, since its presence is what makes the folder a run.
-            write_atomically(run.recipe_json, recipe.to_json().encode())
-        if not trained:
-            make_trainable(network, fold.train)
-        network = network.to(device=device).to(memory_format=torch.channels_last)
-        trainer = Trainer(recipe, network, fold, run, device, workers)
-        if trained:
-            trainer.restore()
+        trainer = _trainer(run, recipe, data, table, resume, device, workers, cache, on_photo)
         started = time.perf_counter()
         board = TensorBoard(run.tensorboard, trainer.records) if tensorboard else nullcontext()
         with threads_beside(workers), board:
@@ -112,8 +89,8 @@ def fit(
                 on_epoch(record)
 
             stopped = trainer.train(on_step, after_epoch)
-        load_weights(run.best, network=network)
-        save_weights(run.embedder, network=network)
+        load_weights(run.best, network=trainer.network)
+        save_weights(run.embedder, network=trainer.network)
     return FitResult(
         run=run_dir,
         epochs=len(trainer.records),
@@ -121,8 +98,46 @@ def fit(
         best_accuracy=trainer.best_accuracy,
         seconds=time.perf_counter() - started,
         stopped=stopped,
-        skipped_photos=len(table) - len(read.table),
+        skipped_photos=len(table) - len(trainer.fold.read.table),
     )
+
+
+def _trainer(
+    run: RunFolder,
+    recipe: Recipe,
+    data: DataSpec,
+    table: IdentityTable,
+    resume: bool,
+    device: torch.device,
+    workers: int,
+    cache: CropCache | None,
+    on_photo: Callable[[int, int], None],
+) -> Trainer:
+    """At the first epoch of a run that is begun here, or after the newest whole one of a run that is continued."""
+    torch.manual_seed(recipe.seed)
+    trained = resume and run.state.exists()
+    if trained:
+        # The stored state holds the weights; only what they settled about the input is still to be known.
+        network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
+    else:
+        network, recipe = initial_network(recipe)
+    if resume:
+        check_same_recipe(run, recipe)
+    fold = make_fold(recipe, read_table(table, recipe.input.preprocessing(), cache, on_photo))
+    if resume:
+        check_same_photos(run, fold)
+        discard_unfinished(run.path)
+    else:
+        record_data(run, data, fold)
+        # Last, since its presence is what makes the folder a run.
+        write_atomically(run.recipe_json, recipe.to_json().encode())
+    if not trained:
+        make_trainable(network, fold.train)
+    network = network.to(device=device).to(memory_format=torch.channels_last)
+    trainer = Trainer(recipe, network, fold, run, device, workers)
+    if trained:
+        trainer.restore()
+    return trainer
 
 
 def _check_begun(run: RunFolder, resume: bool) -> None:
