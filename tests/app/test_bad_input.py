@@ -5,16 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from familiar.app import cli
+from command import Answer, Familiar
 from familiar.datasets.folders import DataSpec
 from familiar.faces import photo as photo_module
 
@@ -25,27 +24,6 @@ SETTINGS = (
 TINY = ["--recipe", "quickstart", *(word for setting in SETTINGS.split() for word in ("--set", setting))]
 NOT_UTF_8 = os.fsdecode(b"caf\xe9.png")
 ODD_NAMES = ["a b.png", "quo'te\".png", "new\nline.png", "bell\a.png", "🐈.png", "قطة.png", NOT_UTF_8]
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Familiar = Callable[..., Answer]
-
-
-@pytest.fixture
-def familiar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Familiar:
-    def run(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["familiar", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capfd.readouterr()
-        return Answer(int(stopped.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 def draw(root: Path, identities: int = 12, photos: int = 4) -> Path:

@@ -2,15 +2,13 @@
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 import pytest
 
+from command import Answer, Familiar
 from familiar.app import cli
 from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
@@ -20,27 +18,6 @@ TINY_SETTINGS = (
     "model.embedding_dim=16"
 )
 TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() for word in ("--set", setting))]
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Familiar = Callable[..., Answer]
-
-
-@pytest.fixture
-def familiar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Familiar:
-    def run(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["familiar", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capfd.readouterr()
-        return Answer(int(stopped.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

@@ -34,6 +34,6 @@ def quickstart() -> Recipe:
         sampler=SamplerSettings(batch_size=64),
         loss=LossSettings(scale=24.0, margin_rad=0.2, label_smoothing=0.0),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
-        budget=BudgetSettings(epochs=8),
+        budget=BudgetSettings(epochs=14),
         validation=ValidationSettings(every_epochs=2),
     )
