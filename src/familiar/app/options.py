@@ -37,6 +37,19 @@ def all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Com
     return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
 
 
+def require_folder_of(output: Path) -> None:
+    """Wrong usage where a file is to be written into a folder that is not there: said before anything is done."""
+    if not output.parent.is_dir():
+        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+
+
+recipe_options = all_of(
+    click.option("--recipe", "-r", default="pet-mobile", show_default=True, help="See `familiar recipes`."),
+    click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe."
+    ),
+)
+
 limit_options = all_of(
     click.option(
         "--identities",

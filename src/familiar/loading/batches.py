@@ -1,6 +1,7 @@
 """A dataset's crops as the network takes them: in batches, on its device, standardised."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float32, Int64, UInt8
@@ -77,10 +78,17 @@ def standardise_batch(
     rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing
 ) -> Float32[Tensor, "n 3 s s"]:
     """What `faces.tensor.standardise` computes, to the bit, on the tensor's device; channels last in memory."""
-    mean = torch.tensor(preprocessing.mean, device=rgb_u8.device) * 255
-    std = torch.tensor(preprocessing.std, device=rgb_u8.device) * 255
+    mean, std = _mean_and_std(preprocessing.mean, preprocessing.std, rgb_u8.device)
     pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8.flip(-1)
     return pixels.float().sub_(mean).div_(std).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=8)  # a transfer in every batch would hold a GPU up
+def _mean_and_std(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Of values in [0, 255]."""
+    return torch.tensor(mean, device=device) * 255, torch.tensor(std, device=device) * 255
 
 
 def _as_it_is(batch: Batch | FamiliarError) -> Batch | FamiliarError:

@@ -5,13 +5,20 @@ from pathlib import Path
 import click
 
 from familiar.app.console import list_skipped, print_json
-from familiar.app.options import FILE, data_argument, data_spec, json_option, limit_options
+from familiar.app.options import (
+    FILE,
+    data_argument,
+    data_spec,
+    json_option,
+    limit_options,
+    recipe_options,
+    require_folder_of,
+)
 
 
 @click.command()
 @data_argument
-@click.option("--recipe", "-r", default="pet-mobile", show_default=True, help="See `familiar recipes`.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
+@recipe_options
 @click.option(
     "--output", "-o", default=Path("augment.png"), type=FILE, show_default=True, help="The picture to write."
 )
@@ -55,8 +62,7 @@ def augment(
     from familiar.loading.augment.sheet import augmentation_sheet
     from familiar.recipes import recipe_named
 
-    if not output.parent.is_dir():
-        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+    require_folder_of(output)
     chosen = recipe_named(recipe).with_settings(settings)
     # How pixels are normalised changes nothing here, and need not be settled.
     preprocessing = replace(chosen.input, normalisation="symmetric").preprocessing()

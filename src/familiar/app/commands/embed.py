@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from familiar.app.console import StatusLine, list_skipped, print_json
-from familiar.app.options import FILE, embedding_options, json_option, model_option
+from familiar.app.options import FILE, embedding_options, json_option, model_option, require_folder_of
 
 
 @click.command()
@@ -40,8 +40,7 @@ def embed(
     from familiar.faces.embedder import Embedder, embed_photos
     from familiar.faces.photo import find_photos
 
-    if not output.parent.is_dir():
-        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+    require_folder_of(output)
     embedder = Embedder(model)
     paths = find_photos(photos)
     status = StatusLine()

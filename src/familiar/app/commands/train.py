@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.app.console import StatusLine, duration, note, print_json
-from familiar.app.options import FILE, data_argument, data_spec, json_option, licence_option, limit_options
+from familiar.app.options import (
+    FILE,
+    data_argument,
+    data_spec,
+    json_option,
+    licence_option,
+    limit_options,
+    recipe_options,
+)
 
 if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.datasets.folders import DataSpec
@@ -22,8 +30,7 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 @click.command()
 @data_argument
 @click.option("--output", "-o", required=True, type=FILE, help="Folder for the run; made if missing.")
-@click.option("--recipe", "-r", default="pet-mobile", show_default=True, help="See `familiar recipes`.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe.")
+@recipe_options
 @limit_options
 @click.option("--resume", is_flag=True, help="Continue the run in that folder.")
 @click.option(

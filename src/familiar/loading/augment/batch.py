@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from familiar.loading.augment.change import Change
-from familiar.loading.augment.jpeg import compress, luma_of
+from familiar.loading.augment.jpeg import Images, compress, luma_of
 from familiar.loading.augment.photo import SHADOW_BORDER, Blur, Box, Jitter, low_side, matrix_px
 from familiar.loading.augment.settings import MOST_HOLES
 
-Images = Float32[Tensor, "k 3 s s"]
 Numbers = Float32[Tensor, "k p"]
 
 

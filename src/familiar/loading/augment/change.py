@@ -9,13 +9,12 @@ from math import cos, exp, log, radians, sin, sqrt
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64
 
 from familiar.loading.augment import photo
-from familiar.loading.augment.photo import Blur, Box, Jitter, Noise, Plane, Shadow
+from familiar.loading.augment.photo import Blur, Box, Jitter, Noise, Pixels, Plane, Shadow
 from familiar.loading.augment.settings import MOST_HOLES, Augmentation
 
-Pixels = UInt8[np.ndarray, "s s 3"]
 Drawn = TypeVar("Drawn")
 
 AUGMENTATION_STREAM = 1  # keeps these draws apart from others that use the same seed
