@@ -175,7 +175,7 @@ class _OfPrefixes(torch.autograd.Function):
 
 def widened(embeddings: Tensor) -> Tensor:
     """float32 at least: half precision keeps too few digits of a distance to compare two of them."""
-    return embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
+    return embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
 
 
 def anchors_at_once(rows: Tensor) -> int:

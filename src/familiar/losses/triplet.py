@@ -8,6 +8,7 @@ adds to loss and gradient is the *number* of active triplets it takes part in, a
 positives gives it.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,16 +17,26 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.mining import Select, hardest_of_each, mine_semi_hard
+from familiar.losses.mining import (
+    Select,
+    Triplets,
+    hardest_of_each,
+    mine_batch_all,
+    mine_batch_hard,
+    mine_hard_negative,
+    mine_semi_hard,
+)
 from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed, count_terms, widened
 
 Reduction = Literal["active", "all"]
 
 
-def squared_distance(
-    left: Float[Tensor, "*batch d"], right: Float[Tensor, "*batch d"]
-) -> Float[Tensor, "*batch"]:
-    return (left - right).square().sum(-1)
+def triplet_gaps(
+    anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
+) -> Float[Tensor, " t"]:
+    """d(a,p) - d(a,n), exact also where both are nearly the same."""
+    anchors, positives, negatives = widened(anchors), widened(positives), widened(negatives)
+    return ((positives - negatives) * (positives + negatives - 2 * anchors)).sum(dim=-1)
 
 
 def triplet_loss(
@@ -38,28 +49,45 @@ def triplet_loss(
 
     `margin` is in squared Euclidean distance, [0, 4] on the unit sphere.
     """
-    hinge = relu(squared_distance(anchors, positives) - squared_distance(anchors, negatives) + margin)
-    return hinge.sum() / max(len(hinge), 1)
+    costs = relu(triplet_gaps(anchors, positives, negatives) + margin)
+    return costs.sum() / max(len(costs), 1)
 
 
 @dataclass
-class TripletLoss(PairLoss):
-    """What the batch losses share: a margin, in squared distance, and which triplets the mean is over.
+class TripletLoss(ABC):
+    """What the batch losses share: how they choose, a margin in squared distance, and what the mean is over.
 
-    `reduction` "active": those that cost something; "all": every one that was chosen.
+    `reduction` "active": the triplets that cost something; "all": every one that was chosen.
     """
 
     margin: float = 0.2
     reduction: Reduction = "active"
-    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
 
     def __post_init__(self) -> None:
-        _check_margin(self.margin, self.reduction)
+        if not self.margin >= 0 or self.reduction not in ("active", "all"):
+            raise ValueError(f"margin {self.margin} or reduction {self.reduction!r} out of range")
+
+    @abstractmethod
+    def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
+        """The triplets this loss chooses, listed."""
+
+    def of_triplets(
+        self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
+    ) -> Float[Tensor, ""]:
+        """The loss of listed triplets."""
+        costs = relu(triplet_gaps(anchors, positives, negatives) + self.margin)
+        chosen = (costs > 0).sum() if self.reduction == "active" else len(costs)
+        return costs.sum() / max(int(chosen), 1)
 
 
 @dataclass
-class BatchAll(TripletLoss):
+class BatchAll(TripletLoss, PairLoss):
     """All valid triplets of a batch."""
+
+    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
+
+    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        return mine_batch_all(embeddings, labels)
 
     def weigh(self, block: Block) -> Weighed:
         positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
@@ -76,7 +104,7 @@ class BatchAll(TripletLoss):
         """From the numbers of active triplets that each positive and each negative takes part in."""
         active = of_positives.sum()
         pulls, pushes = of_positives.to(positives.dtype), of_negatives.to(positives.dtype)
-        total = (pulls * positives).sum(dtype=torch.float64) + self.margin * active
+        total = (pulls * positives).sum(dtype=torch.float64) + self.margin * active.double()
         total -= (pushes * negatives).sum(dtype=torch.float64)
         if self.reduction == "active":
             terms = active
@@ -88,7 +116,23 @@ class BatchAll(TripletLoss):
 
 @dataclass
 class SemiHard(BatchAll):
-    """FaceNet's triplets: every negative with `d(a,p) < d(a,n) < d(a,p) + margin`. All of them are active."""
+    """FaceNet's triplets: every negative with `d(a,p) < d(a,n) < d(a,p) + margin`. All of them are active.
+
+    `select`: all of these, or for each anchor and positive the nearest ("hardest") or one drawn at "random".
+    """
+
+    select: Select = "all"
+    generator: torch.Generator | None = None
+
+    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
+
+    def __call__(self, embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> Tensor:
+        if self.select == "all":
+            return super().__call__(embeddings, labels, anchors)
+        # One a pair is few enough to be listed.
+        triplets = self.mine(embeddings, labels)
+        return self.of_triplets(*triplets.of_first(anchors).of(embeddings))
 
     def weigh(self, block: Block) -> Weighed:
         positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
@@ -104,19 +148,23 @@ class SemiHard(BatchAll):
 
 
 @dataclass
-class BatchHard:
+class BatchHard(TripletLoss):
     """For each anchor its farthest positive and its nearest negative (Hermans et al., arXiv 1703.07737).
 
     `soft_margin`: `log(1 + exp(d(a,p) - d(a,n)))` in place of the hinge; the margin is not used, and every triplet is
     active.
     """
 
-    margin: float = 0.2
-    reduction: Reduction = "active"
     soft_margin: bool = False
 
-    def __post_init__(self) -> None:
-        _check_margin(self.margin, self.reduction)
+    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        return mine_batch_hard(embeddings, labels)
+
+    def of_triplets(self, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        if not self.soft_margin:
+            return super().of_triplets(anchors, positives, negatives)
+        costs = softplus(triplet_gaps(anchors, positives, negatives))
+        return costs.sum() / max(len(costs), 1)
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
@@ -133,7 +181,7 @@ class _OfHardest(torch.autograd.Function):
         rows = widened(embeddings)
         anchors = rows[: len(found)]
         pull, push = rows[positives] - anchors, anchors - rows[negatives]
-        gaps = ((pull + push) * (pull - push)).sum(dim=1)  # |pull|^2 - |push|^2, but for small differences
+        gaps = ((pull + push) * (pull - push)).sum(dim=1)  # as in triplet_gaps
         if loss.soft_margin:
             costs, slopes = softplus(gaps) * found, gaps.sigmoid() * found
             chosen = found
@@ -158,8 +206,13 @@ class _OfHardest(torch.autograd.Function):
 
 
 @dataclass
-class HardNegative(TripletLoss):
+class HardNegative(TripletLoss, PairLoss):
     """For each anchor and positive the nearest negative of the anchor."""
+
+    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
+
+    def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
+        return mine_hard_negative(embeddings, labels)
 
     def weigh(self, block: Block) -> Weighed:
         positives = block.positives(pad=-FAR)
@@ -206,11 +259,7 @@ def semi_hard_triplet_loss(
     `generator`). There is no fallback: a pair whose band is empty costs nothing. All chosen triplets are active, so
     both reductions are the same mean.
     """
-    if select == "all":
-        return SemiHard(margin, reduction)(embeddings, labels)
-    triplets = mine_semi_hard(embeddings, labels, margin, select=select, generator=generator)
-    rows = (embeddings[triplets.anchors], embeddings[triplets.positives], embeddings[triplets.negatives])
-    return triplet_loss(*rows, margin)
+    return SemiHard(margin, reduction, select, generator)(embeddings, labels)
 
 
 def batch_hard_triplet_loss(
@@ -260,8 +309,3 @@ def _up_to_each(reached: Tensor, k: int) -> Tensor:
 
 def _unsorted(counts: Tensor, sorting: Tensor) -> Tensor:
     return torch.empty_like(counts).scatter_(1, sorting, counts)
-
-
-def _check_margin(margin: float, reduction: str) -> None:
-    if not margin >= 0 or reduction not in ("active", "all"):
-        raise ValueError(f"margin {margin} or reduction {reduction!r} out of range")

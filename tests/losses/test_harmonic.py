@@ -1,0 +1,190 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from familiar.losses import (
+    ArcFace,
+    BatchAll,
+    BatchHard,
+    HardNegative,
+    HarmonicLoss,
+    SemiHard,
+    batch_all_triplet_loss,
+    semi_hard_triplet_loss,
+    unit_prefix,
+)
+
+PREFIXES, WEIGHTS = (2, 4, 8), (0.2, 0.3, 0.5)
+
+
+def batch(n=18, k=3, d=8, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    rows = normalize(torch.randn(n, d, generator=generator, dtype=torch.float64))
+    return rows.to(dtype), torch.arange(n) // k
+
+
+def slow(loss, embeddings, labels, prefixes=PREFIXES, weights=WEIGHTS):
+    """Cut, scale back, sum."""
+    parts = []
+    for length, weight in zip(prefixes, weights, strict=True):
+        cut = embeddings[:, :length]
+        parts.append(weight * loss(cut / cut.square().sum(1, keepdim=True).sqrt(), labels))
+    return sum(parts)
+
+
+def value_and_gradient(loss, embeddings, *others):
+    leaf = embeddings.clone().requires_grad_()
+    value = loss(leaf, *others)
+    (gradient,) = torch.autograd.grad(value, leaf)
+    return value.detach(), gradient
+
+
+def test_two_points_on_a_circle_by_hand():
+    """Cut to one component, all that is left of a vector is its sign."""
+    embeddings = torch.tensor([[0.6, 0.8], [-0.6, 0.8], [0.6, -0.8]], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 1])
+    # 2-d: d(a,p) = 1.44, d(a,n) = 2.56 and 4. 1-d: 4, and 0 and 4.
+    whole = (max(0, 1.44 - 2.56 + 1.2) + max(0, 1.44 - 4 + 1.2)) / 1  # only the first costs something
+    short = ((4 - 0 + 1.2) + (4 - 4 + 1.2)) / 2
+    loss = HarmonicLoss(BatchAll(margin=1.2), (1, 2), (0.25, 0.75))
+    assert loss(embeddings, labels).item() == pytest.approx(0.25 * short + 0.75 * whole, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", [BatchAll(), SemiHard(), BatchHard(), HardNegative(reduction="all")])
+def test_is_the_sum_over_prefixes_scaled_back(loss):
+    embeddings, labels = batch()
+    found = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
+    wanted = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
+    torch.testing.assert_close(found, wanted)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 999), stretched=st.booleans(), ends=st.sets(st.integers(1, 8), min_size=1))
+def test_shared_inner_products_change_nothing(seed, stretched, ends):
+    """A PairLoss takes the short way, a plain function the long one."""
+    embeddings, labels = batch(seed=seed)
+    if stretched:  # as in a network whose last layer does not scale
+        embeddings = embeddings * torch.linspace(0.5, 3, len(embeddings), dtype=torch.float64)[:, None]
+    prefixes, weights = sorted(ends), [0.5] * len(ends)
+    shared = value_and_gradient(HarmonicLoss(BatchAll(), prefixes, weights), embeddings, labels)
+    alone = value_and_gradient(HarmonicLoss(batch_all_triplet_loss, prefixes, weights), embeddings, labels)
+    torch.testing.assert_close(shared, alone)
+
+
+def test_gradcheck():
+    embeddings, labels = batch(n=8, k=2)
+    for loss in (BatchAll(margin=0.5), HardNegative(margin=0.5)):
+        harmonic = HarmonicLoss(loss, PREFIXES, WEIGHTS)
+        assert torch.autograd.gradcheck(lambda rows: harmonic(rows, labels), embeddings.requires_grad_())
+
+
+def test_mined_on_the_whole_embedding_all_prefixes_share_its_triplets():
+    embeddings, labels = batch()
+    triplets = SemiHard(0.5).mine(embeddings, labels)
+    assert len(triplets)
+
+    def reference(rows, _labels):
+        values = []
+        for length, weight in zip(PREFIXES, WEIGHTS, strict=True):
+            cut = normalize(rows[:, :length])
+            costs = []
+            for a, p, n in triplets:
+                gap = (cut[a] - cut[p]).square().sum() - (cut[a] - cut[n]).square().sum() + 0.5
+                costs.append(gap.clamp_min(0))
+            costs = torch.stack(costs)
+            values.append(weight * costs.sum() / (costs > 0).sum())
+        return sum(values)
+
+    full = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS, mined_on="full")
+    torch.testing.assert_close(
+        value_and_gradient(full, embeddings, labels), value_and_gradient(reference, embeddings, labels)
+    )
+    own = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS)
+    assert own(embeddings, labels) != full(embeddings, labels)
+
+
+def test_a_classifiers_centres_are_cut_too():
+    embeddings, labels = batch()
+    classifier = ArcFace(8, 6).double()
+    torch.nn.init.normal_(classifier.centres)
+
+    def alone(rows, labels):
+        cut = ArcFace(rows.shape[1], 6).double()
+        cut.centres.data = classifier.centres.detach()[:, : rows.shape[1]].clone()
+        return cut(rows, labels)
+
+    harmonic = HarmonicLoss(classifier, PREFIXES, WEIGHTS)
+    assert list(dict(harmonic.named_parameters())) == ["loss.centres"]
+    torch.testing.assert_close(
+        value_and_gradient(harmonic, embeddings, labels),
+        value_and_gradient(lambda rows, labels: slow(alone, rows, labels), embeddings, labels),
+    )
+    harmonic(embeddings, labels).backward()
+    assert classifier.centres.grad.abs().sum(0).min() > 0
+
+
+@pytest.mark.parametrize("mined_on", ["own", "full"])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_without_triplets_it_is_a_differentiable_zero(mined_on, rows):
+    embeddings, _ = batch()
+    harmonic = HarmonicLoss(SemiHard(), PREFIXES, WEIGHTS, mined_on)
+    value, gradient = value_and_gradient(harmonic, embeddings[:rows], torch.zeros(rows, dtype=torch.int64))
+    assert value == 0
+    assert not gradient.any()
+
+
+def test_a_prefix_that_is_zero_costs_but_has_no_gradient():
+    """There is no direction to turn it to."""
+    embeddings, labels = batch()
+    embeddings[0, :2] = 0
+    value, gradient = value_and_gradient(HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS), embeddings, labels)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened(dtype):
+    embeddings, labels = batch(dtype=dtype)
+    harmonic = HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS)
+    value, gradient = value_and_gradient(harmonic, embeddings, labels)
+    wide, _ = value_and_gradient(harmonic, embeddings.double(), labels)
+    assert value.dtype == torch.float32
+    assert gradient.dtype == dtype
+    assert value.item() == pytest.approx(wide.item(), rel=1e-5)
+
+
+def test_unit_prefix():
+    cut = unit_prefix(torch.tensor([[3.0, 4.0, 12.0]]), 2)
+    assert cut.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((8, 4), (0.5, 0.5)), "rise"),
+        (((4, 4), (0.5, 0.5)), "rise"),
+        (((0, 4), (0.5, 0.5)), "rise"),
+        (((), ()), "rise"),
+        (((4, 8), (1.0,)), "one, 0 or more, for each"),
+        (((4, 8), (1.0, -1.0)), "one, 0 or more, for each"),
+    ],
+)
+def test_prefixes_and_weights_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        HarmonicLoss(BatchAll(), *arguments)
+
+
+def test_full_mining_needs_a_loss_that_lists_triplets():
+    with pytest.raises(ValueError, match="lists no triplets"):
+        HarmonicLoss(semi_hard_triplet_loss, PREFIXES, WEIGHTS, mined_on="full")
+
+
+def test_embeddings_shorter_than_the_longest_prefix():
+    embeddings, labels = batch(d=6)
+    with pytest.raises(ValueError, match="no prefix of 8 in embeddings of 6"):
+        HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS)(embeddings, labels)
+    assert math.isfinite(HarmonicLoss(BatchAll(), (2, 4), (1, 1))(embeddings, labels))
