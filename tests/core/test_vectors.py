@@ -1,12 +1,23 @@
 import math
+from collections.abc import Callable, Iterator
 
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from familiar.core.vectors import UNIT_NORM_TOLERANCE, check_unit_rows, cosine_similarity, normalise, prefix
+from familiar.core.vectors import (
+    UNIT_NORM_TOLERANCE,
+    Bridge,
+    check_unit_rows,
+    cosine_similarity,
+    normalise,
+    orthogonal_bridge,
+    prefix,
+    ridge_bridge,
+)
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 matrices = npst.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=FINITE)
@@ -18,6 +29,39 @@ def rows(*vectors: tuple[float, ...]) -> np.ndarray:
 
 def directions(seed: int, count: int, dim: int) -> np.ndarray:
     return normalise(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
+
+
+def rotation(seed: int, dim: int) -> np.ndarray:
+    """In float64; as often a reflection."""
+    return np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
+
+
+def turned(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    return (vectors.astype(np.float64) @ matrix).astype(np.float32)
+
+
+def mean_cosine(left: np.ndarray, right: np.ndarray) -> float:
+    return float(np.einsum("nd,nd->n", left, right).mean())
+
+
+def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The same photos in two spaces that are linear views of the same traits, off centre."""
+    generator = np.random.default_rng(seed)
+    traits = generator.normal(size=(count, max(d_from, d_to)))
+    views = [
+        traits @ generator.normal(size=(traits.shape[1], dim)) + 2 * generator.normal(size=dim)
+        for dim in (d_from, d_to)
+    ]
+    source, target = (view + noise * view.std() * generator.normal(size=view.shape) for view in views)
+    return normalise(source.astype(np.float32)), normalise(target.astype(np.float32))
+
+
+@pytest.fixture
+def unchecked_signatures() -> Iterator[None]:
+    """As in use: while tests run, jaxtyping would refuse a wrong shape before the function's own check sees it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 # normalise
@@ -140,3 +184,323 @@ def test_a_prefix_lies_within_the_vector(length: int) -> None:
 def test_a_prefix_of_zeros_has_no_direction() -> None:
     with pytest.raises(ValueError, match="no direction"):
         prefix(rows((0, 0, 1)), 2)
+
+
+# Bridge
+
+
+def test_a_bridge_is_an_affine_map_back_onto_the_sphere() -> None:
+    bridge = Bridge(rows((0, 2), (1, 0), (5, 5)), np.array([0, 1], np.float32))
+    assert bridge(rows((1, 0, 0), (3, 1, 0))) == pytest.approx(normalise(rows((0, 3), (1, 7))))
+    assert bridge(np.empty((0, 3), np.float32)).shape == (0, 2)
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+@pytest.mark.parametrize(
+    ("matrix", "offset"),
+    [
+        (np.zeros((3, 2), np.float32), np.zeros(3, np.float32)),
+        (np.zeros((3, 2), np.float32), np.zeros((1, 2), np.float32)),
+        (np.zeros(3, np.float32), np.zeros((), np.float32)),
+        (np.zeros((0, 2), np.float32), np.zeros(2, np.float32)),
+        (np.zeros((3, 0), np.float32), np.zeros(0, np.float32)),
+        (np.zeros((3, 2), np.float64), np.zeros(2, np.float32)),
+        (np.zeros((3, 2), np.float32), np.zeros(2, np.float64)),
+        (np.full((3, 2), np.nan, np.float32), np.zeros(2, np.float32)),
+        (np.zeros((3, 2), np.float32), np.full(2, np.inf, np.float32)),
+    ],
+)
+def test_what_is_no_bridge_is_refused(matrix: np.ndarray, offset: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^a bridge "):
+        Bridge(matrix, offset)
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+@pytest.mark.parametrize("shape", [(4, 2), (3,), (1, 1, 3)])
+def test_vectors_of_another_space_do_not_pass_a_bridge(shape: tuple[int, ...]) -> None:
+    bridge = Bridge(np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="rows of 3 numbers"):
+        bridge(np.ones(shape, np.float32))
+
+
+def test_a_row_that_lands_on_zero_has_no_direction() -> None:
+    bridge = Bridge(rows((1, 0), (0, 0)), np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match="no direction"):
+        bridge(rows((0, 1)))
+
+
+# orthogonal_bridge
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 64, 512])
+def test_a_rotation_is_found_again(dim: int) -> None:
+    source, matrix = directions(3, 2 * dim, dim), rotation(4, dim)
+    bridge = orthogonal_bridge(source, turned(source, matrix))
+    assert np.abs(bridge.matrix - matrix).max() < 1e-6
+    assert not bridge.offset.any()
+    new = directions(5, 20, dim)
+    assert np.abs(bridge(new) - turned(new, matrix)).max() < 1e-6
+
+
+def test_an_embedding_in_a_wider_space_is_found_again() -> None:
+    source, isometry = directions(6, 40, 8), rotation(7, 20)[:8]
+    bridge = orthogonal_bridge(source, turned(source, isometry))
+    assert np.abs(bridge.matrix - isometry).max() < 1e-6
+
+
+def test_a_narrower_space_that_the_source_embeds_is_found_again() -> None:
+    target, isometry = directions(8, 40, 8), rotation(9, 20)[:8]
+    source = turned(target, isometry)
+    bridge = orthogonal_bridge(source, target)
+    assert np.abs(bridge.matrix - isometry.T).max() < 1e-6
+    assert np.abs(bridge(source) - target).max() < 1e-6
+
+
+@pytest.mark.parametrize(("d_from", "d_to"), [(12, 12), (5, 12), (12, 5)])
+def test_agrees_with_scipy(d_from: int, d_to: int) -> None:
+    """Which knows equal dimensions only: there, the narrower space is filled up with zeros."""
+    scipy_linalg = pytest.importorskip("scipy.linalg")
+    source, target = related(10, 60, d_from, d_to, 0.3)
+    widest = max(d_from, d_to)
+    wide = [np.pad(v.astype(np.float64), ((0, 0), (0, widest - v.shape[1]))) for v in (source, target)]
+    expected = scipy_linalg.orthogonal_procrustes(*wide)[0][:d_from, :d_to]
+    assert np.abs(orthogonal_bridge(source, target).matrix - expected).max() < 1e-6
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
+def test_the_matrix_is_orthogonal_on_its_shorter_side(seed: int, d_from: int, d_to: int, more: int) -> None:
+    source, target = related(seed, min(d_from, d_to) + more, d_from, d_to, 0.3)
+    bridge = orthogonal_bridge(source, target)
+    matrix = bridge.matrix.astype(np.float64)
+    shorter = matrix @ matrix.T if d_from <= d_to else matrix.T @ matrix
+    assert np.abs(shorter - np.eye(min(d_from, d_to))).max() < 1e-6
+    if d_from <= d_to:
+        check_unit_rows(source @ bridge.matrix)
+        carried = bridge(source)
+        assert np.abs(carried @ carried.T - source @ source.T).max() < 1e-5
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.floats(-3, 3))
+def test_no_other_orthogonal_matrix_does_better(seed: int, d_from: int, d_to: int, step: float) -> None:
+    """Inner product before scaling; where no length is lost that is cosine and squared error as well."""
+    source, target = related(seed, 10, d_from, d_to, 0.5)
+    best = orthogonal_bridge(source, target).matrix
+    moved_by = np.eye(d_from) - step * (rotation(seed, d_from) - rotation(seed, d_from).T)
+    other = turned(np.linalg.qr(moved_by)[0], best) if d_from <= d_to else rotation(seed, d_from)[:, :d_to]
+    assert mean_cosine(source @ best, target) >= mean_cosine(source @ other.astype(np.float32), target) - 1e-6
+    if d_from <= d_to:
+        errors = [np.square(source @ matrix - target).sum() for matrix in (best, other)]
+        assert errors[0] <= errors[1] + 1e-5
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(2, 8), st.floats(0, 0.3))
+def test_a_bridge_over_a_noisy_rotation_is_better_than_none(seed: int, dim: int, noise: float) -> None:
+    generator = np.random.default_rng(seed)
+    source, matrix = directions(seed, 300, dim), rotation(seed + 1, dim)
+    noisy = turned(source, matrix) + noise * generator.normal(size=source.shape) / math.sqrt(dim)
+    target = normalise(noisy.astype(np.float32))
+    learn, new = slice(200), slice(200, None)
+    for bridge in (
+        orthogonal_bridge(source[learn], target[learn]),
+        ridge_bridge(source[learn], target[learn]),
+    ):
+        assert mean_cosine(bridge(source[new]), target[new]) > 0.9
+    without = mean_cosine(source[learn], target[learn])
+    bridged = mean_cosine(orthogonal_bridge(source[learn], target[learn])(source[learn]), target[learn])
+    assert bridged >= without - 1e-6
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(2, 6), st.integers(2, 6))
+def test_turning_a_space_turns_the_bridge(seed: int, d_from: int, d_to: int) -> None:
+    source, view = directions(seed, 100, d_from), rotation(seed + 3, 6)[:d_from, :d_to]
+    target = normalise(turned(source, view) + 0.3 * directions(seed + 4, 100, d_to))
+    turn_from, turn_to = rotation(seed + 1, d_from), rotation(seed + 2, d_to)
+    for build in (orthogonal_bridge, ridge_bridge):
+        bridge, turned_bridge = (
+            build(source, target),
+            build(turned(source, turn_from), turned(target, turn_to)),
+        )
+        expected = turn_from.T @ bridge.matrix @ turn_to
+        assert turned_bridge.matrix == pytest.approx(expected, abs=1e-3)
+        assert turned_bridge.offset == pytest.approx(bridge.offset @ turn_to, abs=1e-3)
+
+
+def test_bridges_there_and_back_cancel() -> None:
+    source, target = related(11, 50, 8, 8, 0.5)
+    there, back = orthogonal_bridge(source, target), orthogonal_bridge(target, source)
+    assert np.abs(back(there(source)) - source).max() < 1e-5
+
+
+def test_identical_rows_are_carried_onto_their_targets() -> None:
+    source, target = (np.repeat(directions(seed, 1, 6), 9, axis=0) for seed in (12, 13))
+    assert orthogonal_bridge(source, target)(source) == pytest.approx(target, abs=1e-6)
+
+
+def test_rows_of_low_rank_leave_the_matrix_orthogonal() -> None:
+    source = np.pad(directions(14, 30, 3), ((0, 0), (0, 5)))
+    target = turned(source, rotation(15, 8))
+    bridge = orthogonal_bridge(source, target)
+    assert np.abs(bridge.matrix @ bridge.matrix.T - np.eye(8)).max() < 1e-6
+    assert bridge(source) == pytest.approx(target, abs=1e-6)
+
+
+# ridge_bridge
+
+
+@pytest.mark.parametrize(("d_from", "d_to"), [(1, 1), (6, 6), (3, 8), (8, 3)])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_an_affine_map_is_found_again(d_from: int, d_to: int, scale: float) -> None:
+    generator = np.random.default_rng(16)
+    matrix, offset = generator.normal(size=(d_from, d_to)), generator.normal(size=d_to)
+    source = generator.normal(size=(500, d_from)).astype(np.float32)
+    target = (source @ matrix + offset).astype(np.float32)
+    bridge = ridge_bridge((source * scale).astype(np.float32), target, penalty=1e-9)
+    assert bridge.matrix * scale == pytest.approx(matrix, abs=1e-6)
+    assert bridge.offset == pytest.approx(offset, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(2, 20),
+    d_from=st.integers(1, 8),
+    d_to=st.integers(1, 8),
+    penalty=st.floats(1e-3, 1e3),
+)
+def test_agrees_with_least_squares_over_rows_that_pull_to_zero(
+    seed: int, count: int, d_from: int, d_to: int, penalty: float
+) -> None:
+    """One more row for each dimension, of weight sqrt(w) and target 0; and one more column, of ones."""
+    source, target = related(seed, count, d_from, d_to, 0.3)
+    assume(np.ptp(source, axis=0).any())
+    centred = source.astype(np.float64) - source.astype(np.float64).mean(axis=0)
+    weight = penalty * np.mean([row @ row for row in centred])
+    design = np.block([[source, np.ones((count, 1))], [math.sqrt(weight) * np.eye(d_from, d_from + 1)]])
+    wanted = np.vstack([target, np.zeros((d_from, d_to))])
+    solution = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    bridge = ridge_bridge(source, target, penalty)
+    assert bridge.matrix == pytest.approx(solution[:-1], abs=1e-5)
+    assert bridge.offset == pytest.approx(solution[-1], abs=1e-5)
+
+
+def test_the_penalty_does_not_hang_on_scale_nor_on_copies_of_the_rows() -> None:
+    source, target = related(17, 30, 6, 4, 0.3)
+    bridge = ridge_bridge(source, target)
+    for changed in (
+        ridge_bridge(8 * source, 8 * target),
+        ridge_bridge(np.tile(source, (5, 1)), np.tile(target, (5, 1)), 5 * 0.25),
+    ):
+        assert changed.matrix == pytest.approx(bridge.matrix, abs=1e-6)
+
+
+def test_a_large_penalty_leaves_the_mean_alone() -> None:
+    source, target = related(18, 30, 6, 4, 0.3)
+    bridge = ridge_bridge(source, target, penalty=1e9)
+    assert np.abs(bridge.matrix).max() < 1e-6
+    assert bridge.offset == pytest.approx(target.mean(axis=0), abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [40, 100, 1000])
+def test_the_default_penalty_is_near_the_best_on_new_photos(count: int) -> None:
+    """Fewer, about as many and many more photos than dimensions."""
+    source, target = related(19, count + 500, 64, 64, 0.3)
+
+    def cosine_on_new(bridge: Bridge) -> float:
+        return mean_cosine(bridge(source[count:]), target[count:])
+
+    best = max(
+        cosine_on_new(ridge_bridge(source[:count], target[:count], 10.0**power)) for power in range(-6, 4)
+    )
+    assert cosine_on_new(ridge_bridge(source[:count], target[:count])) > best - 0.02
+
+
+@pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
+@pytest.mark.parametrize(("d_from", "d_to"), [(6, 6), (3, 7), (7, 3), (1, 4), (4, 1)])
+def test_carried_rows_are_unit_rows(
+    build: Callable[[np.ndarray, np.ndarray], Bridge], d_from: int, d_to: int
+) -> None:
+    source, target = related(20, 40, d_from, d_to, 0.3)
+    carried = build(source, target)(source)
+    assert carried.shape == (40, d_to)
+    assert carried.dtype == np.float32
+    check_unit_rows(carried)
+
+
+def test_fewer_rows_than_dimensions_are_enough_for_a_ridge() -> None:
+    source, target = directions(21, 5, 40), directions(22, 5, 30)
+    bridge = ridge_bridge(source, target, penalty=1e-6)
+    assert bridge(source) == pytest.approx(target, abs=1e-4)
+
+
+def test_rows_of_low_rank_are_enough_for_a_ridge() -> None:
+    source = np.pad(directions(23, 30, 3), ((0, 0), (0, 5)))
+    target = turned(source, rotation(24, 8))
+    assert ridge_bridge(source, target, penalty=1e-6)(source) == pytest.approx(target, abs=1e-4)
+
+
+def test_identical_source_rows_are_no_ground_for_a_ridge() -> None:
+    source, target = np.repeat(directions(25, 1, 6), 9, axis=0), directions(26, 9, 6)
+    with pytest.raises(ValueError, match=r"all source vectors are the same; pair"):
+        ridge_bridge(source, target)
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0, math.nan, math.inf])
+def test_a_penalty_is_a_number_above_zero(penalty: float) -> None:
+    with pytest.raises(ValueError, match="penalty is a number above 0"):
+        ridge_bridge(directions(27, 9, 4), directions(28, 9, 4), penalty)
+
+
+# What both refuse
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+@pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
+def test_rows_pair_up(build: Callable[[np.ndarray, np.ndarray], Bridge]) -> None:
+    with pytest.raises(ValueError, match=r"9 source and 8 target vectors .* embed the same photos"):
+        build(directions(29, 9, 4), directions(30, 8, 4))
+
+
+@pytest.mark.parametrize(
+    ("build", "count", "d_from", "d_to", "needed"),
+    [
+        (orthogonal_bridge, 0, 4, 4, 4),
+        (orthogonal_bridge, 1, 4, 4, 4),
+        (orthogonal_bridge, 3, 4, 9, 4),
+        (orthogonal_bridge, 3, 9, 4, 4),
+        (ridge_bridge, 0, 4, 4, 2),
+        (ridge_bridge, 1, 4, 4, 2),
+    ],
+)
+def test_too_few_rows(
+    build: Callable[[np.ndarray, np.ndarray], Bridge], count: int, d_from: int, d_to: int, needed: int
+) -> None:
+    with pytest.raises(ValueError, match=rf"^{count} pairs are too few .* embed {needed} photos"):
+        build(directions(31, count, d_from), directions(32, count, d_to))
+
+
+@pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", [0, 1])
+def test_rows_are_finite(build: Callable[[np.ndarray, np.ndarray], Bridge], bad: float, side: int) -> None:
+    pair = [directions(33, 9, 4), directions(34, 9, 4)]
+    pair[side][[2, 5], 1] = bad
+    with pytest.raises(ValueError, match=rf"2 of 9 {('source', 'target')[side]} .* row 2; leave"):
+        build(*pair)
+
+
+def test_one_row_makes_a_bridge_between_a_line_and_a_space() -> None:
+    source, target = rows((1.0,)), directions(35, 1, 5)
+    assert orthogonal_bridge(source, target)(source) == pytest.approx(target, abs=1e-6)
+
+
+def test_bridges_leave_their_input_alone() -> None:
+    source, target = related(36, 30, 6, 4, 0.3)
+    before = source.copy(), target.copy()
+    orthogonal_bridge(source, target)(source)
+    ridge_bridge(source, target)(source)
+    assert (source == before[0]).all()
+    assert (target == before[1]).all()

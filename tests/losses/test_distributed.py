@@ -1,0 +1,474 @@
+"""Two processes see what one process sees with the joined batch.
+
+Starting a process costs seconds, so two are started once and make every check; the file is their program too.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from familiar.losses.distributed import across_ranks, gather_batch
+from familiar.losses.partial import PartialFC
+from familiar.losses.softmax import ArcFace
+from familiar.losses.triplet import (
+    batch_all_triplet_loss,
+    batch_hard_triplet_loss,
+    hard_negative_triplet_loss,
+    semi_hard_triplet_loss,
+)
+
+ROWS, DIM, CLASSES, STEPS = 12, 5, 4, 3
+SPLITS = [(6, 6), (9, 3), (1, 11), (12, 0), (0, 12)]
+WEIGHTS = torch.arange(ROWS * DIM, dtype=torch.float64).reshape(ROWS, DIM)
+DTYPES = [torch.float64, torch.float32]
+# What float32 leaves of 1e-6 where rows are summed in another order.
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5}
+
+
+def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the pairs of an identity; as smooth as can be."""
+    pairs = torch.triu(labels[:, None] == labels, diagonal=1)
+    return (embeddings @ embeddings.T)[pairs].square().sum() / max(int(pairs.sum()), 1)
+
+
+def arcface(dtype: torch.dtype) -> ArcFace:
+    torch.manual_seed(7)
+    objective = ArcFace(DIM, CLASSES, scale=8.0, label_smoothing=0.1)
+    nn.init.normal_(objective.centres)  # short ones, as it has at first, have long gradients: hard on float32
+    return objective.to(dtype)
+
+
+def loss_named(name: str, dtype: torch.dtype) -> Callable[..., Tensor]:
+    return {"ArcFace": lambda: arcface(dtype)}.get(name, lambda: FUNCTIONS[name])()
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "squared similarities": squared_similarities,
+    "batch-all": partial(batch_all_triplet_loss, margin=0.5),
+    "semi-hard": partial(semi_hard_triplet_loss, margin=0.5),
+    "batch-hard": partial(batch_hard_triplet_loss, margin=0.5),
+    "hard-negative": partial(hard_negative_triplet_loss, margin=0.5),
+}
+LOSSES = [*FUNCTIONS, "ArcFace"]
+
+
+def joined_batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    embeddings = normalize(torch.randn(ROWS, DIM, generator=generator, dtype=torch.float64)).to(dtype)
+    return embeddings, torch.randint(CLASSES, (ROWS,), generator=generator)
+
+
+def share(rows: Tensor, split: tuple[int, int], rank: int) -> Tensor:
+    return rows.split(split)[rank]
+
+
+def network(dtype: torch.dtype) -> nn.Module:
+    torch.manual_seed(8)
+    return nn.Sequential(nn.Linear(DIM, 7), nn.Tanh(), nn.Linear(7, DIM)).to(dtype)
+
+
+def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Gradients of the first of a few steps, and the parameters after the last."""
+    found: dict[str, Tensor] = {}
+    parameters = dict(
+        [*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")]
+    )
+    optimizer = torch.optim.SGD(parameters.values(), lr=0.5, momentum=0.9)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = objective(normalize(net(images)), labels)
+        loss.backward()
+        if step == 0:
+            found |= {f"gradient of {plain(name)}": p.grad.clone() for name, p in parameters.items()}
+        optimizer.step()
+        found[f"loss {step}"] = loss.detach()
+    return found | {plain(name): parameter.detach() for name, parameter in parameters.items()}
+
+
+def plain(name: str) -> str:
+    """Without what the wrappers put in."""
+    return name.replace("module.", "").replace("loss.", "")
+
+
+# What each of the two processes does
+
+
+def results_of(rank: int) -> dict[str, object]:
+    results: dict[str, object] = {}
+    for dtype in DTYPES:
+        embeddings, labels = joined_batch(dtype)
+        for split in SPLITS:
+            own, own_labels = share(embeddings, split, rank), share(labels, split, rank)
+            results[f"gathered {split} {dtype}"] = gather_batch(own, own_labels)
+            for name in LOSSES:
+                results[f"{name} {split} {dtype}"] = value_and_gradients(
+                    across_ranks(loss_named(name, dtype)), own, own_labels
+                )
+            for wrapped in (False, True):
+                objective = across_ranks(arcface(dtype))
+                results[f"trained {split} {dtype} {wrapped}"] = train(
+                    DistributedDataParallel(network(dtype)),
+                    DistributedDataParallel(objective) if wrapped else objective,
+                    own,
+                    own_labels,
+                )
+    for check in (
+        half_precision,
+        gradient_on_one,
+        different_losses,
+        twice,
+        strided,
+        random_draws,
+        old_vectors,
+        without_gradient,
+        empty,
+    ):
+        results[check.__name__] = check(rank)
+    for check in (different_dimensions, different_floats):
+        with pytest.raises(ValueError, match="ranks hold rows of different") as caught:
+            check(rank)
+        results[check.__name__] = str(caught.value)
+    return results
+
+
+def value_and_gradients(
+    loss: Callable[..., Tensor], embeddings: Tensor, labels: Tensor, *others: Tensor
+) -> dict[str, Tensor]:
+    embeddings = embeddings.detach().clone().requires_grad_()
+    value = loss(embeddings, labels, *others)
+    value.backward()
+    assert embeddings.grad is not None
+    found = {"value": value.detach(), "embeddings": embeddings.grad}
+    if isinstance(loss, nn.Module):
+        found |= {plain(name): parameter.grad.to_dense() for name, parameter in loss.named_parameters()}
+    return found
+
+
+def half(rank: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    embeddings, labels = joined_batch(dtype)
+    return share(embeddings, SPLITS[0], rank), share(labels, SPLITS[0], rank)
+
+
+def half_precision(rank: int) -> dict[str, Tensor]:
+    return value_and_gradients(across_ranks(arcface(torch.float32)), *half(rank, torch.bfloat16))
+
+
+def gradient_on_one(rank: int) -> Tensor | None:
+    embeddings, labels = half(rank)
+    embeddings.requires_grad_(rank == 0)
+    across_ranks(squared_similarities)(embeddings, labels).backward()
+    return embeddings.grad
+
+
+def different_losses(rank: int) -> Tensor:
+    return value_and_gradients(
+        across_ranks(lambda *batch: (rank + 1) * squared_similarities(*batch)), *half(rank)
+    )["embeddings"]
+
+
+def twice(rank: int) -> Tensor:
+    def both(embeddings: Tensor, labels: Tensor) -> Tensor:
+        loss = across_ranks(squared_similarities)
+        return loss(embeddings, labels) + loss(embeddings[:, :2], labels)
+
+    return value_and_gradients(both, *half(rank))["embeddings"]
+
+
+def strided(rank: int) -> Tensor:
+    """Neither the rows nor their gradient lie one after the other; the gradient stays its owner's."""
+    embeddings, labels = half(rank)
+    embeddings = embeddings.T.contiguous().T.detach().requires_grad_()
+    turned, spread = WEIGHTS.T.contiguous().T, WEIGHTS[:, :1].expand(ROWS, DIM)
+    for gradients in ((WEIGHTS, turned), (turned, WEIGHTS), (spread, spread)):
+        gradient = gradients[rank]
+        before = gradient.clone()
+        embeddings.grad = None
+        gather_batch(embeddings, labels)[0].backward(gradient)
+        assert torch.equal(gradient, before)
+        assert embeddings.grad is not None
+        assert torch.equal(embeddings.grad, 2 * share(gradient, SPLITS[0], rank))
+    return embeddings.grad
+
+
+def partial_fc() -> PartialFC:
+    torch.manual_seed(9)
+    return PartialFC(DIM, 200, rate=0.2).double()
+
+
+def random_draws(rank: int) -> dict[str, Tensor]:
+    objective = across_ranks(partial_fc())
+    torch.manual_seed(rank)
+    return value_and_gradients(objective, *half(rank)) | {"drawn next": torch.rand(1)}
+
+
+def similarity_to_old(embeddings: Tensor, labels: Tensor, old: Tensor, old_labels: Tensor) -> Tensor:
+    same = labels[:, None] == old_labels
+    return (embeddings[:, :3] @ old.T)[same].square().mean()
+
+
+def old_batch() -> tuple[Tensor, Tensor]:
+    """Of another length than the new one, and narrower."""
+    embeddings, labels = joined_batch(torch.float32)
+    return embeddings[:8, 1:4].clone(), labels[:8]
+
+
+def old_vectors(rank: int) -> dict[str, Tensor]:
+    embeddings, labels = half(rank, torch.float32)
+    old = [share(rows, (7, 1), rank) for rows in old_batch()]
+    return value_and_gradients(across_ranks(similarity_to_old), embeddings, labels, *old)
+
+
+def without_gradient(rank: int) -> list[bool]:
+    embeddings, labels = half(rank)
+    plain_rows, _ = gather_batch(embeddings, labels)
+    with torch.no_grad():
+        unwatched, _ = gather_batch(embeddings.clone().requires_grad_(), labels)
+    return [plain_rows.requires_grad, unwatched.requires_grad]
+
+
+def empty(_rank: int) -> dict[str, Tensor]:
+    nothing = torch.empty(0, DIM), torch.empty(0, dtype=torch.int64)
+    return value_and_gradients(across_ranks(arcface(torch.float32)), *nothing)
+
+
+def different_dimensions(rank: int) -> None:
+    gather_batch(torch.ones(2, DIM + rank), torch.zeros(2, dtype=torch.int64))
+
+
+def different_floats(rank: int) -> None:
+    gather_batch(torch.ones(2, DIM, dtype=DTYPES[rank]), torch.zeros(2, dtype=torch.int64))
+
+
+# A process of its own: as in the tests, warnings are errors and signatures are checked.
+LAUNCH = """
+import runpy, sys
+from jaxtyping import install_import_hook
+sys.path.insert(0, {tests!r})
+install_import_hook("familiar", "typecheck.beartype")
+runpy.run_path({program!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """What both processes found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    launch = LAUNCH.format(tests=str(Path(__file__).parents[1]), program=__file__)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", launch, str(rank), str(folder)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+# The tests
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_come_in_the_order_of_the_ranks(ranks, split, dtype):
+    for found in ranks:
+        embeddings, labels = found[f"gathered {split} {dtype}"]
+        assert torch.equal(embeddings, joined_batch(dtype)[0])
+        assert torch.equal(labels, joined_batch(dtype)[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_that_of_the_joined_batch(ranks, name, split, dtype):
+    """Its gradient for the loss's own parameters as well; for the rows it is as many times as there are ranks."""
+    expected = value_and_gradients(loss_named(name, dtype), *joined_batch(dtype))
+    assert expected["value"] > 0.01, "a batch that shows something"
+    for rank, results in enumerate(ranks):
+        found = results[f"{name} {split} {dtype}"]
+        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], split, rank)}
+        torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["centres alone", "centres averaged"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_training_takes_the_steps_of_one_process(ranks, split, dtype, wrapped):
+    expected = train(network(dtype), arcface(dtype), *joined_batch(dtype))
+    assert len(expected) == 5 + STEPS + 5
+    for results in ranks:
+        torch.testing.assert_close(
+            results[f"trained {split} {dtype} {wrapped}"],
+            expected,
+            rtol=TOLERANCE[dtype],
+            atol=TOLERANCE[dtype],
+        )
+
+
+def test_half_precision_loses_nothing_more(ranks):
+    expected = value_and_gradients(arcface(torch.float32), *joined_batch(torch.bfloat16))
+    for rank, results in enumerate(ranks):
+        found = results["half_precision"]
+        assert found["embeddings"].dtype == torch.bfloat16
+        assert torch.equal(found["embeddings"], 2 * share(expected["embeddings"], SPLITS[0], rank))
+        torch.testing.assert_close(found["value"], expected["value"])
+
+
+def test_a_rank_whose_rows_need_no_gradient_still_helps_the_other(ranks):
+    expected = value_and_gradients(squared_similarities, *joined_batch(torch.float64))["embeddings"]
+    torch.testing.assert_close(ranks[0]["gradient_on_one"], 2 * share(expected, SPLITS[0], 0))
+    assert ranks[1]["gradient_on_one"] is None
+
+
+def test_a_gradient_is_the_sum_of_what_the_ranks_asked_for(ranks):
+    expected = value_and_gradients(squared_similarities, *joined_batch(torch.float64))["embeddings"]
+    for rank, results in enumerate(ranks):
+        torch.testing.assert_close(results["different_losses"], (1 + 2) * share(expected, SPLITS[0], rank))
+
+
+def test_two_losses_in_one_step(ranks):
+    def both(embeddings, labels):
+        return squared_similarities(embeddings, labels) + squared_similarities(embeddings[:, :2], labels)
+
+    expected = value_and_gradients(both, *joined_batch(torch.float64))["embeddings"]
+    for rank, results in enumerate(ranks):
+        torch.testing.assert_close(results["twice"], 2 * share(expected, SPLITS[0], rank))
+
+
+def test_rows_may_lie_anyhow_in_memory(ranks):
+    for rank, results in enumerate(ranks):
+        assert torch.equal(results["strided"], 2 * share(WEIGHTS[:, :1].expand(ROWS, DIM), SPLITS[0], rank))
+
+
+def test_random_draws_of_a_loss_are_those_of_the_first_rank(ranks):
+    objective = partial_fc()
+    torch.manual_seed(0)
+    drawn_next = []
+    for rank in range(2):
+        torch.manual_seed(rank)
+        seed = int(torch.randint(2**62, (1,)))
+        drawn_next.append(torch.rand(1))
+        if rank == 0:
+            torch.manual_seed(seed)
+            expected = value_and_gradients(objective, *joined_batch(torch.float64))
+    for rank, results in enumerate(ranks):
+        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["random_draws"], wanted | {"drawn next": drawn_next[rank]})
+
+
+def test_a_loss_may_take_an_old_networks_rows_too(ranks):
+    expected = value_and_gradients(similarity_to_old, *joined_batch(torch.float32), *old_batch())
+    for rank, results in enumerate(ranks):
+        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["old_vectors"], wanted)
+
+
+def test_where_nobody_wants_a_gradient_there_is_none(ranks):
+    assert [results["without_gradient"] for results in ranks] == 2 * [[False, False]]
+
+
+def test_no_rows_on_any_rank_are_a_differentiable_zero(ranks):
+    for results in ranks:
+        assert not any(part.any() for part in results["empty"].values())
+
+
+def test_ranks_that_do_not_fit_are_refused_on_all_of_them(ranks):
+    for results in ranks:
+        assert results["different_dimensions"].endswith(": (5, 6), [torch.float32, torch.float32]")
+        assert results["different_floats"].endswith(": (5, 5), [torch.float64, torch.float32]")
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_rank_alone(name):
+    check_that_nothing_changes(name)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_without_a_process_group(name):
+    assert not dist.is_initialized(), "nothing happens at import"
+    check_that_nothing_changes(name)
+
+
+def check_that_nothing_changes(name):
+    for dtype in DTYPES:
+        embeddings, labels = joined_batch(dtype)
+        gathered = gather_batch(embeddings, labels)
+        assert gathered[0] is embeddings
+        assert gathered[1] is labels
+        expected = value_and_gradients(loss_named(name, dtype), embeddings, labels)
+        found = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_module_stays_one():
+    inner = arcface(torch.float32)
+    outer = across_ranks(inner)
+    assert isinstance(outer, nn.Module)
+    assert outer.loss is inner
+    assert list(outer.parameters()) == [inner.centres]
+    assert list(outer.state_dict()) == ["loss.centres"]
+    assert not outer.eval().loss.training
+    assert not list(across_ranks(squared_similarities).parameters())
+
+
+TORCHRUN_SCRIPT = """
+import runpy, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+test = runpy.run_path({program!r})
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+images, labels = (test["share"](rows, (9, 3), rank) for rows in test["joined_batch"](torch.float64))
+objective = test["across_ranks"](test["arcface"](torch.float64))
+found = test["train"](DistributedDataParallel(test["network"](torch.float64)), objective, images, labels)
+if rank == 0:
+    torch.save(found, {output!r})
+dist.destroy_process_group()
+"""
+
+
+def test_under_torchrun(tmp_path):
+    script, output = tmp_path / "train.py", tmp_path / "found.pt"
+    script.write_text(TORCHRUN_SCRIPT.format(program=__file__, output=str(output)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    expected = train(network(torch.float64), arcface(torch.float64), *joined_batch(torch.float64))
+    torch.testing.assert_close(torch.load(output), expected, rtol=1e-6, atol=1e-6)
+
+
+def main(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    torch.save(results_of(rank), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
