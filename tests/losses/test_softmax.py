@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
-from familiar.losses.softmax import ArcFace, arcface_logits
+from classifier_reference import arcface_angle, combined_angle, reference_loss, rows
+from familiar.losses.center import CenterLoss
+from familiar.losses.margin import arcface_logits
+from familiar.losses.partial import PartialFC
+from familiar.losses.softmax import (
+    ArcFace,
+    CombinedMargin,
+    CosFace,
+    NormFace,
+    Softmax,
+    SubCenterArcFace,
+)
 
 SEAMLESS_MARGIN_RAD = 2.33  # from here on the step at the seam goes up
 
@@ -18,43 +30,11 @@ def target_logit(cosine, margin_rad, scale=1.0):
     return arcface_logits(cosines, torch.tensor([0]), margin_rad, scale)[0, 0].item()
 
 
-def reference_loss(embeddings, centres, labels, margin_rad, scale, smoothing=0.0):
-    """Row by row and class by class, with angles, in plain Python numbers."""
-    losses = []
-    for embedding, label in zip(embeddings.tolist(), labels.tolist(), strict=True):
-        logits = []
-        for place, centre in enumerate(centres.tolist()):
-            cosine = math.fsum(a * b for a, b in zip(embedding, centre, strict=True))
-            cosine /= math.hypot(*embedding) * math.hypot(*centre)
-            theta = math.acos(max(-1.0, min(1.0, cosine)))
-            if place != label:
-                logits.append(scale * math.cos(theta))
-            elif theta < math.pi - margin_rad:
-                logits.append(scale * math.cos(theta + margin_rad))
-            else:
-                logits.append(scale * (math.cos(theta) - margin_rad * math.sin(margin_rad)))
-        log_sum = max(logits) + math.log(math.fsum(math.exp(z - max(logits)) for z in logits))
-        spread = smoothing / len(logits)
-        losses.append(
-            math.fsum(
-                -(spread + (1 - smoothing) * (place == label)) * (z - log_sum)
-                for place, z in enumerate(logits)
-            )
-        )
-    return math.fsum(losses) / len(losses)
-
-
 def arcface(classes=5, dim=4, dtype=torch.float64, seed=0, **settings_):
     torch.manual_seed(seed)
     objective = ArcFace(dim, classes, **settings_)
     torch.nn.init.normal_(objective.centres)
     return objective.to(dtype)
-
-
-def rows(n=6, dim=4, dtype=torch.float64, seed=1, classes=5):
-    generator = torch.Generator().manual_seed(seed)
-    embeddings = normalize(torch.randn(n, dim, generator=generator, dtype=torch.float64)).to(dtype)
-    return embeddings, torch.randint(classes, (n,), generator=generator)
 
 
 def test_the_worked_example():
@@ -127,7 +107,9 @@ def test_agrees_with_the_slow_reference(n, classes, dim, margin_rad, scale, smoo
         classes, dim, seed=seed, margin_rad=margin_rad, scale=scale, label_smoothing=smoothing
     )
     embeddings, labels = rows(n, dim, seed=seed, classes=classes)
-    expected = reference_loss(embeddings, objective.centres, labels, margin_rad, scale, smoothing)
+    expected = reference_loss(
+        embeddings, objective.centres, labels, partial(arcface_angle, margin_rad=margin_rad), scale, smoothing
+    )
     assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
@@ -238,7 +220,9 @@ def test_narrow_embeddings_are_widened_before_the_angle(dtype):
     embeddings, labels = rows(64, 16, dtype, classes=10)
     objective = arcface(10, 16, torch.float32)
     loss = objective(embeddings, labels)
-    expected = reference_loss(embeddings.double(), objective.centres.double(), labels, 0.4, 32.0)
+    expected = reference_loss(
+        embeddings.double(), objective.centres.double(), labels, partial(arcface_angle, margin_rad=0.4), 32.0
+    )
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
@@ -271,6 +255,329 @@ def test_agrees_with_pytorch_metric_learning(margin_rad):
     # Theirs takes degrees, and keeps its centres as columns.
     peer = peers.ArcFaceLoss(7, 16, margin=float(np.degrees(margin_rad)), scale=24.0)
     peer.W.data = objective.centres.detach().T.clone()
+    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
+    assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
+    our_loss.backward()
+    their_loss.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+# All the classifiers. The second of each pair is what the own class gets, by its angle.
+CLASSIFIERS = {
+    "NormFace": (NormFace, math.cos),
+    "ArcFace": (ArcFace, partial(arcface_angle, margin_rad=0.4)),
+    "ArcFace, continuous": (
+        partial(ArcFace, margin_rad=2.6, branch="continuous"),
+        partial(arcface_angle, margin_rad=2.6, branch="continuous"),
+    ),
+    "CosFace": (CosFace, lambda theta: math.cos(theta) - 0.35),
+    "CombinedMargin": (
+        CombinedMargin,
+        partial(combined_angle, margin_factor=1.0, margin_rad=0.3, margin=0.2),
+    ),
+    "CombinedMargin, penalty": (
+        partial(CombinedMargin, margin_factor=1.4, margin_rad=0.9, margin=0.1),
+        partial(combined_angle, margin_factor=1.4, margin_rad=0.9, margin=0.1),
+    ),
+    "CombinedMargin, continuous": (
+        partial(CombinedMargin, margin_factor=3.0, margin_rad=0.5, margin=0.1, branch="continuous"),
+        partial(combined_angle, margin_factor=3.0, margin_rad=0.5, margin=0.1, branch="continuous"),
+    ),
+    "SubCenterArcFace": (SubCenterArcFace, partial(arcface_angle, margin_rad=0.4)),
+    "PartialFC": (partial(PartialFC, rate=1.0), partial(arcface_angle, margin_rad=0.4)),
+}
+every_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
+
+
+def classifier(name, classes=5, dim=4, dtype=torch.float64, seed=0, **settings_):
+    torch.manual_seed(seed)
+    objective = CLASSIFIERS[name][0](dim, classes, **settings_)
+    torch.nn.init.normal_(objective.centres)
+    return objective.to(dtype)
+
+
+def gradients_of(loss, *inputs):
+    """Dense, the sparse ones of PartialFC too."""
+    gradients = torch.autograd.grad(loss, inputs)
+    return [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
+
+
+@every_classifier
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("width", [4, 2])
+def test_every_classifier_agrees_with_the_slow_reference(name, smoothing, width):
+    """And so does every prefix: of the centres the same first components count."""
+    for seed in range(8):
+        objective = classifier(name, seed=seed, scale=9.0, label_smoothing=smoothing)
+        embeddings, labels = rows(6, width, seed=seed)
+        expected = reference_loss(
+            embeddings, objective.centres[..., :width], labels, CLASSIFIERS[name][1], 9.0, smoothing
+        )
+        assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-6)
+
+
+@every_classifier
+@pytest.mark.parametrize("width", [4, 3])
+def test_every_classifier_passes_gradcheck(name, width):
+    objective = classifier(name, scale=5.0, label_smoothing=0.1)
+    embeddings, labels = rows(6, width)
+
+    def loss(embeddings, centres):
+        kept = {"centres": centres}
+        return torch.func.functional_call(objective, kept, (embeddings, labels))
+
+    if name == "PartialFC":  # its gradient is sparse, which gradcheck does not take: see test_partial.py
+        centres = objective.centres.detach()
+        assert torch.autograd.gradcheck(lambda rows_: loss(rows_, centres), (embeddings.requires_grad_(),))
+    else:
+        inputs = (embeddings.requires_grad_(), objective.centres.detach().requires_grad_())
+        assert torch.autograd.gradcheck(loss, inputs)
+
+
+@every_classifier
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_classifier_is_finite_for_identical_and_opposite_vectors(name, dtype):
+    objective = classifier(name, classes=3, dim=3, dtype=dtype)
+    axes = torch.eye(3, dtype=dtype)
+    objective.centres.data = axes.expand(objective.centres.shape).clone() * 7.3
+    for sign in (1.0, -1.0):
+        embeddings = (sign * axes).requires_grad_()
+        loss = objective(embeddings, torch.arange(3))
+        assert loss.isfinite()
+        assert all(
+            gradient.isfinite().all() for gradient in gradients_of(loss, embeddings, objective.centres)
+        )
+
+
+@every_classifier
+def test_every_classifier_takes_one_class_one_row_and_none(name):
+    embeddings, _ = rows(1)
+    assert classifier(name, classes=1)(embeddings, torch.tensor([0])).item() == pytest.approx(0.0, abs=1e-12)
+    objective = classifier(name)
+    nothing = torch.empty(0, 4, dtype=torch.float64, requires_grad=True)
+    loss = objective(nothing, torch.empty(0, dtype=torch.int64))
+    assert loss.item() == 0.0
+    assert not any(gradient.any() for gradient in gradients_of(loss, nothing, objective.centres))
+
+
+@every_classifier
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_classifier_in_half_precision(name, dtype):
+    embeddings, labels = rows(64, 16, dtype, classes=10)
+    narrow, wide = (classifier(name, 10, 16, kind) for kind in (torch.float32, torch.float64))
+    narrow.centres.data = wide.centres.detach().float()
+    embeddings.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):  # the backward pass within as well
+        loss = narrow(embeddings, labels)
+        of_rows, of_centres = gradients_of(loss, embeddings, narrow.centres)
+    rows_ = embeddings.detach().double().requires_grad_()
+    expected = wide(rows_, labels)
+    expected_of_rows, expected_of_centres = gradients_of(expected, rows_, wide.centres)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert of_rows.dtype == dtype
+    torch.testing.assert_close(of_rows.double(), expected_of_rows, rtol=0.02, atol=1e-4)
+    torch.testing.assert_close(of_centres.double(), expected_of_centres, rtol=1e-3, atol=1e-5)
+
+
+@every_classifier
+def test_relabelling_and_row_order_change_nothing(name):
+    objective = classifier(name, scale=16.0)
+    embeddings, labels = rows()
+    before = objective(embeddings, labels).item()
+    order, classes = torch.randperm(len(labels)), torch.randperm(5)
+    objective.centres.data = objective.centres.data[..., classes.argsort(), :]
+    assert objective(embeddings[order], classes[labels[order]]).item() == pytest.approx(before, abs=1e-12)
+
+
+@every_classifier
+@pytest.mark.parametrize("label", [-1, 5, -100])
+def test_labels_outside_the_classes_are_refused(name, label):
+    with pytest.raises((RuntimeError, IndexError), match=r"out of (bounds|range)"):
+        classifier(name)(rows(1)[0], torch.tensor([label]))
+
+
+@every_classifier
+def test_embeddings_wider_than_the_centres_are_refused(name):
+    with pytest.raises(ValueError, match="6 components; the centres have 4"):
+        classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, "Softmax", "Softmax without bias", "Softmax and CenterLoss"])
+def test_every_classifier_learns(name):
+    """Eight classes of three tight blobs each, which no linear map of the points alone would part."""
+    torch.manual_seed(3)
+    labels = torch.arange(8).repeat(24)
+    blobs = torch.arange(3).repeat_interleave(64)
+    points = torch.randn(8, 3, 6)[labels, blobs] + 0.05 * torch.randn(192, 6)
+    network = torch.nn.Sequential(torch.nn.Linear(6, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    center = CenterLoss(8, 8) if "CenterLoss" in name else None
+    if name.startswith("Softmax"):
+        objective = Softmax(8, 8, bias="without" not in name)
+    else:
+        objective = CLASSIFIERS[name][0](8, 8, scale=16.0)
+    dense = [*network.parameters()]
+    sparse = [
+        p for key, p in objective.named_parameters() if key in getattr(objective, "sparse_parameters", ())
+    ]
+    dense += [
+        p for key, p in objective.named_parameters() if key not in getattr(objective, "sparse_parameters", ())
+    ]
+    optimizers = [torch.optim.Adam(dense, lr=0.01)]
+    optimizers += [torch.optim.SparseAdam(sparse, lr=0.01)] if sparse else []
+    for _ in range(150):
+        embeddings = torch.nn.functional.normalize(network(points))
+        loss = objective(embeddings, labels)
+        loss = loss + 0.1 * center(embeddings, labels) if center else loss
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    embeddings = torch.nn.functional.normalize(network(points)).detach()
+    similarities = (embeddings @ embeddings.T).fill_diagonal_(-2.0)
+    assert (labels[similarities.argmax(dim=1)] == labels).float().mean() > 0.97
+    same = labels[:, None] == labels
+    same.fill_diagonal_(False)
+    other = labels[:, None] != labels
+    assert similarities[same].mean() > similarities[other].mean() + 0.3
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_softmax_is_a_linear_layer_and_cross_entropy(bias, smoothing):
+    objective = Softmax(4, 5, bias=bias, label_smoothing=smoothing).double()
+    assert (objective.bias is not None) == bias
+    if objective.bias is not None:
+        torch.nn.init.normal_(objective.bias)
+    embeddings, labels = rows()
+    for width in (4, 2):
+        logits = 3.0 * embeddings[:, :width] @ objective.centres[:, :width].T
+        logits = logits + objective.bias if objective.bias is not None else logits
+        expected = cross_entropy(logits, labels, label_smoothing=smoothing)
+        assert objective(3.0 * embeddings[:, :width], labels).item() == pytest.approx(
+            expected.item(), abs=1e-12
+        )
+    names = [key for key, _ in objective.named_parameters()]
+
+    def loss(embeddings, *parameters):
+        kept = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(objective, kept, (embeddings, labels))
+
+    inputs = [embeddings, *(parameter.detach() for parameter in objective.parameters())]
+    assert torch.autograd.gradcheck(loss, [tensor.requires_grad_() for tensor in inputs])
+    assert objective(torch.empty(0, 4).double(), torch.empty(0, dtype=torch.int64)).item() == 0.0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert objective.float()(embeddings.detach().bfloat16(), labels).dtype == torch.float32
+    for label in (5, -1, -100):
+        with pytest.raises(IndexError, match="out of bounds"):
+            objective(embeddings.float(), torch.full((6,), label))
+
+
+def test_the_written_gradient_is_that_of_autograd():
+    """Of the same loss in torch's own functions; 9,000 centres take more than one block."""
+    objective = arcface(9_000, 128, torch.float32, label_smoothing=0.1, margin_rad=0.5)
+    embeddings, labels = rows(40, 128, torch.float32, classes=9_000)
+    embeddings.requires_grad_()
+    logits = arcface_logits(normalize(embeddings) @ normalize(objective.centres).T, labels, 0.5, 32.0)
+    expected = cross_entropy(logits, labels, label_smoothing=0.1)
+    found = objective(embeddings, labels)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    for ours, theirs in zip(
+        gradients_of(2.5 * found, embeddings, objective.centres),
+        gradients_of(2.5 * expected, embeddings, objective.centres),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-6)
+
+
+def test_backward_twice():
+    objective = arcface()
+    embeddings, labels = rows()
+    loss = objective(embeddings, labels)
+    first = torch.autograd.grad(loss, objective.centres, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(loss, objective.centres)[0])
+
+
+def test_one_centre_a_class_is_arcface():
+    many, one = SubCenterArcFace(4, 5, 1).double(), arcface()
+    many.centres.data = one.centres.data[None].clone()
+    assert torch.equal(many(*rows()), one(*rows()))
+    assert SubCenterArcFace(4, 5).centres.shape == (3, 5, 4)
+
+
+def test_only_the_nearest_centre_of_a_class_learns():
+    objective = SubCenterArcFace(2, 2, 2).double()
+    objective.centres.data = torch.tensor([[[1.0, 0.1], [-1.0, 0.0]], [[-0.3, 1.0], [-0.1, -1.0]]]).double()
+    objective(torch.tensor([[1.0, 0.0]]).double(), torch.tensor([0])).backward()
+    assert objective.centres.grad is not None
+    assert objective.centres.grad.any(dim=2).tolist() == [[True, False], [False, True]]
+
+
+def test_a_schedule_may_set_the_settings():
+    objective = classifier("CombinedMargin", scale=8.0)
+    embeddings, labels = rows()
+    objective.margin_factor, objective.margin_rad, objective.margin, objective.scale = 1.0, 0.0, 0.0, 16.0
+    plain = NormFace(4, 5).double()
+    plain.centres.data = objective.centres.data
+    assert objective(embeddings, labels).item() == pytest.approx(plain(embeddings, labels).item(), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "named"),
+    [
+        (NormFace, {"scale": -1.0}, "scale -1.0"),
+        (NormFace, {"classes": 0}, "classes 0"),
+        (NormFace, {"embedding_dim": 0}, "embedding_dim 0"),
+        (Softmax, {"label_smoothing": -0.1}, "label_smoothing -0.1"),
+        (CosFace, {"margin": -0.1}, "margin -0.1"),
+        (CosFace, {"margin": math.nan}, "margin nan"),
+        (ArcFace, {"branch": "easy"}, "branch easy"),
+        (ArcFace, {"margin_rad": 3.2, "branch": "continuous"}, "margin_rad 3.2"),
+        (CombinedMargin, {"margin_factor": 0.9}, "margin_factor 0.9"),
+        (CombinedMargin, {"margin_factor": 4.0}, "margin_factor 4.0"),
+        (CombinedMargin, {"margin": 2.1}, "margin 2.1"),
+        (SubCenterArcFace, {"centres_per_class": 0}, "centres_per_class 0"),
+        (PartialFC, {"rate": 0.0}, "rate 0.0"),
+        (PartialFC, {"rate": 1.1}, "rate 1.1"),
+        (CenterLoss, {"rate": -0.1}, "rate -0.1"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(make, wrong, named):
+    with pytest.raises(
+        (ValueError, TypeError), match=f"^{named} is out of range" + ("|branch" if "branch" in wrong else "")
+    ):
+        make(**{"embedding_dim": 4, "classes": 5} | wrong)
+
+
+def test_cosface_agrees_with_pytorch_metric_learning():
+    peers = pytest.importorskip("pytorch_metric_learning.losses")
+    objective = classifier("CosFace", 7, 16, torch.float32, scale=24.0)
+    peer = peers.CosFaceLoss(7, 16, margin=0.35, scale=24.0)
+    agree(objective, peer, peer.W)
+
+
+def test_normface_agrees_with_pytorch_metric_learning():
+    peers = pytest.importorskip("pytorch_metric_learning.losses")
+    objective = classifier("NormFace", 7, 16, torch.float32, scale=24.0)
+    peer = peers.NormalizedSoftmaxLoss(7, 16, temperature=1 / 24.0)
+    agree(objective, peer, peer.W)
+
+
+def test_sub_centres_agree_with_pytorch_metric_learning():
+    peers = pytest.importorskip("pytorch_metric_learning.losses")
+    objective = classifier("SubCenterArcFace", 7, 16, torch.float32, scale=24.0)
+    peer = peers.SubCenterArcFaceLoss(
+        num_classes=7, embedding_size=16, margin=float(np.degrees(0.4)), scale=24.0
+    )
+    # Theirs are columns, the three of a class side by side.
+    agree(objective, peer, peer.W, objective.centres.detach().permute(2, 1, 0).flatten(1))
+
+
+def agree(objective, peer, weights, columns=None):
+    weights.data = (objective.centres.detach().T if columns is None else columns).clone()
+    embeddings, labels = rows(80, 16, torch.float32, classes=7)
     ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)

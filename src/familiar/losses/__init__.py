@@ -1,5 +1,85 @@
-"""(embeddings, labels) to scalar (torch). Knows nothing of photos or networks."""
+"""(embeddings, labels) to scalar (torch), and which triplets a batch holds. Knows nothing of photos or networks."""
 
-from familiar.losses.softmax import ArcFace, arcface_logits
+from familiar.losses.center import CenterLoss
+from familiar.losses.circle import (
+    CirclePairs,
+    CircleTriplets,
+    circle_from_similarities,
+    circle_loss,
+    circle_pair_loss,
+)
+from familiar.losses.compatible import CompatibleLoss
+from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
+from familiar.losses.harmonic import HarmonicLoss, unit_prefix
+from familiar.losses.margin import arcface_logits
+from familiar.losses.mining import (
+    Triplets,
+    mine_batch_all,
+    mine_batch_hard,
+    mine_hard_negative,
+    mine_semi_hard,
+)
+from familiar.losses.pair import Contrastive, contrastive_loss
+from familiar.losses.partial import PartialFC
+from familiar.losses.softmax import (
+    ArcFace,
+    CombinedMargin,
+    CosFace,
+    NormFace,
+    Softmax,
+    SubCenterArcFace,
+)
+from familiar.losses.triplet import (
+    BatchAll,
+    BatchHard,
+    HardNegative,
+    SemiHard,
+    TripletLoss,
+    active_fraction,
+    batch_all_triplet_loss,
+    batch_hard_triplet_loss,
+    hard_negative_triplet_loss,
+    semi_hard_triplet_loss,
+    triplet_loss,
+)
 
-__all__ = ["ArcFace", "arcface_logits"]
+__all__ = [
+    "AcrossRanks",
+    "ArcFace",
+    "BatchAll",
+    "BatchHard",
+    "CenterLoss",
+    "CirclePairs",
+    "CircleTriplets",
+    "CombinedMargin",
+    "CompatibleLoss",
+    "Contrastive",
+    "CosFace",
+    "HardNegative",
+    "HarmonicLoss",
+    "NormFace",
+    "PartialFC",
+    "SemiHard",
+    "Softmax",
+    "SubCenterArcFace",
+    "TripletLoss",
+    "Triplets",
+    "across_ranks",
+    "active_fraction",
+    "arcface_logits",
+    "batch_all_triplet_loss",
+    "batch_hard_triplet_loss",
+    "circle_from_similarities",
+    "circle_loss",
+    "circle_pair_loss",
+    "contrastive_loss",
+    "gather_batch",
+    "hard_negative_triplet_loss",
+    "mine_batch_all",
+    "mine_batch_hard",
+    "mine_hard_negative",
+    "mine_semi_hard",
+    "semi_hard_triplet_loss",
+    "triplet_loss",
+    "unit_prefix",
+]

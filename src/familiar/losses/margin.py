@@ -1,0 +1,99 @@
+"""What a margin makes of the cosine between a row and its own class. Pure functions; they know no weights.
+
+Each goes on falling with the angle past the seam, the angle from which the plain formula would rise again.
+`branch` says how. "penalty": the cosine less a constant; it steps down at the seam. "continuous": the formula
+mirrored, `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063); value and slope match at the seam.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from familiar.losses.settings import check_range
+
+Branch = Literal["penalty", "continuous"]
+PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: the penalty would step up
+
+
+def arcface_cosine(
+    cosines: Float[Tensor, " n"], margin_rad: float, branch: Branch = "penalty"
+) -> Float[Tensor, " n"]:
+    """`cos(theta + margin)` (ArcFace, arXiv 1801.07698, Eq. 3).
+
+    Past `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which steps down at the seam by
+    `cos(m) + m sin(m) - 1`, or `-2 - cos(theta + margin)`.
+    """
+    shifted = cosines * math.cos(margin_rad) - _sine(cosines) * math.sin(margin_rad)
+    beyond = cosines - margin_rad * math.sin(margin_rad) if branch == "penalty" else -2.0 - shifted
+    return torch.where(cosines > -math.cos(margin_rad), shifted, beyond)
+
+
+def cosface_cosine(cosines: Float[Tensor, " n"], margin: float) -> Float[Tensor, " n"]:
+    """`cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4). It has no seam."""
+    return cosines - margin
+
+
+def combined_cosine(
+    cosines: Float[Tensor, " n"],
+    margin_factor: float,
+    margin_rad: float,
+    margin: float,
+    branch: Branch = "penalty",
+) -> Float[Tensor, " n"]:
+    """`cos(margin_factor * theta + margin_rad) - margin` (ArcFace, arXiv 1801.07698, Eq. 4).
+
+    Past `phi = margin_factor * theta + margin_rad = pi`, before `margin` is taken off: `cos(theta) - m sin(m)`
+    with `m = penalty_margin_rad(...)`, or `(-1)^k cos(phi) - 2k` with `k = floor(phi / pi)`.
+    """
+    # The angle from both sides: acos alone has an infinite slope at |cos| = 1.
+    phi = margin_factor * torch.atan2(_sine(cosines), cosines) + margin_rad
+    if branch == "penalty":
+        seam = penalty_margin_rad(margin_factor, margin_rad)
+        falling = torch.where(phi < math.pi, phi.cos(), cosines - seam * math.sin(seam))
+    else:
+        half_turns = (phi.detach() / math.pi).floor()
+        falling = (1.0 - 2.0 * (half_turns % 2.0)) * phi.cos() - 2.0 * half_turns
+    return falling - margin
+
+
+def penalty_margin_rad(margin_factor: float, margin_rad: float) -> float:
+    """How far the seam lies before pi: the margin of the ArcFace that has its seam at the same angle.
+
+    >>> penalty_margin_rad(1.0, 0.4)
+    0.4
+    """
+    return math.pi - (math.pi - margin_rad) / margin_factor if margin_factor != 1 else margin_rad
+
+
+def arcface_logits(
+    cosines: Float[Tensor, "n classes"],
+    labels: Int64[Tensor, " n"],
+    margin_rad: float,
+    scale: float,
+    branch: Branch = "penalty",
+) -> Float[Tensor, "n classes"]:
+    """Scaled cosines with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
+
+    The whole matrix, to look at. `ArcFace` itself changes only the entries of the own classes, in place.
+    """
+    own = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
+    return scale * cosines.scatter(1, labels[:, None], own[:, None])
+
+
+def check_angular_margin(margin_rad: float, branch: Branch, margin_factor: float = 1.0) -> None:
+    """ValueError unless the cosine with this margin falls with the angle everywhere."""
+    check_range("branch", branch, branch in ("penalty", "continuous"), '"penalty" or "continuous"')
+    check_range("margin_factor", margin_factor, 1 <= margin_factor < math.inf, "1 or more")
+    check_range("margin_rad", margin_rad, 0 <= margin_rad <= math.pi, "[0, pi]")
+    if branch == "penalty":
+        allowed = f'its seam may lie {PENALTY_MARGIN_RAD} before pi; branch="continuous" goes further'
+        name, value = ("margin_rad", margin_rad) if margin_factor == 1 else ("margin_factor", margin_factor)
+        check_range(name, value, penalty_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
+
+
+def _sine(cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    # At |cos| = 1 the root's gradient is infinite: 0 * inf would put NaN into every weight.
+    return (1.0 - cosines.square()).clamp_min(torch.finfo(cosines.dtype).eps).sqrt()

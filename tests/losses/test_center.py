@@ -1,0 +1,92 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from classifier_reference import rows
+from familiar.losses.center import CenterLoss
+
+
+def center(classes=5, dim=4, rate=0.5, dtype=torch.float64):
+    torch.manual_seed(0)
+    objective = CenterLoss(dim, classes, rate)
+    objective.centres.normal_()
+    return objective.to(dtype)
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(1, 12), rate=st.floats(0, 1), seed=st.integers(0, 99))
+def test_loss_and_centres_against_loops(n, rate, seed):
+    objective = center(rate=rate)
+    embeddings, labels = rows(n, seed=seed)
+    centres = objective.centres.tolist()
+    expected = 0.0
+    moved = [list(centre) for centre in centres]
+    for place, centre in enumerate(centres):
+        own = [row for row, label in zip(embeddings.tolist(), labels.tolist(), strict=True) if label == place]
+        for row in own:
+            expected += sum((x - c) ** 2 for x, c in zip(row, centre, strict=True)) / 2 / n
+        for axis, component in enumerate(centre):
+            moved[place][axis] -= rate * sum(component - row[axis] for row in own) / (1 + len(own))
+    assert objective(embeddings, labels).item() == pytest.approx(expected, abs=1e-12)
+    torch.testing.assert_close(objective.centres, torch.tensor(moved, dtype=torch.float64))
+
+
+def test_a_worked_step():
+    objective = CenterLoss(1, 2)
+    loss = objective(torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([0, 0, 1]))
+    assert loss.item() == pytest.approx((1 + 0.25 + 1) / 2 / 3)
+    assert objective.centres.tolist() == [[pytest.approx(0.5 * 1.5 / 3)], [pytest.approx(-0.5 / 2)]]
+
+
+def test_evaluation_leaves_the_centres_and_passes_gradcheck():
+    objective = center().eval()
+    embeddings, labels = rows()
+    before = objective.centres.clone()
+    assert torch.autograd.gradcheck(lambda rows_: objective(rows_, labels), embeddings.requires_grad_())
+    assert torch.equal(objective.centres, before)
+
+
+def test_the_gradient_is_towards_the_centres_as_they_were():
+    objective = center()
+    embeddings, labels = rows()
+    before = objective.centres.clone()
+    objective(embeddings.requires_grad_(), labels).backward()
+    torch.testing.assert_close(embeddings.grad, (embeddings.detach() - before[labels]) / len(labels))
+    assert not torch.equal(objective.centres, before)
+    assert not list(objective.parameters())
+
+
+def test_extremes():
+    objective = center()
+    nothing = torch.empty(0, 4, dtype=torch.float64, requires_grad=True)
+    before = objective.centres.clone()
+    loss = objective(nothing, torch.empty(0, dtype=torch.int64))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.equal(objective.centres, before)
+    assert objective(before, torch.arange(5)).item() == 0.0  # rows on their centres
+    for label in (-1, 5):
+        with pytest.raises((RuntimeError, IndexError), match=r"out of (range|bounds)"):
+            objective(rows(1)[0], torch.tensor([label]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    embeddings, labels = rows(64, 4, dtype)
+    narrow, wide = center(dtype=torch.float32), center()
+    wide.centres.copy_(narrow.centres)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = narrow(embeddings, labels)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(wide(embeddings.double(), labels).item(), rel=1e-5)
+    torch.testing.assert_close(narrow.centres.double(), wide.centres, rtol=1e-5, atol=1e-5)
+
+
+def test_the_centres_end_at_the_class_means():
+    objective = center(rate=1.0)
+    embeddings, labels = rows(30)
+    for _ in range(60):
+        objective(embeddings, labels)
+    means = torch.stack([embeddings[labels == place].mean(dim=0) for place in range(5)])
+    torch.testing.assert_close(objective.centres, means)
