@@ -12,7 +12,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 common=(
     --set "model.initial_weights=$weights" --set input.size_px=112 --set split.test=0
-    --set optimizer.warmup_epochs=1 --set loss.margin_rad=0.3 --set model.dropout=0.2
+    --set optimizer.warmup_epochs=1 --set 'loss.margin_rad=0 to 0.3 over 0.334' --set model.dropout=0.2
     --set validation.every_epochs=2
 )
 # The rows were made with the first four operations of the augmentation, before the other seven were there.

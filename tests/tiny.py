@@ -21,7 +21,7 @@ TINY = Recipe(name="tiny").with_settings(
         "input.resize_px=32",
         "sampler.batch_size=16",
         "loss.scale=16",
-        "loss.margin_rad=0.2",
+        "loss.margin_rad=0 to 0.2 over 0.333",
         "optimizer.lr=3e-3",
         "optimizer.backbone_lr=3e-3",
         "optimizer.warmup_epochs=1",

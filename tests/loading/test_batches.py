@@ -57,7 +57,7 @@ def epochs_of(dataset: FaceDataset, workers: int, epochs: Sequence[int]) -> list
     found: list[Images] = []
     for epoch in epochs:
         sampler.epoch = epoch
-        found.append([(images.clone(), labels) for images, labels in batches])
+        found.append([(images.clone(), labels) for images, labels, _ in batches])
     return found
 
 
@@ -107,7 +107,7 @@ def test_the_pixels_are_not_written_into_and_lie_channels_last(cats: DataSpec) -
     assert (rgb_u8 == 7).all()
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert images.stride() == (3 * 16 * 16, 1, 16 * 3, 3)
-    for loaded, _ in PhotoBatches(photos_of(cats), in_order(9, 4), CPU):
+    for loaded, *_ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
         assert loaded.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -117,10 +117,11 @@ def test_the_pixels_are_not_written_into_and_lie_channels_last(cats: DataSpec) -
 def test_batches_are_the_items_standardised_in_the_order_of_the_keys(cats: DataSpec) -> None:
     dataset = photos_of(cats)
     keys = [[PhotoKey(1, 8), PhotoKey(0, 0)], [PhotoKey(2, 4)]]
-    for (images, labels), chosen in zip(PhotoBatches(dataset, keys, CPU), keys, strict=True):
+    for (images, labels, rows), chosen in zip(PhotoBatches(dataset, keys, CPU), keys, strict=True):
         rgb_u8 = np.stack([dataset[key][0] for key in chosen])
         assert np.array_equal(images.numpy(), standardise(rgb_u8, PREPROCESSING))
         assert labels.tolist() == [dataset[key][1] for key in chosen]
+        assert rows.tolist() == [key.row for key in chosen]
 
 
 @pytest.mark.parametrize(("workers", "cached"), [(2, False), (1, True)])
@@ -160,7 +161,7 @@ def test_a_photo_that_vanished_is_named_in_one_line(cats: DataSpec, workers: int
     gone = dataset.table.photos[5]
     assert isinstance(gone, Path)
     gone.unlink()
-    batches = PhotoBatches(dataset, in_order(9, 4), CPU, workers)
+    batches = PhotoBatches(dataset, in_order(range(9), 4), CPU, workers)
     with pytest.raises(UnreadablePhoto) as caught:
         list(batches)
     assert str(caught.value).startswith(f"{gone}: ")
@@ -173,7 +174,7 @@ def test_a_worker_that_dies_is_a_failed_training(
 ) -> None:
     """As the system ends a process that takes too much memory: while it loads, and while it sends."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
-    batches = PhotoBatches(photos_of(cats), in_order(9, count), CPU, workers=1)
+    batches = PhotoBatches(photos_of(cats), in_order(range(9), count), CPU, workers=1)
 
     def load() -> None:
         for _ in batches:
@@ -191,12 +192,12 @@ class OtherError(FaceDataset):
 def test_a_mistake_of_ours_stays_one(cats: DataSpec) -> None:
     read = read_table(cats.read(), PREPROCESSING)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
-        list(PhotoBatches(OtherError(read.table, read.crops), in_order(9, 4), CPU))
+        list(PhotoBatches(OtherError(read.table, read.crops), in_order(range(9), 4), CPU))
 
 
 def test_a_mistake_while_training_is_not_taken_for_a_worker(cats: DataSpec) -> None:
     def train() -> None:
-        for _ in PhotoBatches(photos_of(cats), in_order(9, 4), CPU):
+        for _ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
             raise RuntimeError("DataLoader worker of mine")
 
     with pytest.raises(RuntimeError, match="DataLoader worker of mine"):

@@ -134,6 +134,6 @@ def test_crops_of_other_photos_are_a_mistake(cats: Path) -> None:
 
 @pytest.mark.parametrize(("photos", "sizes"), [(0, []), (1, [1]), (6, [3, 3]), (7, [3, 3, 1])])
 def test_in_order_is_every_row_once(photos: int, sizes: list[int]) -> None:
-    batches = in_order(photos, 3)
+    batches = in_order(range(photos), 3)
     assert [len(batch) for batch in batches] == sizes
     assert [key for batch in batches for key in batch] == [PhotoKey(0, row) for row in range(photos)]

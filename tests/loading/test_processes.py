@@ -16,7 +16,7 @@ from familiar.loading.dataset import FaceDataset, in_order
 import torch
 
 read = read_table(DataSpec(("synthetic:cats:3x3",)).read(), Preprocessing(size_px=32, resize_px=32))
-batches = PhotoBatches(FaceDataset(read.table, read.crops), in_order(9, 1), torch.device("cpu"), workers=1)
+batches = PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(9), 1), torch.device("cpu"), workers=1)
 for _ in batches:
     print(batches._loader._iterator._workers[0].pid, flush=True)
     input()

@@ -1,6 +1,7 @@
 import pytest
 
 from familiar.recipes.pet import pet_mobile, quickstart
+from familiar.training.schedule import Schedule
 
 
 def test_the_pet_embedder_is_the_published_one():
@@ -9,11 +10,15 @@ def test_the_pet_embedder_is_the_published_one():
     model, optimizer, loss = recipe.model, recipe.optimizer, recipe.loss
     assert (model.name, model.embedding_dim, model.dropout) == ("mobilenetv3_small_100", 128, 0.4)
     assert model.initial_weights == "imagenet"
-    assert (loss.name, loss.scale, loss.margin_rad, loss.label_smoothing) == ("arcface", 32.0, 0.4, 0.1)
-    assert loss.margin_warmup * recipe.budget.epochs == pytest.approx(13, abs=0.5)
+    assert (loss.name, loss.branch, recipe.by_identities) == ("arcface", "penalty", False)
+    assert (loss.scale, loss.label_smoothing) == (Schedule(32.0), Schedule(0.1))
+    margins = [loss.margin_rad.at(epoch, recipe.budget.epochs) for epoch in range(40)]
+    assert margins[0] == 0.0
+    assert margins[13] == pytest.approx(0.39)
+    assert margins[14:] == [0.4] * 26
     assert (optimizer.lr, optimizer.backbone_lr, optimizer.weight_decay) == (5e-4, 5e-5, 5e-4)
     assert (optimizer.warmup_epochs, optimizer.final_lr, optimizer.gradient_norm) == (5, 1e-6, 1.0)
-    assert (recipe.budget.epochs, recipe.sampler.name, recipe.sampler.batch_size) == (40, "shuffled", 96)
+    assert (recipe.budget.epochs, recipe.sampler.batch_size) == (40, 96)
     assert (recipe.input.size_px, recipe.input.normalisation) == (224, "auto")
     assert (recipe.validation.every_epochs, recipe.validation.pairs) == (3, 5000)
     changes = recipe.augmentation

@@ -50,7 +50,7 @@ def test_the_history_has_a_row_an_epoch(finished):
         "every second, and the last"
     )
     assert all(float(row["photos_per_second"]) > 0 < float(row["gradient_norm"]) for row in rows)
-    assert [float(row["margin_rad"]) for row in rows] == [0.0, 0.2, 0.2]
+    assert [float(row["margin"]) for row in rows] == [0.0, 0.2, 0.2]
     assert float(rows[-1]["lr"]) == pytest.approx(TINY.optimizer.final_lr)
     best = max(
         (row for row in rows if row["validation_accuracy"]), key=lambda row: float(row["validation_accuracy"])
@@ -77,9 +77,9 @@ def test_the_embedder_is_the_network_of_the_best_epoch(finished):
     assert {key for key in best if key.startswith("network.")} == embedder.keys()
     assert all(torch.equal(embedder[key], best[key]) for key in embedder)
     assert {key.split(".")[0] for key in best} == {"network", "objective"}
-    assert best["objective.centres"].shape == (8, 16)
+    assert best["objective.of_batch.centres"].shape == (8, 16)
     last = safetensors.torch.load_file(run.last)
-    assert (result.best_epoch == 3) == torch.equal(last["objective.centres"], best["objective.centres"])
+    assert (result.best_epoch == 3) == torch.equal(last["objective.of_batch.centres"], best["objective.of_batch.centres"])
 
 
 @pytest.mark.usefixtures("without_curves")

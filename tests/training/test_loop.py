@@ -7,6 +7,7 @@ import safetensors.torch
 from familiar.core.errors import TrainingFailed
 from familiar.loading.augment.settings import NOTHING
 from familiar.loading.crops import read_table
+from familiar.losses import ArcFace
 from familiar.training import loop
 from familiar.training.checkpoint import load_state, load_weights
 from familiar.training.fit import fit
@@ -20,14 +21,14 @@ from tiny import TINY, Interrupted, history, save_photos, stop_after
 
 def spoil_from(epoch, monkeypatch, spoil):
     """Have `spoil` change every loss from this epoch on (counted from 1; two steps each)."""
-    forward, calls = loop.ArcFace.forward, []
+    forward, calls = ArcFace.forward, []
 
     def spoilt(self, embeddings, labels):
         calls.append(1)
         loss = forward(self, embeddings, labels)
         return spoil(self, loss) if len(calls) > 2 * (epoch - 1) else loss
 
-    monkeypatch.setattr(loop.ArcFace, "forward", spoilt)
+    monkeypatch.setattr(ArcFace, "forward", spoilt)
 
 
 def nan_loss(_objective, loss):
@@ -170,8 +171,8 @@ def test_the_averages_of_batch_norms_warm_up_once_a_run(tmp_path, monkeypatch, c
 def test_every_epoch_sees_all_photos_in_another_order_and_changed_otherwise(tmp_path, monkeypatch, cats):
     seen = []
 
-    def look(_trainer, images, labels):
-        seen.append((images.mean((1, 2, 3)).tolist(), labels.tolist()))
+    def look(_trainer, batch):
+        seen.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
         return 1.0, 1.0
 
     monkeypatch.setattr(loop.Trainer, "_one_step", look)

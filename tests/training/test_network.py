@@ -59,7 +59,7 @@ def photos(count=6, augmentation=None):
 
 
 def images_of(dataset):
-    ((images, _),) = PhotoBatches(dataset, in_order(len(dataset), len(dataset)), torch.device("cpu"))
+    ((images, *_),) = PhotoBatches(dataset, in_order(range(len(dataset)), len(dataset)), torch.device("cpu"))
     return images
 
 

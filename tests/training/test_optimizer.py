@@ -55,6 +55,6 @@ def test_the_peaks_survive_saving(parts):
     optimizer = build_optimizer(*parts, SETTINGS, 10)
     optimizer.set_rates(7)
     again = build_optimizer(*parts, SETTINGS, 10)
-    again.adamw.load_state_dict(optimizer.adamw.state_dict())
+    again.load_state_dict(optimizer.state_dict())
     again.set_rates(2)
     assert again.rates == (1e-2, 1e-3)

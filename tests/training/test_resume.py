@@ -28,7 +28,7 @@ from familiar.training.run import RunFolder
 from tiny import TINY, history
 
 # Dropout and augmentation are on; the margin still rises in the epochs that are cut short.
-RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_warmup=0.75"])
+RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_rad=0 to 0.2 over 0.75"])
 RECIPES = {
     "shuffled": RECIPE,
     "identities": RECIPE.with_settings(

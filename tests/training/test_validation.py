@@ -125,7 +125,7 @@ def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, train
     with torch.enable_grad():
         found = embed_dataset(network, photos, batch_size)
         assert torch.is_grad_enabled()
-    ((images, _),) = PhotoBatches(photos, in_order(8, 8), torch.device("cpu"))
+    ((images, *_),) = PhotoBatches(photos, in_order(range(8), 8), torch.device("cpu"))
     expected = images.numpy().mean((2, 3))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert network.training is training

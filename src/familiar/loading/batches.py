@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float32, Int64, UInt8
@@ -16,8 +17,16 @@ from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 
 
+class NetworkBatch(NamedTuple):
+    """Standardised images, channels last in memory; whose they are; and which rows of the dataset."""
+
+    images: Float32[Tensor, "n 3 s s"]
+    labels: Int64[Tensor, " n"]
+    rows: Int64[Tensor, " n"]
+
+
 class PhotoBatches:
-    """Iterates (float32 images "n 3 s s" with channels last in memory, int64 labels) on `device`.
+    """Iterates batches on `device`.
 
     `keys` are asked anew at each iteration. With `workers` other processes load ahead; with none, the threads of
     this one load each batch before it is used, which is the faster way where the network runs on the same cores.
@@ -45,7 +54,7 @@ class PhotoBatches:
             generator=torch.Generator(),  # or it would draw from the one that dropout draws from
         )
 
-    def __iter__(self) -> Iterator[tuple[Float32[Tensor, "n 3 s s"], Int64[Tensor, " n"]]]:
+    def __iter__(self) -> Iterator[NetworkBatch]:
         try:
             for batch in self._loader:
                 if isinstance(batch, FamiliarError):
@@ -62,7 +71,7 @@ class PhotoBatches:
                 f"a process that loads photos died. Was the memory used up? Try fewer workers. {SCRIPTS_NEED_A_GUARD}"
             ) from error
 
-    def _on_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _on_device(self, batch: Batch) -> NetworkBatch:
         rgb_u8 = batch.rgb_u8.to(self.device, non_blocking=True)
         settings = self.dataset.augmentation
         if settings is not None and settings.where == "device":
@@ -71,7 +80,8 @@ class PhotoBatches:
             changes = [draw_change(settings, generator) for generator in generators]
             rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
         images = standardise_batch(rgb_u8, self.dataset.crops.preprocessing)
-        return images, batch.labels.to(self.device, non_blocking=True)
+        labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
+        return NetworkBatch(images, labels, rows)
 
 
 def standardise_batch(

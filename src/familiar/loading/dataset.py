@@ -92,10 +92,10 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         return {name: value for name, value in vars(self).items() if name != "_pool"}
 
 
-def in_order(photos: int, batch_size: int) -> list[list[PhotoKey]]:
-    """Every row once, as batches for where nothing is random."""
-    keys = [PhotoKey(0, row) for row in range(photos)]
-    return [keys[start : start + batch_size] for start in range(0, photos, batch_size)]
+def in_order(rows: Sequence[int], batch_size: int) -> list[list[PhotoKey]]:
+    """The rows as batches, for where nothing is random."""
+    keys = [PhotoKey(0, row) for row in rows]
+    return [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
 
 
 def start_worker(_worker: int) -> None:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NOTHING
+from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import (
     BudgetSettings,
     InputSettings,
-    LossSettings,
     ModelSettings,
     OptimizerSettings,
     Recipe,
@@ -14,6 +14,7 @@ from familiar.training.recipe import (
     SplitSettings,
     ValidationSettings,
 )
+from familiar.training.schedule import Schedule
 
 
 def pet_mobile() -> Recipe:
@@ -32,7 +33,9 @@ def quickstart() -> Recipe:
         split=SplitSettings(test=0.0),
         augmentation=replace(NOTHING, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
         sampler=SamplerSettings(batch_size=64),
-        loss=LossSettings(scale=24.0, margin_rad=0.2, label_smoothing=0.0),
+        loss=LossSettings(
+            scale=Schedule(24.0), margin_rad=Schedule(0.0, 0.2, over=1 / 3), label_smoothing=Schedule(0.0)
+        ),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
         budget=BudgetSettings(epochs=14),
         validation=ValidationSettings(every_epochs=2),

@@ -35,7 +35,7 @@ def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
         raise BadDataset(
             f"{len(train.names)} identities have {recipe.split.min_photos} photos or more; training needs two"
         )
-    if recipe.sampler.name == "identities" and len(train.names) < recipe.sampler.identities:
+    if recipe.by_identities and len(train.names) < recipe.sampler.identities:
         raise BadDataset(
             f"{len(train.names)} identities to train on do not fill a batch; lower sampler.identities "
             f"from {recipe.sampler.identities}"
@@ -66,7 +66,7 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
 
 def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
     """BadRun, with the settings that differ, where the run was begun with another recipe."""
-    if changed := _differences(dataclasses.asdict(run.recipe()), dataclasses.asdict(recipe)):
+    if changed := _differences(run.recipe().to_plain(), recipe.to_plain()):
         raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
 
 
@@ -82,8 +82,8 @@ def _differences(then: dict[str, Any], now: dict[str, Any], prefix: str = "") ->
     for name, was in then.items():
         if isinstance(was, dict):
             changed += _differences(was, now[name], f"{prefix}{name}.")
-        elif was != now[name]:
-            changed.append(f"{prefix}{name} was {was}, is {now[name]}")
+        elif was != now.get(name):
+            changed.append(f"{prefix}{name} was {was}, is {now.get(name)}")
     return changed
 
 

@@ -17,7 +17,9 @@ class EpochRecord:
     loss: float
     lr: float
     backbone_lr: float
-    margin_rad: float
+    margin: float | None  # of the loss, in its own unit
+    gamma: float | None
+    active_triplets: float | None  # share of the newest batch's that still cost something
     gradient_norm: float
     validation_accuracy: float | None
     validation_auc: float | None
@@ -58,10 +60,11 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     validation.legend()
     rates.semilogy(epochs, [record.lr for record in records], label="head")
     rates.semilogy(epochs, [record.backbone_lr for record in records], label="trunk", linestyle=":")
-    rates.set_title("learning rate (left), margin in radians (right)")
+    rates.set_title("learning rate (left), margin (right)")
     rates.legend(loc="upper left")
     margin = rates.twinx()
-    margin.plot(epochs, [record.margin_rad for record in records], color="tab:gray", linestyle="--")
+    margins = [float("nan") if record.margin is None else record.margin for record in records]
+    margin.plot(epochs, margins, color="tab:gray", linestyle="--")
     margin.set_ylim(bottom=0)
     speed.plot(epochs, [record.photos_per_second for record in records], color="tab:green")
     speed.set_title("photos per second")

@@ -1,25 +1,26 @@
 """The epochs of a run: steps, validation, checkpoints. Plain torch; every draw is keyed by the seed and the epoch."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from familiar.core.errors import BadRun, TrainingFailed
-from familiar.loading.batches import PhotoBatches
+from familiar.loading.batches import NetworkBatch, PhotoBatches
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
-from familiar.losses.softmax import ArcFace
 from familiar.models.mobile import EmbeddingNetwork
 from familiar.training.checkpoint import load_state, save_state, save_weights
 from familiar.training.fold import Fold
 from familiar.training.history import EpochRecord, draw_curves, write_history
+from familiar.training.objective import Objective, old_vectors
+from familiar.training.offline import OfflineTriplets
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from familiar.training.schedule import statistics_momentum, warmed_margin
+from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import COLLAPSED_SIMILARITY, embed_dataset, validate, validation_pairs
 
 
@@ -54,23 +55,22 @@ class Trainer:
         self.fold = fold
         self.run = run
         self.device = device
-        labels = fold.train.table.labels
-        self.objective = ArcFace(
-            recipe.model.embedding_dim,
-            len(fold.train.table.names),
-            recipe.loss.scale,
-            0.0,
-            recipe.loss.label_smoothing,
+        table = fold.train.table
+        self.objective = Objective(
+            recipe.loss, recipe.model.embedding_dim, len(table.names), old_vectors(recipe.loss, table)
         ).to(device)
         self.optimizer: Optimizer = build_optimizer(
             network, self.objective, recipe.optimizer, recipe.budget.epochs
         )
-        if recipe.sampler.name == "identities":
-            self.sampler = IdentityBatches(
-                labels, recipe.sampler.identities, recipe.sampler.photos, recipe.seed
+        sampler, mining = recipe.sampler, recipe.mining
+        if mining.mode == "offline":
+            self.sampler = OfflineTriplets(
+                fold.train, sampler.batch_size, mining.every_steps, mining.subset, mining.skip, recipe.seed
             )
+        elif recipe.by_identities:
+            self.sampler = IdentityBatches(table.labels, sampler.identities, sampler.photos, recipe.seed)
         else:
-            self.sampler = ShuffledBatches(len(labels), recipe.sampler.batch_size, recipe.seed)
+            self.sampler = ShuffledBatches(len(table), sampler.batch_size, recipe.seed)
         self.batches = PhotoBatches(fold.train, self.sampler, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
         self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
@@ -110,7 +110,7 @@ class Trainer:
         try:
             self.network.load_state_dict(state["network"])
             self.objective.load_state_dict(state["objective"])
-            self.optimizer.adamw.load_state_dict(state["optimizer"])
+            self.optimizer.load_state_dict(state["optimizer"])
             self.records = [EpochRecord(**record) for record in state["records"]]
             self.best_accuracy = state["best_accuracy"]
             self.best_epoch = state["best_epoch"]
@@ -119,30 +119,28 @@ class Trainer:
 
     def _one_epoch(self, on_step: Callable[[StepProgress], None]) -> EpochRecord:
         epoch = len(self.records)
-        loss_settings = self.recipe.loss
-        warmup = loss_settings.margin_warmup * self.recipe.budget.epochs
         # Keyed by the epoch, so that a resumed run draws what an unbroken one would have drawn.
         torch.manual_seed(int(np.random.SeedSequence((self.recipe.seed, epoch)).generate_state(1)[0]))
         self.sampler.epoch = epoch
         self.network.train()
-        self.objective.margin_rad = warmed_margin(loss_settings.margin_rad, warmup, epoch)
+        self.objective.start_epoch(epoch, self.recipe.budget.epochs)
         losses: list[float] = []
         gradient_norms: list[float] = []
         photos = 0
         started = time.perf_counter()
         steps = len(self.sampler)
-        for step, (images, labels) in enumerate(self.batches):
+        for step, batch in enumerate(self._batches_of_epoch()):
             self.optimizer.set_rates(epoch + (step + 1) / steps)
             for batch_norm in self.batch_norms:
                 batch_norm.momentum = statistics_momentum(epoch * steps + step)
-            loss, gradient_norm = self._one_step(images, labels)
+            loss, gradient_norm = self._one_step(batch)
             if not np.isfinite((loss, gradient_norm)).all():
                 raise self._failure(
                     f"the loss is {loss}, its gradient's norm {gradient_norm}, in epoch {epoch + 1}, step {step + 1}"
                 )
             losses.append(loss)
             gradient_norms.append(gradient_norm)
-            photos += len(labels)
+            photos += len(batch.labels)
             speed = photos / (time.perf_counter() - started)
             steps_left = steps * (self.recipe.budget.epochs - epoch) - step - 1
             on_step(
@@ -159,12 +157,15 @@ class Trainer:
             )
         seconds = time.perf_counter() - started
         lr, backbone_lr = self.optimizer.rates
+        hyperparameters = self.objective.hyperparameters
         return EpochRecord(
             epoch=epoch + 1,
             loss=float(np.mean(losses)),
             lr=lr,
             backbone_lr=backbone_lr,
-            margin_rad=self.objective.margin_rad,
+            margin=hyperparameters.get("margin_rad", hyperparameters.get("margin")),
+            gamma=hyperparameters.get("gamma"),
+            active_triplets=self.objective.active_triplets(),
             gradient_norm=float(np.mean(gradient_norms)),
             validation_accuracy=None,
             validation_auc=None,
@@ -174,17 +175,23 @@ class Trainer:
             seconds=seconds,
         )
 
-    def _one_step(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
+    def _batches_of_epoch(self) -> Iterator[NetworkBatch]:
+        if not isinstance(self.sampler, OfflineTriplets):
+            yield from self.batches
+            return
+        for first_step in self.sampler.rounds():
+            self.sampler.mine(self.network, first_step)
+            yield from self.batches
+
+    def _one_step(self, batch: NetworkBatch) -> tuple[float, float]:
+        """Loss and norm of its gradient."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            embeddings = self.network(images)
-        loss = self.objective(embeddings, labels)
-        self.optimizer.adamw.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(
-            [*self.network.parameters(), *self.objective.parameters()], self.recipe.optimizer.gradient_norm
-        )
-        self.optimizer.adamw.step()
-        return loss.item(), norm.item()
+            embeddings = self.network(batch.images)
+        if isinstance(self.sampler, OfflineTriplets):
+            loss = self.objective.loss.of_triplets(*embeddings.chunk(3))
+        else:
+            loss = self.objective(embeddings, batch.labels, batch.rows)
+        return loss.item(), self.optimizer.step(loss)
 
     def _validated(self, record: EpochRecord, ends: bool) -> EpochRecord:
         embeddings = embed_dataset(self.network, self.fold.validation)
@@ -218,7 +225,7 @@ class Trainer:
 
     def _failure(self, what: str) -> TrainingFailed:
         kept = f". The best network so far stays in {self.run.best}" if self.best_epoch else ""
-        return TrainingFailed(f"{what}; lower optimizer.lr or loss.margin_rad{kept}")
+        return TrainingFailed(f"{what}; lower optimizer.lr or the loss's margin{kept}")
 
     def _save(self) -> None:
         write_history(self.run.history_csv, self.records)
@@ -229,7 +236,7 @@ class Trainer:
             {
                 "network": self.network.state_dict(),
                 "objective": self.objective.state_dict(),
-                "optimizer": self.optimizer.adamw.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
                 "records": [asdict(record) for record in self.records],
                 "best_accuracy": self.best_accuracy,
                 "best_epoch": self.best_epoch,

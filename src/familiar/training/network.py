@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from familiar.loading.batches import PhotoBatches
-from familiar.loading.dataset import FaceDataset, PhotoKey
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.catalog import network_spec
 from familiar.models.mobile import EmbeddingNetwork
 from familiar.models.weights import (
@@ -52,9 +52,8 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
         return
     plain = FaceDataset(photos.table, photos.crops)
     rows = np.random.default_rng(photos.seed).permutation(len(plain))[:REINFLATION_PHOTOS]
-    keys = [[PhotoKey(0, int(row)) for row in rows[start : start + 64]] for start in range(0, len(rows), 64)]
-    batches = PhotoBatches(plain, keys, torch.device("cpu"))
-    reinflate_batch_norm(network.trunk, [images for images, _ in batches])
+    batches = PhotoBatches(plain, in_order(rows.tolist(), 64), torch.device("cpu"))
+    reinflate_batch_norm(network.trunk, [batch.images for batch in batches])
 
 
 def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:

@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
+from familiar.training.loss_settings import LOSSES, MINED, LossSettings
+from familiar.training.schedule import Schedule
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
 
@@ -82,9 +84,12 @@ class SplitSettings:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """`shuffled`: batches of `batch_size`. `identities`: `identities` x `photos` a batch."""
+    """`shuffled`: batches of `batch_size`. `identities`: `identities` x `photos` a batch.
 
-    name: Literal["shuffled", "identities"] = "shuffled"
+    `auto`: by identities where the loss compares a batch's photos with each other, else shuffled.
+    """
+
+    name: Literal["auto", "shuffled", "identities"] = "auto"
     batch_size: int = 96
     identities: int = 24
     photos: int = 4
@@ -96,20 +101,22 @@ class SamplerSettings:
 
 
 @dataclass(frozen=True)
-class LossSettings:
-    """ArcFace. The margin rises linearly from 0 over the first `margin_warmup` share of the epochs."""
+class MiningSettings:
+    """Where losses that mine triplets look for them: `online` in each batch, `offline` across the photos.
 
-    name: Literal["arcface"] = "arcface"
-    scale: float = 32.0
-    margin_rad: float = 0.4
-    margin_warmup: float = 1 / 3
-    label_smoothing: float = 0.1
+    Offline: every `every_steps` steps `subset` photos (0: all) are embedded with the newest weights, and each anchor
+    gets its hardest positive and negative among them, but for the share `skip` that is suspiciously hard.
+    """
+
+    mode: Literal["online", "offline"] = "online"
+    every_steps: int = 100
+    subset: int = 2000
+    skip: float = 0.02
 
     def __post_init__(self) -> None:
-        _within("scale", self.scale, 0.1, 1000)
-        _within("margin_rad", self.margin_rad, 0, 2.33)
-        _within("margin_warmup", self.margin_warmup, 0, 1)
-        _within("label_smoothing", self.label_smoothing, 0, 0.99)
+        _within("every_steps", self.every_steps, 1, 1_000_000)
+        _within("subset", self.subset, 0, 100_000_000)
+        _within("skip", self.skip, 0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -169,15 +176,39 @@ class Recipe:
     split: SplitSettings = field(default_factory=SplitSettings)
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     loss: LossSettings = field(default_factory=LossSettings)
+    mining: MiningSettings = field(default_factory=MiningSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
 
     def __post_init__(self) -> None:
         _within("seed", self.seed, 0, 2**63 - 1)
+        loss = self.loss
+        if loss.prefixes and loss.prefixes[-1] != self.model.embedding_dim:
+            raise ValueError(
+                f"the last of loss.prefixes is the whole embedding, {self.model.embedding_dim}, not {loss.prefixes[-1]}"
+            )
+        if self.mining.mode == "offline" and (
+            loss.name not in MINED or loss.prefixes or loss.compatible_with
+        ):
+            raise ValueError(
+                f"mining.mode=offline needs loss.name to be one of {', '.join(MINED)}, "
+                "without prefixes or an old bundle"
+            )
+
+    @property
+    def by_identities(self) -> bool:
+        """Whether batches are P identities x K photos."""
+        if self.sampler.name == "auto":
+            return self.loss.compares_photos and self.mining.mode == "online"
+        return self.sampler.name == "identities"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dictionaries; of the loss's settings those it has."""
+        return _plain(self)
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        return json.dumps(self.to_plain(), indent=1, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> "Recipe":
@@ -191,11 +222,11 @@ class Recipe:
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
 
-        `augmentation=NAME` stands for all settings of a published one, and single ones may differ from it. They
-        are checked together, so that their order does not matter. BadRecipe where a key is unknown (naming the
-        nearest) or a value is not of its type or range.
+        `augmentation=NAME` stands for all settings of a published one, and another `loss.name` for all of that
+        loss's; single ones may differ from them. They are checked together, so that their order does not matter.
+        BadRecipe where a key is unknown (naming the nearest) or a value is not of its type or range.
         """
-        stored, kinds = dataclasses.asdict(self), _kinds(Recipe)
+        stored, kinds = self.to_plain(), _kinds(Recipe)
         chosen: dict[str, str] = {}
         for setting in settings:
             key, equals, text = (part.strip() for part in setting.partition("="))
@@ -206,11 +237,18 @@ class Recipe:
             if name not in AUGMENTATIONS:
                 raise BadRecipe(f"augmentation is one of {', '.join(AUGMENTATIONS)}, not {name!r}")
             stored["augmentation"] = dataclasses.asdict(AUGMENTATIONS[name])
+        if (loss := chosen.get("loss.name", self.loss.name)) != self.loss.name:
+            if loss not in LOSSES:
+                raise BadRecipe(f"loss.name is one of {', '.join(LOSSES)}, not {loss!r}")
+            stored["loss"] = _plain(LOSSES[loss][0])
         for key, text in chosen.items():
             if key not in kinds:
                 raise _unknown(key)
-            *parents, name = key.split(".")
-            functools.reduce(dict.__getitem__, parents, stored)[name] = _parse(text, kinds[key], key)
+            *parents, last = key.split(".")
+            there = functools.reduce(dict.__getitem__, parents, stored)
+            if last not in there:
+                raise BadRecipe(f"{loss} has no setting {last}; it has {', '.join(there)}")
+            there[last] = _parse(text, kinds[key], key)
         return _from_dict(Recipe, stored, prefix="")
 
 
@@ -223,9 +261,29 @@ def _kinds(part: Any, prefix: str = "") -> dict[str, Any]:
     """The type of every setting, by its key."""
     kinds: dict[str, Any] = {}
     for name, kind in get_type_hints(part).items():
-        nested = dataclasses.is_dataclass(kind)
+        nested = _is_part(kind)
         kinds |= _kinds(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
     return kinds
+
+
+def _is_part(kind: Any) -> bool:
+    """Whether it has settings of its own; a schedule is one value."""
+    return dataclasses.is_dataclass(kind) and kind is not Schedule
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Schedule):
+        return str(value) if value.moves else value.start
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    names = (
+        value.settings
+        if isinstance(value, LossSettings)
+        else [each.name for each in dataclasses.fields(value)]
+    )
+    return {name: _plain(getattr(value, name)) for name in names}
 
 
 def _unknown(key: str) -> BadRecipe:
@@ -242,6 +300,15 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         return text
     if kind is str:
         return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise BadRecipe(f"{key} is true or false, not {text!r}")
+        return text.lower() == "true"
+    if kind is Schedule:
+        return text  # as a recipe's JSON may hold it
+    if get_origin(kind) is tuple:
+        parts = [part.strip() for part in text.strip("()[] ").split(",")]
+        return [_parse(part, get_args(kind)[0], key) for part in parts if part]
     try:
         return kind(text)
     except ValueError as error:
@@ -258,11 +325,10 @@ def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
     for name, value in stored.items():
         if name not in kinds:
             raise _unknown(prefix + name)
-        if dataclasses.is_dataclass(kinds[name]):
+        if _is_part(kinds[name]):
             values[name] = _from_dict(kinds[name], value, f"{prefix}{name}.")
         else:
-            _check_type(value, kinds[name], prefix + name)
-            values[name] = value
+            values[name] = _checked(value, kinds[name], prefix + name)
     try:
         return kind(**values)
     except ValueError as error:
@@ -271,13 +337,25 @@ def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
         raise BadRecipe(f"{prefix or 'a recipe'}: incomplete ({error})") from error
 
 
-def _check_type(value: Any, kind: Any, key: str) -> None:
-    if get_origin(kind) is Literal:
-        fits = value in get_args(kind)
-    else:
-        fits = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-    if not fits:
-        raise BadRecipe(f"{key}: {value!r} does not fit")
+def _checked(value: Any, kind: Any, key: str) -> Any:
+    """The value as the recipe holds it. BadRecipe where it is not of its type."""
+    if kind is Schedule:
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            try:
+                return Schedule.parse(str(value))
+            except ValueError as error:
+                raise BadRecipe(f"{key}: {error}") from error
+    elif get_origin(kind) is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(_checked(item, get_args(kind)[0], key) for item in value)
+    elif get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+    elif isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (
+        kind is bool
+    ):
+        return value
+    raise BadRecipe(f"{key}: {value!r} does not fit")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

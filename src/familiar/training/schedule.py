@@ -1,6 +1,8 @@
-"""How learning rate, margin and running statistics move over a run. Pure: a number in, a number out."""
+"""How learning rate, hyper-parameters and running statistics move over a run. Pure: a number in, a number out."""
 
 import math
+import re
+from dataclasses import dataclass
 
 BATCH_NORM_MOMENTUM = 0.1  # torch's own
 
@@ -35,10 +37,80 @@ def statistics_momentum(steps_taken: int) -> float:
     return max(1.0 / (1 + steps_taken), BATCH_NORM_MOMENTUM)
 
 
-def warmed_margin(margin: float, warmup_epochs: float, at_epoch: float) -> float:
-    """Linear from 0 to `margin` over `warmup_epochs`, then `margin`.
+@dataclass(frozen=True)
+class Schedule:
+    """How a hyper-parameter of a loss moves with the epochs; a number that stays is the simplest.
 
-    >>> [warmed_margin(0.4, 4, at) for at in (0, 2, 4, 9)]
-    [0.0, 0.2, 0.4, 0.4]
+    As text, the form recipes and `--set` use: `0.4`; `0 to 0.4 over 0.33`, linear over that share of the epochs, then
+    constant; `0.2 + 0.02 every 5 to 1`, so much more after every five epochs, up to 1 (without `to`: for ever).
     """
-    return margin if at_epoch >= warmup_epochs else margin * at_epoch / warmup_epochs
+
+    start: float
+    end: float | None = None
+    over: float = 0.0
+    step: float = 0.0
+    every: int = 0
+
+    def at(self, epoch: int, epochs: int) -> float:
+        """Its value in an epoch, counted from 0, of a run of `epochs`.
+
+        >>> [Schedule.parse("0 to 0.4 over 0.5").at(epoch, 8) for epoch in (0, 2, 4, 7)]
+        [0.0, 0.2, 0.4, 0.4]
+        >>> [Schedule.parse("64 + 32 every 5").at(epoch, 30) for epoch in (0, 4, 5, 29)]
+        [64.0, 64.0, 96.0, 224.0]
+        """
+        if self.every:
+            value = self.start + self.step * (epoch // self.every)
+            return value if self.end is None else (min if self.step > 0 else max)(value, self.end)
+        if self.end is None:
+            return self.start
+        ramp = self.over * epochs
+        return self.end if epoch >= ramp else self.start + (self.end - self.start) * epoch / ramp
+
+    @property
+    def moves(self) -> bool:
+        return self.end is not None or self.every > 0
+
+    @property
+    def extremes(self) -> tuple[float, ...]:
+        """Between which all its values lie, as far as it has bounds."""
+        return (self.start,) if self.end is None else (self.start, self.end)
+
+    @staticmethod
+    def parse(text: str) -> "Schedule":
+        """ValueError, which shows the three forms, for any other text."""
+        if found := _RAMP.fullmatch(text.strip()):
+            start, end, over = (float(number) for number in found.groups())
+            schedule = Schedule(start, end, over=over)
+        elif found := _STEPS.fullmatch(text.strip()):
+            start, sign, step, every, end = found.groups()
+            step = float(step) if sign == "+" else -float(step)
+            schedule = Schedule(float(start), float(end) if end else None, step=step, every=int(every))
+        else:
+            try:
+                schedule = Schedule(float(text))
+            except ValueError:
+                raise ValueError(f"{text!r} is no number and no schedule: {_FORMS}") from None
+        numbers = (*schedule.extremes, schedule.step)
+        if not all(map(math.isfinite, numbers)) or not 0 <= schedule.over <= 1:
+            raise ValueError(f"{text!r} is no schedule: {_FORMS}")
+        return schedule
+
+    def __str__(self) -> str:
+        start, end, over, step = (
+            _short(number) for number in (self.start, self.end, self.over, abs(self.step))
+        )
+        if self.every:
+            text = f"{start} {'-' if self.step < 0 else '+'} {step} every {self.every}"
+            return text if self.end is None else f"{text} to {end}"
+        return start if self.end is None else f"{start} to {end} over {over}"
+
+
+def _short(number: float | None) -> str:
+    return repr(number).removesuffix(".0")
+
+
+_FORMS = "0.4, or 0 to 0.4 over 0.33 (of the epochs), or 0.2 + 0.02 every 5 to 1"
+_NUMBER = r"(-?[0-9.]+(?:e-?[0-9]+)?)"
+_RAMP = re.compile(rf"{_NUMBER} +to +{_NUMBER} +over +{_NUMBER}")
+_STEPS = re.compile(rf"{_NUMBER} *([+-]) *{_NUMBER} +every +([1-9][0-9]*)(?: +to +{_NUMBER})?")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import nn
 
 from familiar.core.errors import TrainingFailed
@@ -42,14 +42,17 @@ class Validation:
 
 @torch.no_grad()
 def embed_dataset(
-    network: nn.Module, dataset: FaceDataset, batch_size: int = 128
+    network: nn.Module,
+    dataset: FaceDataset,
+    rows: Int64[np.ndarray, " n"] | None = None,
+    batch_size: int = 128,
 ) -> Float32[np.ndarray, "n d"]:
-    """Embeddings of every row in order, in evaluation mode; the network's mode is left as it was."""
+    """Embeddings of the rows, by default of all, in evaluation mode; the network's mode is left as it was."""
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
-    batches = PhotoBatches(dataset, in_order(len(dataset), batch_size), device)
-    embeddings = [network(images).float().cpu().numpy() for images, _ in batches]
+    keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
+    embeddings = [network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)]
     network.train(was_training)
     return np.concatenate(embeddings)
 

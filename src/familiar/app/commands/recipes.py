@@ -17,12 +17,10 @@ def recipes(
     Example:
       familiar recipes
     """
-    from dataclasses import asdict
-
     from familiar.recipes import RECIPES
 
     if as_json:
-        print_json({name: asdict(make()) for name, make in RECIPES.items()})
+        print_json({name: make().to_plain() for name, make in RECIPES.items()})
         return
     for name, make in RECIPES.items():
         click.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")

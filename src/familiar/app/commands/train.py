@@ -142,8 +142,12 @@ def train_and_export(
         status.clear()
         line = (
             f"epoch {record.epoch:3d}  loss {record.loss:6.3f}  lr {record.lr:.1e}  "
-            f"margin {record.margin_rad:.2f}  {record.photos_per_second:4.0f} photos/s"
+            f"{record.photos_per_second:4.0f} photos/s"
         )
+        if record.margin is not None:
+            line += f"  margin {record.margin:.2f}"
+        if record.active_triplets is not None:
+            line += f"  active {record.active_triplets:.1%}"
         if record.validation_accuracy is not None:
             line += f"  accuracy {record.validation_accuracy:.3f}  AUC {record.validation_auc:.3f}"
         if record.validation_recall_at_1 is not None:

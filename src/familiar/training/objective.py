@@ -1,0 +1,135 @@
+"""What a recipe's network is trained towards: its loss, whose hyper-parameters follow their schedules."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
+
+from familiar.datasets.folders import IdentityTable, open_photo
+from familiar.faces.embedder import Embedder, embed_photos
+from familiar.losses import (
+    ArcFace,
+    BatchAll,
+    BatchHard,
+    CenterLoss,
+    CirclePairs,
+    CircleTriplets,
+    CombinedMargin,
+    CompatibleLoss,
+    Contrastive,
+    CosFace,
+    HardNegative,
+    HarmonicLoss,
+    NormFace,
+    PartialFC,
+    SemiHard,
+    Softmax,
+    SubCenterArcFace,
+    TripletLoss,
+    active_fraction,
+)
+from familiar.training.loss_settings import SCHEDULED, LossSettings
+
+# From (settings, embedding_dim, classes); scheduled hyper-parameters are set when an epoch starts.
+LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int], Any]] = {
+    "softmax": lambda s, d, classes: Softmax(d, classes, bias=s.bias),
+    "normface": lambda _, d, classes: NormFace(d, classes),
+    "arcface": lambda s, d, classes: ArcFace(d, classes, branch=s.branch),
+    "cosface": lambda _, d, classes: CosFace(d, classes),
+    "combined_margin": lambda s, d, classes: CombinedMargin(d, classes, branch=s.branch),
+    "subcenter_arcface": lambda s, d, classes: SubCenterArcFace(d, classes, s.centres_per_class, branch=s.branch),
+    "partial_fc": lambda s, d, classes: PartialFC(d, classes, s.rate, branch=s.branch),
+    "batch_all": lambda s, *_: BatchAll(reduction=s.reduction),
+    "semi_hard": lambda s, *_: SemiHard(reduction=s.reduction, select=s.select),
+    "batch_hard": lambda s, *_: BatchHard(reduction=s.reduction, soft_margin=s.soft_margin),
+    "hard_negative": lambda s, *_: HardNegative(reduction=s.reduction),
+    "contrastive": lambda s, *_: Contrastive(reduction=s.reduction),
+    "circle": lambda s, *_: CirclePairs(detach_weights=s.detach_weights),
+    "circle_triplets": lambda s, *_: CircleTriplets(
+        mining=s.mining, mining_margin=s.mining_margin, detach_weights=s.detach_weights
+    ),
+}
+
+
+class Objective(nn.Module):
+    """The loss of a recipe: `start_epoch` before each epoch, then called with each batch.
+
+    `old`: for each photo of the dataset the vector an old bundle gives it, where the network is to be compatible.
+    """
+
+    old: Tensor | None
+
+    def __init__(
+        self,
+        settings: LossSettings,
+        embedding_dim: int,
+        classes: int,
+        old: Float32[np.ndarray, "photos k"] | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        loss = LOSS_BUILDERS[settings.name](settings, embedding_dim, classes)
+        whole = loss
+        if settings.prefixes:
+            whole = HarmonicLoss(whole, settings.prefixes, settings.prefix_weights, settings.mined_on)
+        if old is not None:
+            whole = CompatibleLoss(whole)
+        self.of_batch = whole
+        self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.settings else None
+        self.register_buffer("old", None if old is None else torch.from_numpy(old), persistent=False)
+        self._scheduled = (loss,)  # in a tuple, or it would be registered, and saved, twice
+        self._newest: tuple[Tensor, Tensor] | None = None
+        self.hyperparameters: dict[str, float] = {}
+        self.start_epoch(0, 1)
+
+    @property
+    def loss(self) -> Any:
+        """The loss itself, without what is wrapped around it."""
+        return self._scheduled[0]
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        """Every hyper-parameter as its schedule has it in `epoch`, counted from 0, of `epochs`."""
+        self.hyperparameters = {
+            name: getattr(self.settings, name).at(epoch, epochs)
+            for name in SCHEDULED
+            if name in self.settings.settings
+        }
+        for name, value in self.hyperparameters.items():
+            if hasattr(self.loss, name):
+                setattr(self.loss, name, value)
+        if isinstance(self.of_batch, CompatibleLoss):
+            self.of_batch.weight = self.hyperparameters["compatible_weight"]
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], rows: Int64[Tensor, " n"]
+    ) -> Float[Tensor, ""]:
+        """`rows` say which photos of the dataset these are."""
+        self._newest = embeddings.detach(), labels
+        old = () if self.old is None else (self.old[rows],)
+        value = self.of_batch(embeddings, labels, *old)
+        if self.center is not None and (weight := self.hyperparameters["center_weight"]):
+            value = value + weight * self.center(embeddings, labels)
+        return value
+
+    def active_triplets(self) -> float | None:
+        """Share of the newest batch's triplets that still cost something; None for other losses."""
+        if self._newest is None or not isinstance(self.loss, TripletLoss):
+            return None
+        share = active_fraction(*self._newest, self.loss.margin)
+        return None if math.isnan(share) else share
+
+
+def old_vectors(settings: LossSettings, table: IdentityTable) -> Float32[np.ndarray, "photos k"] | None:
+    """What the bundle to be compatible with makes of each photo; None where there is no such bundle."""
+    if not settings.compatible_with:
+        return None
+    embedder = Embedder(Path(settings.compatible_with))
+    found = embed_photos(embedder, table.photos, open_photo=open_photo)
+    if found.skipped:
+        raise found.skipped[0]
+    return found.embeddings
