@@ -6,7 +6,7 @@ import pytest
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.loading.crops import ReadTable, read_table
-from familiar.training.fold import check_same_photos, check_same_recipe, make_fold, record_data
+from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from tiny import save_photos
@@ -107,7 +107,7 @@ def test_the_record_says_what_was_where(run):
 
 def test_the_same_run_is_known_again(run):
     check_same_recipe(run, RECIPE)
-    check_same_photos(run, make_fold(RECIPE, read(CATS, DOGS)))
+    check_same_data(run, make_fold(RECIPE, read(CATS, DOGS)))
 
 
 def test_another_recipe_names_what_was_and_what_is(run):
@@ -125,7 +125,7 @@ def test_other_photos_are_another_run(run):
         with pytest.raises(
             BadRun, match="begun with other photos: files were added, removed or changed since"
         ):
-            check_same_photos(run, make_fold(RECIPE, other))
+            check_same_data(run, make_fold(RECIPE, other))
 
 
 @pytest.mark.parametrize("change", ["pixel", "rename", "move"])
@@ -135,7 +135,7 @@ def test_other_photos_of_the_same_sizes_are_another_run(tmp_path, change):
     run.recipe_json.write_text(RECIPE.to_json())
 
     def check():
-        check_same_photos(run, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
+        check_same_data(run, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
 
     check()
     photo = tmp_path / "cats" / "cat 3" / "2.png"

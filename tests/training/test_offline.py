@@ -91,7 +91,9 @@ class Constant(torch.nn.Module):
 @pytest.fixture
 def sampler(cats):
     read = read_table(cats.read(), PREPROCESSING)
-    return OfflineTriplets(FaceDataset(read.table, read.crops), 12, every_steps=3, subset=20, skip=0.0, seed=5)
+    return OfflineTriplets(
+        FaceDataset(read.table, read.crops), 12, every_steps=3, subset=20, skip=0.0, seed=5
+    )
 
 
 def test_batches_are_anchors_then_positives_then_negatives(sampler):

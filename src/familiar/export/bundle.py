@@ -60,13 +60,18 @@ def export_run(
     parity = require_parity(source, exported)
     calibration, results = _measure(exported, read.table.labels)
     described = run.data()
+    compatible = described.get("compatible")
+    prefixes = {
+        *recipe.loss.prefixes,
+        recipe.model.embedding_dim,
+        *([compatible["components"]] if compatible else []),
+    }
     metadata = BundleMetadata(
-        # The weights decide the space: the same run exported twice gives the same one.
-        space_id=hashlib.sha256(run.embedder.read_bytes()).hexdigest()[:32],
+        space_id=compatible["space_id"] if compatible else _own_space_id(run),
         embedding_dim=recipe.model.embedding_dim,
         preprocessing=preprocessing,
         calibration=calibration,
-        prefixes=(recipe.model.embedding_dim,),
+        prefixes=tuple(sorted(prefixes)),
         recipe=recipe.name,
         network=recipe.model.name,
         precision="float32",
@@ -78,6 +83,11 @@ def export_run(
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, seal(model, metadata))
     return load_bundle(output)
+
+
+def _own_space_id(run: RunFolder) -> str:
+    """The weights decide the space: the same run exported twice gives the same one."""
+    return hashlib.sha256(run.embedder.read_bytes()).hexdigest()[:32]
 
 
 def _measure(

@@ -17,7 +17,7 @@ from familiar.datasets.split import split_by_identity
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fold import check_same_photos, check_same_recipe, make_fold, record_data
+from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data
 from familiar.training.history import EpochRecord
 from familiar.training.loop import StepProgress, Trainer
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
@@ -125,7 +125,7 @@ def _trainer(
         check_same_recipe(run, recipe)
     fold = make_fold(recipe, read_table(table, recipe.input.preprocessing(), cache, on_photo))
     if resume:
-        check_same_photos(run, fold)
+        check_same_data(run, fold)
         discard_unfinished(run.path)
     else:
         record_data(run, data, fold)

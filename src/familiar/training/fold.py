@@ -11,6 +11,7 @@ from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity
 from familiar.loading.crops import ReadTable
 from familiar.loading.dataset import FaceDataset
+from familiar.training.old_space import OldSpace, old_space
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
@@ -23,6 +24,7 @@ class Fold:
     read: ReadTable
     train: FaceDataset
     validation: FaceDataset
+    old: OldSpace | None
 
 
 def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
@@ -47,6 +49,7 @@ def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
         read,
         FaceDataset(train, read.crops.of(train), recipe.augmentation, recipe.seed),
         FaceDataset(validation, read.crops.of(validation)),
+        old_space(recipe, train),
     )
 
 
@@ -56,6 +59,7 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
     described = {
         "spec": dataclasses.asdict(data),
         "contents": fold.read.contents,
+        "compatible": None if fold.old is None else fold.old.described(),
         **{side: _counts(table) for side, table in sides.items()},
     }
     write_atomically(run.split_json, fold.split.to_json().encode())
@@ -70,10 +74,12 @@ def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
         raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
 
 
-def check_same_photos(run: RunFolder, fold: Fold) -> None:
-    """BadRun where the run was begun with other photos."""
+def check_same_data(run: RunFolder, fold: Fold) -> None:
+    """BadRun where the run was begun with other photos or another old bundle."""
     if run.data()["contents"] != fold.read.contents:
         raise BadRun(f"{run.path}: was begun with other photos: files were added, removed or changed since")
+    if fold.old is not None and run.data()["compatible"] != fold.old.described():
+        raise BadRun(f"{run.path}: was begun with another bundle to be compatible with")
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from familiar.models.mobile import EmbeddingNetwork
 from familiar.training.checkpoint import load_state, save_state, save_weights
 from familiar.training.fold import Fold
 from familiar.training.history import EpochRecord, draw_curves, write_history
-from familiar.training.objective import Objective, old_vectors
+from familiar.training.objective import Objective
 from familiar.training.offline import OfflineTriplets
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
@@ -56,9 +56,8 @@ class Trainer:
         self.run = run
         self.device = device
         table = fold.train.table
-        self.objective = Objective(
-            recipe.loss, recipe.model.embedding_dim, len(table.names), old_vectors(recipe.loss, table)
-        ).to(device)
+        old = None if fold.old is None else fold.old.embeddings
+        self.objective = Objective(recipe.loss, recipe.model.embedding_dim, len(table.names), old).to(device)
         self.optimizer: Optimizer = build_optimizer(
             network, self.objective, recipe.optimizer, recipe.budget.epochs
         )

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
-from familiar.datasets.folders import IdentityTable, open_photo
-from familiar.faces.embedder import Embedder, embed_photos
 from familiar.losses import (
     ArcFace,
     BatchAll,
@@ -42,7 +39,9 @@ LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int], Any]] = {
     "arcface": lambda s, d, classes: ArcFace(d, classes, branch=s.branch),
     "cosface": lambda _, d, classes: CosFace(d, classes),
     "combined_margin": lambda s, d, classes: CombinedMargin(d, classes, branch=s.branch),
-    "subcenter_arcface": lambda s, d, classes: SubCenterArcFace(d, classes, s.centres_per_class, branch=s.branch),
+    "subcenter_arcface": lambda s, d, classes: SubCenterArcFace(
+        d, classes, s.centres_per_class, branch=s.branch
+    ),
     "partial_fc": lambda s, d, classes: PartialFC(d, classes, s.rate, branch=s.branch),
     "batch_all": lambda s, *_: BatchAll(reduction=s.reduction),
     "semi_hard": lambda s, *_: SemiHard(reduction=s.reduction, select=s.select),
@@ -122,14 +121,3 @@ class Objective(nn.Module):
             return None
         share = active_fraction(*self._newest, self.loss.margin)
         return None if math.isnan(share) else share
-
-
-def old_vectors(settings: LossSettings, table: IdentityTable) -> Float32[np.ndarray, "photos k"] | None:
-    """What the bundle to be compatible with makes of each photo; None where there is no such bundle."""
-    if not settings.compatible_with:
-        return None
-    embedder = Embedder(Path(settings.compatible_with))
-    found = embed_photos(embedder, table.photos, open_photo=open_photo)
-    if found.skipped:
-        raise found.skipped[0]
-    return found.embeddings

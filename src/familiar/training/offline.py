@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.data import Sampler
 
 from familiar.core.errors import BadDataset
-from familiar.loading.crops import Crops
 from familiar.loading.dataset import FaceDataset, PhotoKey
 from familiar.losses.mining import Triplets
 from familiar.losses.pairwise import FAR, distance_blocks
@@ -96,7 +95,9 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
         embeddings = torch.from_numpy(embed_dataset(network, self.plain, rows))
         triplets = mine_across(embeddings, torch.from_numpy(labels[rows]), self.skip)
         if len(triplets) == 0:
-            raise BadDataset("no triplet can be mined: no identity has two photos that are not suspiciously far apart")
+            raise BadDataset(
+                "no triplet can be mined: no identity has two photos that are not suspiciously far apart"
+            )
         columns = np.stack([triplets.anchors, triplets.positives, triplets.negatives])
         steps = min(self.every_steps, self.steps - first_step)
         wanted = steps * self.triplets_a_batch

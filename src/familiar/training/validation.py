@@ -52,7 +52,9 @@ def embed_dataset(
     was_training = network.training
     network.eval()
     keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
-    embeddings = [network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)]
+    embeddings = [
+        network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)
+    ]
     network.train(was_training)
     return np.concatenate(embeddings)
 

@@ -1,0 +1,226 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from familiar.core.errors import BadBundle, BadRecipe, BadRun
+from familiar.export.bundle import export_run
+from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, active_fraction
+from familiar.training.fit import fit
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
+from familiar.training.objective import LOSS_BUILDERS, Objective
+from familiar.training.run import RunFolder
+from familiar.training.schedule import Schedule
+from tiny import TINY, Interrupted, history, stop_after
+
+SMALL = TINY.with_settings(["sampler.identities=4", "sampler.photos=3", "budget.epochs=2"])
+OF_CLASSIFIERS = {"softmax": "bias", "subcenter_arcface": "centres_per_class", "partial_fc": "rate"}
+
+
+def batch(n=12, k=3, d=8):
+    generator = torch.Generator().manual_seed(0)
+    return normalize(torch.randn(n, d, generator=generator)), torch.arange(n) // k, torch.arange(n)
+
+
+def objective(*settings, d=8, classes=4, **parts):
+    recipe = TINY.with_settings([f"model.embedding_dim={d}", *settings])
+    return Objective(recipe.loss, d, classes, **parts)
+
+
+def test_every_loss_has_a_builder():
+    assert LOSS_BUILDERS.keys() == LOSSES.keys()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_takes_its_hyper_parameters_from_their_schedules(name):
+    made = objective(f"loss.name={name}")
+    settings = made.settings
+    moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
+    changed = replace(
+        settings, **{key: Schedule(getattr(settings, key).extremes[-1] / 2 or 0.5) for key in moving}
+    )
+    made = Objective(changed, 8, 4)
+    made.start_epoch(0, 10)
+    assert made.hyperparameters == {key: getattr(changed, key).start for key in moving}
+    of_loss = [key for key in moving if key not in ("center_weight", "compatible_weight")]
+    assert all(getattr(made.loss, key) == getattr(changed, key).start for key in of_loss)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_other_setting_reaches_its_loss(name):
+    settings = LOSSES[name][0]
+    for key in settings.settings:
+        value = getattr(settings, key)
+        others = {
+            bool: not value,
+            int: 5,
+            float: 0.7,
+            str: {"branch": "continuous", "reduction": "all", "select": "random", "mining": "semi_hard"}.get(
+                key
+            ),
+        }
+        if key in ("name", "compatible_with", "mined_on") or type(value) not in others:
+            continue
+        other = others[type(value)]
+        loss = Objective(replace(settings, **{key: other}), 8, 4).loss
+        if key == "bias":
+            assert loss.bias is None
+        elif key == "centres_per_class":
+            assert loss.centres.shape == (5, 4, 8)
+        else:
+            assert getattr(loss, key) == other
+
+
+def test_the_circle_losses_move_as_in_seed_002():
+    made = objective(
+        "loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5"
+    )
+    made.start_epoch(12, 60)
+    assert (made.loss.margin, made.loss.gamma) == (pytest.approx(0.24), 128.0)
+    assert made.hyperparameters["gamma"] == 128.0
+
+
+def test_centre_loss_stands_beside_a_classifier_only_where_it_weighs():
+    embeddings, labels, rows = batch()
+    alone, beside = objective("loss.name=softmax"), objective("loss.name=softmax", "loss.center_weight=0.5")
+    beside.of_batch.load_state_dict(alone.of_batch.state_dict())
+    centre = CenterLoss(8, 4)
+    wanted = alone(embeddings, labels, rows) + 0.5 * centre(embeddings, labels)
+    assert beside(embeddings, labels, rows).item() == pytest.approx(wanted.item())
+    assert beside.center.centres.any(), "its centres move"
+    assert not alone.center.centres.any()
+
+
+def test_prefixes_and_an_old_bundle_are_wrapped_around():
+    old = normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(1))).numpy()
+    made = objective(
+        "loss.name=arcface",
+        "loss.prefixes=4,8",
+        "loss.prefix_weights=0.5,0.5",
+        "loss.compatible_weight=0 to 2 over 0.5",
+        old=old,
+    )
+    made.start_epoch(1, 4)
+    assert isinstance(made.of_batch, CompatibleLoss)
+    assert made.of_batch.weight == 1.0
+    assert isinstance(made.of_batch.loss, HarmonicLoss)
+    assert made.of_batch.loss.loss is made.loss
+    assert list(dict(made.named_parameters())) == ["of_batch.loss.loss.centres"], "saved once"
+    assert not any("old" in key for key in made.state_dict()), "the vectors are the bundle's to keep"
+    embeddings, labels, rows = batch()
+    value = made(embeddings, labels, rows + 8)
+    wanted = made.of_batch(embeddings, labels, torch.from_numpy(old[8:20]))
+    assert value.item() == wanted.item()
+
+
+def test_active_triplets_are_those_of_the_newest_batch():
+    made = objective("loss.name=semi_hard", "loss.margin=0.5")
+    assert made.active_triplets() is None
+    embeddings, labels, rows = batch()
+    made(embeddings, labels, rows)
+    assert made.active_triplets() == active_fraction(embeddings, labels, 0.5)
+    made(embeddings[:1], labels[:1], rows[:1])
+    assert made.active_triplets() is None
+    assert objective("loss.name=circle").active_triplets() is None
+
+
+@pytest.mark.usefixtures("without_curves")
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_trains_a_network(tmp_path, cats, name):
+    epochs = []
+    recipe = SMALL.with_settings([f"loss.name={name}"])
+    fit(recipe, cats, tmp_path, on_epoch=epochs.append)
+    assert all(np.isfinite((record.loss, record.gradient_norm)).all() for record in epochs)
+    assert epochs[0].gradient_norm > 0
+    assert (epochs[-1].active_triplets is not None) == (name in MINED and name != "circle_triplets")
+    assert recipe.by_identities == (name not in CLASSIFIERS)
+    assert RunFolder(tmp_path).recipe().loss == recipe.loss
+
+
+@pytest.mark.usefixtures("without_curves")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["loss.name=partial_fc", "loss.rate=0.5"],
+        ["loss.name=softmax", "loss.center_weight=0.1"],
+        ["loss.name=semi_hard", "loss.select=random"],
+        ["loss.name=circle_triplets", "loss.gamma=64 + 32 every 1"],
+        ["loss.name=arcface", "loss.prefixes=4,16", "loss.prefix_weights=0.5,0.5"],
+    ],
+)
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path, cats, settings):
+    recipe = SMALL.with_settings(settings)
+    whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
+    fit(recipe, cats, whole.path)
+    with pytest.raises(Interrupted):
+        fit(recipe, cats, broken.path, on_epoch=stop_after(1))
+    fit(recipe, cats, broken.path, resume=True)
+    assert whole.last.read_bytes() == broken.last.read_bytes()
+    assert history(whole) == history(broken)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_a_network_that_is_to_compare_with_an_old_bundle(tmp_path, cats):
+    fit(SMALL, cats, tmp_path / "old")
+    bundle = export_run(tmp_path / "old", tmp_path / "old.onnx")
+    recipe = SMALL.with_settings(["loss.name=batch_all", f"loss.compatible_with={bundle.path}", "seed=1"])
+    alone = SMALL.with_settings(["loss.name=batch_all", "seed=1"])
+    found, without = [], []
+    fit(recipe, cats, tmp_path / "new", on_epoch=found.append)
+    fit(alone, cats, tmp_path / "alone", on_epoch=without.append)
+    assert found[0].loss > without[0].loss, "meeting the old vectors costs something"
+    new = export_run(tmp_path / "new", tmp_path / "new.onnx")
+    assert new.metadata.space_id == bundle.metadata.space_id
+    assert new.metadata.space_id != export_run(tmp_path / "alone", tmp_path / "alone.onnx").metadata.space_id
+    assert new.metadata.prefixes == (16,)
+    longer = recipe.with_settings(["model.embedding_dim=8"])
+    with pytest.raises(BadRecipe, match="16 components.*model.embedding_dim"):
+        fit(longer, cats, tmp_path / "shorter")
+    with pytest.raises(BadBundle):
+        fit(recipe.with_settings(["loss.compatible_with=nothing.onnx"]), cats, tmp_path / "none")
+    assert not (tmp_path / "none").exists(), "nothing was begun"
+    bundle.path.write_bytes((tmp_path / "alone.onnx").read_bytes())
+    with pytest.raises(BadRun, match="another bundle to be compatible with"):
+        fit(recipe, cats, tmp_path / "new", resume=True)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_a_bundle_says_which_prefixes_were_trained(tmp_path, cats):
+    recipe = SMALL.with_settings(
+        ["loss.name=batch_all", "loss.prefixes=4,8,16", "loss.prefix_weights=0.2,0.3,0.5"]
+    )
+    fit(recipe, cats, tmp_path / "run")
+    assert export_run(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
+
+
+def test_the_sparse_centres_have_an_optimiser_of_their_own(cats, tmp_path):
+    from familiar.models.mobile import mobilenet_embedder
+    from familiar.training.optimizer import build_optimizer
+
+    torch.manual_seed(0)
+    network, made = (
+        mobilenet_embedder("mobilenetv3_small_050", 32, 8, 0.0),
+        objective("loss.name=partial_fc", classes=40),
+    )
+    optimizer = build_optimizer(network, made, SMALL.optimizer, 4)
+    assert isinstance(made.loss, PartialFC)
+    assert optimizer.sparse is not None
+    assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centres)]
+    assert all(
+        each is not made.loss.centres for group in optimizer.adamw.param_groups for each in group["params"]
+    )
+    optimizer.set_rates(2)
+    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.rates[0] > 0
+    before = made.loss.centres.detach().clone()
+    embeddings = network(torch.randn(4, 3, 32, 32))
+    norm = optimizer.step(made(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)))
+    moved = (made.loss.centres.detach() != before).any(dim=1)
+    assert norm > 0
+    assert moved[:4].all()
+    assert moved.sum() == 4, "a tenth of forty"
+
+
+def test_loss_settings_are_those_of_the_recipe_json():
+    assert objective("loss.name=cosface").settings == LossSettings("cosface", margin=Schedule(0.35))
