@@ -10,7 +10,7 @@ from familiar.losses.circle import (
 )
 from familiar.losses.compatible import CompatibleLoss
 from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
-from familiar.losses.harmonic import HarmonicLoss, unit_prefix
+from familiar.losses.harmonic import HarmonicLoss
 from familiar.losses.margin import arcface_logits
 from familiar.losses.mining import (
     Triplets,
@@ -20,6 +20,7 @@ from familiar.losses.mining import (
     mine_semi_hard,
 )
 from familiar.losses.pair import Contrastive, contrastive_loss
+from familiar.losses.pairwise import unit_prefix
 from familiar.losses.partial import PartialFC
 from familiar.losses.softmax import (
     ArcFace,

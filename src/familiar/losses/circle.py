@@ -1,4 +1,4 @@
-"""Circle loss (Sun et al. 2020, arXiv 2002.10857): the farther a similarity is from where it should be, the harder its pull.
+"""Circle loss (Sun et al. 2020, arXiv 2002.10857): similarities far from where they should be are pulled hardest.
 
 On triplets, as in seed 002, and on a whole batch, as in the paper.
 """
@@ -136,5 +136,5 @@ def circle_pair_loss(
     *,
     detach_weights: bool = True,
 ) -> Float[Tensor, ""]:
-    """Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`, then the mean."""
+    """Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`; their mean."""
     return CirclePairs(margin, gamma, detach_weights)(embeddings, labels)

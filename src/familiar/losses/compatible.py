@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from familiar.losses.harmonic import unit_prefix
+from familiar.losses.pairwise import unit_prefix
 from familiar.losses.triplet import BatchAll
 
 

@@ -10,17 +10,10 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from familiar.losses.pairwise import PairLoss
+from familiar.losses.pairwise import PairLoss, unit_prefix
 
 MinedOn = Literal["own", "full"]
-
-
-def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, "n k"]:
-    """The first `length` components, scaled back to unit length."""
-    wide = torch.promote_types(embeddings.dtype, torch.float32)
-    return normalize(embeddings[:, :length].to(wide), dim=1)
 
 
 class HarmonicLoss(nn.Module):

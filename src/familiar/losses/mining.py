@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from familiar.losses.pairwise import FAR, Block, anchors_at_once, distance_blocks, widened
+from familiar.losses.pairwise import FAR, Block, anchors_at_once, distance_blocks, plainly, widened
 
 Select = Literal["all", "hardest", "random"]
 
@@ -117,7 +117,7 @@ def hardest_of_each(
     count = len(labels) if anchors is None else anchors
     positives, negatives = labels.new_zeros(count), labels.new_zeros(count)
     found = torch.zeros(count, dtype=torch.bool, device=labels.device)
-    with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+    with plainly(embeddings):
         rows = widened(embeddings)
         squares = rows.square().sum(dim=1)
         step = anchors_at_once(rows)

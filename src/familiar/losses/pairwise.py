@@ -8,12 +8,14 @@ gradient of the embeddings' own size.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn.functional import normalize
 
 # Values of one block: on a CPU they are to stay in its cache, on a GPU to keep it busy.
 BLOCK_VALUES = {"cpu": 2**18}
@@ -62,7 +64,9 @@ class PairLoss(ABC):
         """Scalar, float32 at least. A batch without terms gives a differentiable zero. Differentiable once.
 
         `anchors`: only the first so many rows are anchors; the others are still their positives and negatives.
+        ValueError where labels or anchors do not fit the rows.
         """
+        check_batch(embeddings, labels, anchors)
         value: Tensor = _OfRows.apply(embeddings, labels, self, anchors)  # pyright: ignore
         return value
 
@@ -73,6 +77,7 @@ class PairLoss(ABC):
 
         The inner products of a prefix are those of the shorter one plus those of the components between.
         """
+        check_batch(embeddings, labels)
         values: Tensor = _OfPrefixes.apply(embeddings, labels, self, lengths)  # pyright: ignore
         return values
 
@@ -81,10 +86,13 @@ def distance_blocks(
     embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]
 ) -> Iterator[tuple[slice, Block]]:
     """Squared distances of all rows, a block of anchors after the other."""
-    with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+    check_batch(embeddings, labels)
+    with plainly(embeddings):
         left, right = _distance_factors(widened(embeddings))
-        for some, places, real in _anchor_blocks(labels, len(labels)):
-            yield some, Block(left[some] @ right.T, places, real)
+    for some, places, real in _anchor_blocks(labels, len(labels)):
+        with plainly(embeddings):
+            values = left[some] @ right.T
+        yield some, Block(values, places, real)
 
 
 def count_terms(
@@ -100,7 +108,7 @@ def count_terms(
 class _OfRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss, anchors: int | None) -> Tensor:
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with plainly(embeddings):
             rows = widened(embeddings)
             distances = loss.sees == "distance"
             left, right = _distance_factors(rows) if distances else (rows, rows)
@@ -116,13 +124,15 @@ class _OfRows(torch.autograd.Function):
             terms.clamp_min_(1)
             if sums is not None:
                 gradient = _of_distances(sums, rows) if distances else sums
-                ctx.save_for_backward(gradient.div_(terms).to(embeddings.dtype))
+                ctx.dtype = embeddings.dtype
+                ctx.save_for_backward(gradient.div_(terms))
             return total.div_(terms).to(rows.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        return ctx.saved_tensors[0] * value_gradients[0], None, None, None
+        # Narrowed last: a scaled loss is to save small gradients from vanishing in half precision.
+        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
 
 
 class _OfPrefixes(torch.autograd.Function):
@@ -130,7 +140,7 @@ class _OfPrefixes(torch.autograd.Function):
     def forward(
         ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss, lengths: Sequence[int]
     ) -> Tensor:
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with plainly(embeddings):
             rows = widened(embeddings)
             ends = list(lengths)
             inverse_norms = [
@@ -151,8 +161,9 @@ class _OfPrefixes(torch.autograd.Function):
                     cost = loss.weigh(Block(values, places, real))
                     totals[at] += cost.total
                     terms[at] += cost.terms
-                    sums[at][some].addmm_(cost.slopes, units[at])
-                    sums[at].addmm_(cost.slopes.T, units[at][some])
+                    if ctx.needs_input_grad[0]:
+                        sums[at][some].addmm_(cost.slopes, units[at])
+                        sums[at].addmm_(cost.slopes.T, units[at][some])
             terms = terms.clamp_min(1)
             factor = -2 if loss.sees == "distance" else 1
             gradients: list[Tensor] = []
@@ -173,9 +184,29 @@ class _OfPrefixes(torch.autograd.Function):
         return whole.to(ctx.dtype), None, None, None
 
 
+def check_batch(embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> None:
+    """ValueError where there is not one label a row, or there are more anchors than rows."""
+    if len(labels) != len(embeddings):
+        raise ValueError(f"{len(labels)} labels for {len(embeddings)} embeddings")
+    if anchors is not None and not 0 <= anchors <= len(labels):
+        raise ValueError(f"{anchors} anchors among {len(labels)} rows")
+
+
+@contextmanager
+def plainly(embeddings: Tensor) -> Generator[None]:
+    """Without a graph, and without autocast."""
+    with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+        yield
+
+
 def widened(embeddings: Tensor) -> Tensor:
     """float32 at least: half precision keeps too few digits of a distance to compare two of them."""
     return embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+
+
+def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, "n k"]:
+    """The first `length` components, scaled back to unit length."""
+    return normalize(widened(embeddings[:, :length]), dim=1)
 
 
 def anchors_at_once(rows: Tensor) -> int:

@@ -9,8 +9,9 @@ positives gives it.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
@@ -26,7 +27,16 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed, count_terms, widened
+from familiar.losses.pairwise import (
+    FAR,
+    Block,
+    PairLoss,
+    Weighed,
+    check_batch,
+    count_terms,
+    unit_prefix,
+    widened,
+)
 
 Reduction = Literal["active", "all"]
 
@@ -124,6 +134,11 @@ class SemiHard(BatchAll):
     select: Select = "all"
     generator: torch.Generator | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.select not in get_args(Select):
+            raise ValueError(f"select is one of {', '.join(get_args(Select))}, not {self.select!r}")
+
     def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
 
@@ -131,8 +146,14 @@ class SemiHard(BatchAll):
         if self.select == "all":
             return super().__call__(embeddings, labels, anchors)
         # One a pair is few enough to be listed.
+        check_batch(embeddings, labels, anchors)
         triplets = self.mine(embeddings, labels)
-        return self.of_triplets(*triplets.of_first(anchors).of(embeddings))
+        return self.of_triplets(*triplets.of_first(anchors).of(widened(embeddings)))
+
+    def of_prefixes(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
+        if self.select == "all":
+            return super().of_prefixes(embeddings, labels, lengths)
+        return torch.stack([self(unit_prefix(embeddings, length), labels) for length in lengths])
 
     def weigh(self, block: Block) -> Weighed:
         positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
@@ -170,6 +191,7 @@ class BatchHard(TripletLoss):
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """As of `PairLoss`; one triplet an anchor is few enough to be gathered."""
+        check_batch(embeddings, labels, anchors)
         value: Tensor = _OfHardest.apply(embeddings, labels, self, anchors)  # pyright: ignore
         return value
 
@@ -191,18 +213,19 @@ class _OfHardest(torch.autograd.Function):
             chosen = slopes if loss.reduction == "active" else found
         terms = chosen.sum().clamp_min(1)
         if ctx.needs_input_grad[0]:
-            factors = (slopes * 2 / terms)[:, None].to(rows.dtype)
+            factors = (slopes.to(rows.dtype) * 2 / terms)[:, None]
             pull *= factors
             push *= factors
             gradient = torch.zeros_like(rows).index_add_(0, positives, pull).index_add_(0, negatives, push)
             gradient[: len(found)] -= pull + push
-            ctx.save_for_backward(gradient.to(embeddings.dtype))
+            ctx.dtype = embeddings.dtype
+            ctx.save_for_backward(gradient)
         return costs.sum() / terms
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        return ctx.saved_tensors[0] * value_gradients[0], None, None, None
+        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
 
 
 @dataclass
@@ -297,7 +320,7 @@ def active_fraction(
     0.0
     """
     active, valid = (count_terms(BatchAll(margin, over), embeddings, labels) for over in ("active", "all"))
-    return (active / valid).item()
+    return (active.double() / valid).item()
 
 
 def _up_to_each(reached: Tensor, k: int) -> Tensor:

@@ -1,0 +1,257 @@
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.losses import pairwise
+from familiar.losses.mining import (
+    Triplets,
+    mine_batch_all,
+    mine_batch_hard,
+    mine_hard_negative,
+    mine_semi_hard,
+)
+from slow_triplets import (
+    as_labels,
+    chosen_triplets,
+    distance_table,
+    grid_batches,
+    semi_hard_triplets,
+    sphere_batches,
+    unit_rows,
+    valid_triplets,
+)
+
+TEN_OF_FOUR = torch.arange(10).repeat(4)
+
+
+def mined(way, embeddings, labels, margin):
+    match way:
+        case "batch_all":
+            return mine_batch_all(embeddings, labels)
+        case "semi_hard":
+            return mine_semi_hard(embeddings, labels, margin)
+        case "semi_hard_hardest":
+            return mine_semi_hard(embeddings, labels, margin, select="hardest")
+        case "batch_hard":
+            return mine_batch_hard(embeddings, labels)
+        case "hard_negative":
+            return mine_hard_negative(embeddings, labels)
+
+
+WAYS = ["batch_all", "semi_hard", "semi_hard_hardest", "batch_hard", "hard_negative"]
+
+
+def pairs_with_a_negative(labels):
+    return sorted({triplet[:2] for triplet in valid_triplets(labels)})
+
+
+def of_two(triplet):
+    return triplet[:2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=60)
+@given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
+def test_the_definition(way, batch):
+    """None is missing, none is there that should not be, and their order is lexicographic."""
+    assert list(mined(way, *batch)) == chosen_triplets(way, *batch)
+
+
+@settings(deadline=None, max_examples=200)
+@given(batch=grid_batches())
+def test_batch_all_and_semi_hard_are_strict_where_distances_are_equal(batch):
+    embeddings, labels, margin = batch
+    assert list(mine_batch_all(embeddings, labels)) == valid_triplets(labels)
+    assert list(mine_semi_hard(embeddings, labels, margin)) == semi_hard_triplets(*batch)
+
+
+@pytest.mark.parametrize("select", ["hardest", "random"])
+@settings(deadline=None, max_examples=100)
+@given(batch=grid_batches(), seed=st.integers(0, 99))
+def test_one_of_the_band_for_every_pair_that_has_one(select, batch, seed):
+    generator = torch.Generator().manual_seed(seed)
+    band = semi_hard_triplets(*batch)
+    triplets = list(mine_semi_hard(*batch, select=select, generator=generator))
+    assert set(triplets) <= set(band)
+    assert [of_two(triplet) for triplet in triplets] == sorted({of_two(triplet) for triplet in band})
+    if select == "hardest":
+        d = distance_table(batch[0])
+        for a, p, n in triplets:
+            assert d[a][n] == min(d[a][other] for b, q, other in band if (b, q) == (a, p))
+
+
+@settings(deadline=None, max_examples=100)
+@given(batch=grid_batches())
+def test_the_hardest_of_equals_is_one_of_them(batch):
+    embeddings, labels, _ = batch
+    d = distance_table(embeddings)
+    valid = valid_triplets(labels)
+    hardest = list(mine_batch_hard(embeddings, labels))
+    hard_negatives = list(mine_hard_negative(embeddings, labels))
+    assert set(hardest) | set(hard_negatives) <= set(valid)
+    assert [a for a, _, _ in hardest] == sorted({a for a, _, _ in valid})
+    assert [of_two(triplet) for triplet in hard_negatives] == pairs_with_a_negative(labels)
+    for a, _, n in hardest + hard_negatives:
+        assert d[a][n] == min(d[b][m] for b, _, m in valid if b == a)
+    for a, p, _ in hardest:
+        assert d[a][p] == max(d[b][q] for b, q, _ in valid if b == a)
+
+
+def test_counts_of_ten_identities_of_four():
+    embeddings = unit_rows(40, 8)
+    assert len(mine_batch_all(embeddings, TEN_OF_FOUR)) == 40 * 3 * 36 == 4320
+    assert len(mine_batch_hard(embeddings, TEN_OF_FOUR)) == 40
+    assert len(mine_hard_negative(embeddings, TEN_OF_FOUR)) == 40 * 3 == 120
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("names", [[], [5], [5, 5, 5], [1, 2, 3], [-(2**62)]])
+def test_batches_without_a_triplet(way, names):
+    triplets = mined(way, unit_rows(len(names)), as_labels(names), 4.0)
+    assert len(triplets) == 0
+    assert list(triplets) == []
+    assert triplets.anchors.dtype == triplets.positives.dtype == triplets.negatives.dtype == torch.int64
+    assert all(rows.shape == (0, 4) for rows in triplets.of(unit_rows(len(names))))
+
+
+def test_identical_vectors_have_no_band():
+    embeddings = unit_rows(1).expand(40, 4)
+    assert len(mine_semi_hard(embeddings, TEN_OF_FOUR, 0.2)) == 0
+    assert len(mine_batch_hard(embeddings, TEN_OF_FOUR)) == 40
+    assert len(mine_hard_negative(embeddings, TEN_OF_FOUR)) == 120
+
+
+def test_the_band_is_open_at_both_ends():
+    """On a line: the negatives lie on the positive's distance, inside, on the margin's end and past it."""
+    embeddings = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.5], [-2.0]], dtype=torch.float64)
+    labels = as_labels([0, 0, 1, 2, 3, 4])
+    of_first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if of_two(t) == (0, 1)]
+    assert of_first_pair == [(0, 1, 3)]  # 1 < 1.5625 < 2.25
+    assert (0, 1, 4) in list(mine_semi_hard(embeddings, labels, 1.5))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=40)
+@given(batch=sphere_batches(), data=st.data())
+def test_order_of_rows_and_names_of_labels_do_not_matter(way, batch, data):
+    embeddings, labels, margin = batch
+    order = data.draw(st.permutations(range(len(labels))))
+    shuffled = mined(way, embeddings[order], labels[order] * -(2**40) + 7, margin)
+    triplets = sorted(tuple(order[row] for row in triplet) for triplet in shuffled)
+    assert triplets == list(mined(way, embeddings, labels, margin))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows_at_once", [1, 2, 3])
+def test_blocks_change_nothing(way, rows_at_once, monkeypatch):
+    embeddings, labels = unit_rows(23), as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 10)
+    expected = list(mined(way, embeddings, labels, 0.7))
+    monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
+    assert expected == list(mined(way, embeddings, labels, 0.7))
+    assert expected
+
+
+def test_random_draws_are_of_the_generator():
+    embeddings = unit_rows(40)
+    first, again, other = (
+        list(
+            mine_semi_hard(
+                embeddings, TEN_OF_FOUR, 1.0, select="random", generator=torch.Generator().manual_seed(seed)
+            )
+        )
+        for seed in (3, 3, 4)
+    )
+    assert first == again
+    assert first != other
+    torch.manual_seed(5)
+    default = list(mine_semi_hard(embeddings, TEN_OF_FOUR, 1.0, select="random"))
+    torch.manual_seed(5)
+    assert default == list(mine_semi_hard(embeddings, TEN_OF_FOUR, 1.0, select="random"))
+
+
+def test_random_draws_cover_the_band_evenly():
+    # Nearer than the positive, four in the band, farther than the margin.
+    embeddings = torch.tensor([0.0, 1.0, 0.9, 1.05, 1.1, 1.15, 1.2, 3.0], dtype=torch.float64)[:, None]
+    labels = as_labels([0, 0, 1, 2, 3, 4, 5, 6])
+    generator = torch.Generator().manual_seed(0)
+    drawn = Counter(
+        next(
+            n
+            for a, p, n in mine_semi_hard(embeddings, labels, 1.0, select="random", generator=generator)
+            if a == 0
+        )
+        for _ in range(400)
+    )
+    assert set(drawn) == {3, 4, 5, 6}
+    assert min(drawn.values()) > 60  # five standard deviations below 100 is 57
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened_before_distances_are_compared(way, dtype):
+    embeddings = unit_rows(40, 16, dtype=dtype)
+    expected = list(mined(way, embeddings.float(), TEN_OF_FOUR, 0.2))
+    assert list(mined(way, embeddings, TEN_OF_FOUR, 0.2)) == expected
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (embeddings.float() @ embeddings.float().T).dtype == torch.bfloat16
+        assert list(mined(way, embeddings, TEN_OF_FOUR, 0.2)) == expected
+        assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_mining_leaves_embeddings_and_gradients_alone(way):
+    embeddings = unit_rows(40).requires_grad_()
+    before = embeddings.detach().clone()
+    mined(way, embeddings, TEN_OF_FOUR, 0.2)
+    assert torch.equal(embeddings, before)
+    assert embeddings.grad is None
+    assert torch.is_grad_enabled()
+
+
+def test_triplets_as_a_sequence():
+    triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
+    expected = [(0, 1, 2), (0, 1, 3), (1, 0, 2), (1, 0, 3), (2, 3, 0), (2, 3, 1), (3, 2, 0), (3, 2, 1)]
+    assert list(triplets) == expected
+    assert len(triplets) == len(expected)
+    assert all(type(row) is int for row in itertools.chain.from_iterable(triplets))
+
+
+def test_triplets_of_rows():
+    rows = torch.arange(4.0)[:, None]
+    anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).of(rows)
+    assert anchors.flatten().tolist() == [0, 2]
+    assert positives.flatten().tolist() == [1, 3]
+    assert negatives.flatten().tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("anchors", [None, 0, 1, 3, 4, 9])
+def test_triplets_of_the_first_anchors(anchors):
+    triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
+    expected = [t for t in triplets if anchors is None or t[0] < anchors]
+    assert list(triplets.of_first(anchors)) == expected
+
+
+@pytest.mark.parametrize(
+    ("way", "miner"),
+    [
+        ("semi_hard", {"type": "TripletMarginMiner", "margin": 0.2, "type_of_triplets": "semihard"}),
+        ("batch_hard", {"type": "BatchHardMiner"}),
+        ("hard_negative", {"type": "BatchEasyHardMiner", "pos_strategy": "all", "neg_strategy": "hard"}),
+    ],
+)
+def test_agrees_with_pytorch_metric_learning(way, miner):
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    lmu = pytest.importorskip("pytorch_metric_learning.utils.loss_and_miner_utils")
+    options = {name: value for name, value in miner.items() if name != "type"}
+    peer = getattr(miners, miner["type"])(distance=distances.LpDistance(power=2), **options)
+    embeddings = unit_rows(60, 6)
+    labels = torch.arange(12).repeat(5)
+    theirs = lmu.convert_to_triplets(peer(embeddings, labels), labels, labels)
+    triplets = sorted(zip(*(column.tolist() for column in theirs), strict=True))
+    assert list(mined(way, embeddings, labels, 0.2)) == triplets
+    assert triplets

@@ -1,0 +1,491 @@
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.losses.triplet import (
+    BatchAll,
+    BatchHard,
+    HardNegative,
+    SemiHard,
+    active_fraction,
+    batch_all_triplet_loss,
+    batch_hard_triplet_loss,
+    hard_negative_triplet_loss,
+    semi_hard_triplet_loss,
+    triplet_gaps,
+    triplet_loss,
+)
+from slow_triplets import (
+    as_labels,
+    assert_same,
+    chosen_triplets,
+    distance_table,
+    grid_batches,
+    loss_of_triplets,
+    semi_hard_triplets,
+    slow_loss,
+    sphere_batches,
+    unit_rows,
+    valid_triplets,
+    value_and_gradient,
+)
+
+FUNCTIONS = {
+    "batch_all": batch_all_triplet_loss,
+    "semi_hard": semi_hard_triplet_loss,
+    "semi_hard_hardest": partial(semi_hard_triplet_loss, select="hardest"),
+    "batch_hard": batch_hard_triplet_loss,
+    "batch_hard_soft": partial(batch_hard_triplet_loss, soft_margin=True),
+    "hard_negative": hard_negative_triplet_loss,
+}
+OBJECTS = {
+    "batch_all": BatchAll,
+    "semi_hard": SemiHard,
+    "semi_hard_hardest": partial(SemiHard, select="hardest"),
+    "batch_hard": BatchHard,
+    "batch_hard_soft": partial(BatchHard, soft_margin=True),
+    "hard_negative": HardNegative,
+}
+WAYS = list(FUNCTIONS)
+REDUCTIONS = ["active", "all"]
+every_way = pytest.mark.parametrize("way", WAYS)
+every_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
+TEN_OF_FOUR = torch.arange(10).repeat(4)
+UNEVEN = as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 5)
+
+
+def circle(*degrees):
+    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def squared_chord(degrees):
+    return 2 - 2 * math.cos(math.radians(degrees))
+
+
+# Against the slow reference
+
+
+@every_way
+@every_reduction
+@settings(deadline=None, max_examples=40)
+@given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
+def test_agrees_with_the_slow_reference(way, reduction, batch):
+    embeddings, labels, margin = batch
+    ours = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, labels, margin)
+    slow = value_and_gradient(partial(slow_loss, way), embeddings, labels, margin, reduction)
+    assert_same(ours, slow)
+
+
+@pytest.mark.parametrize("way", ["batch_all", "semi_hard"])
+@every_reduction
+@settings(deadline=None, max_examples=100)
+@given(batch=grid_batches())
+def test_a_cost_of_exactly_zero_is_not_active(way, reduction, batch):
+    """Many distances are equal or differ by just the margin; what is strict shows in mean and gradient."""
+    embeddings, labels, margin = batch
+    ours = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, labels, margin)
+    slow = value_and_gradient(partial(slow_loss, way), embeddings, labels, margin, reduction)
+    assert_same(ours, slow, tolerance=1e-13)
+
+
+@pytest.mark.parametrize("way", ["batch_hard", "batch_hard_soft", "hard_negative"])
+@every_reduction
+@settings(deadline=None, max_examples=60)
+@given(batch=grid_batches())
+def test_among_equals_the_hardest_cost_alike(way, reduction, batch):
+    """Which of two equally far rows is chosen is open, so only the value is told."""
+    embeddings, labels, margin = batch
+    value = FUNCTIONS[way](embeddings, labels, margin, reduction=reduction)
+    expected = slow_loss(way, embeddings, labels, margin, reduction)
+    torch.testing.assert_close(value, expected, rtol=1e-13, atol=1e-13)
+
+
+@every_way
+@every_reduction
+@settings(deadline=None, max_examples=30)
+@given(batch=grid_batches())
+def test_the_loss_is_that_of_the_triplets_it_mines(way, reduction, batch):
+    embeddings, labels, margin = batch
+    loss = OBJECTS[way](margin, reduction)
+
+    def of_mined(embeddings):
+        return loss.of_triplets(*loss.mine(embeddings, labels).of(embeddings))
+
+    assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(of_mined, embeddings), 1e-13)
+
+
+@settings(deadline=None, max_examples=30)
+@given(batch=sphere_batches(), seed=st.integers(0, 99))
+def test_semi_hard_at_random_is_the_mean_of_one_for_each_pair(batch, seed):
+    embeddings, labels, margin = batch
+    loss = SemiHard(margin, select="random", generator=torch.Generator().manual_seed(seed))
+    band = semi_hard_triplets(*batch)
+    drawn = list(loss.mine(embeddings, labels))
+    assert set(drawn) <= set(band)
+    assert len(drawn) == len({triplet[:2] for triplet in band})
+
+    def again(embeddings):
+        generator = torch.Generator().manual_seed(seed)
+        return semi_hard_triplet_loss(embeddings, labels, margin, select="random", generator=generator)
+
+    expected = value_and_gradient(lambda rows: loss_of_triplets(rows, drawn, margin, "all"), embeddings)
+    assert_same(value_and_gradient(again, embeddings), expected)
+
+
+def test_semi_hard_at_random_draws_anew():
+    generator = torch.Generator().manual_seed(0)
+    loss = SemiHard(1.0, select="random", generator=generator)
+    embeddings = unit_rows(40)
+    assert len({loss(embeddings, TEN_OF_FOUR).item() for _ in range(5)}) == 5
+
+
+@every_way
+@pytest.mark.parametrize("anchors", [0, 1, 4, 12, 18])
+def test_only_the_first_rows_as_anchors(way, anchors):
+    embeddings, margin = unit_rows(18, 3), 0.5
+    order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
+    labels = UNEVEN[order]
+    kept = [t for t in chosen_triplets(way, embeddings, labels, margin) if t[0] < anchors]
+    assert kept or not anchors
+    for reduction in REDUCTIONS:
+        loss = OBJECTS[way](margin, reduction)
+        ours = value_and_gradient(partial(loss, anchors=anchors), embeddings, labels)
+        slow = value_and_gradient(
+            lambda rows, over: loss_of_triplets(rows, kept, margin, over, way == "batch_hard_soft"),
+            embeddings,
+            reduction,
+        )
+        assert_same(ours, slow)
+
+
+# Closed forms
+
+
+def test_three_points_on_a_circle():
+    """Anchors at 0 and 30 degrees, a negative at 40: two triplets, d = 2 - 2 cos(angle between)."""
+    embeddings, labels = circle(0, 30, 40), as_labels([0, 0, 1])
+    far = squared_chord(30) - squared_chord(40) + 0.2  # semi-hard: the negative is farther than the positive
+    near = squared_chord(30) - squared_chord(10) + 0.2
+    assert far > 0
+    for way in ("batch_all", "batch_hard", "hard_negative"):
+        assert FUNCTIONS[way](embeddings, labels).item() == pytest.approx((far + near) / 2, abs=1e-12)
+    for way in ("semi_hard", "semi_hard_hardest"):
+        assert FUNCTIONS[way](embeddings, labels).item() == pytest.approx(far, abs=1e-12)
+    soft = (math.log1p(math.exp(far - 0.2)) + math.log1p(math.exp(near - 0.2))) / 2
+    assert FUNCTIONS["batch_hard_soft"](embeddings, labels).item() == pytest.approx(soft, abs=1e-12)
+
+
+@every_reduction
+def test_what_each_reduction_divides_by(reduction):
+    """One of two triplets costs something."""
+    embeddings, labels = circle(0, 30, 90), as_labels([0, 0, 1])
+    cost = squared_chord(30) - squared_chord(60) + 0.8
+    assert cost > 0 > squared_chord(30) - squared_chord(90) + 0.8
+    expected = cost if reduction == "active" else cost / 2
+    for way in ("batch_all", "batch_hard", "hard_negative"):
+        value = FUNCTIONS[way](embeddings, labels, 0.8, reduction=reduction).item()
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_gradient_of_one_triplet():
+    """2 (n - p) at the anchor, 2 (p - a) at the positive, 2 (a - n) at the negative."""
+    embeddings = circle(0, 30, 40)
+    a, p, n = embeddings
+    expected = torch.stack([2 * (n - p), 2 * (p - a), 2 * (a - n)])
+    for way in ("batch_all", "semi_hard", "semi_hard_hardest", "batch_hard", "hard_negative"):
+        loss = partial(OBJECTS[way](0.2), anchors=1)
+        _, gradient = value_and_gradient(loss, embeddings, as_labels([0, 0, 1]))
+        torch.testing.assert_close(gradient, expected)
+    leaves = [row[None].clone().requires_grad_() for row in embeddings]
+    gradients = torch.autograd.grad(triplet_loss(*leaves), leaves)
+    torch.testing.assert_close(torch.cat(gradients), expected)
+
+
+@every_way
+@every_reduction
+def test_identical_vectors(way, reduction):
+    embeddings = unit_rows(1).expand(40, 4)
+    value, gradient = value_and_gradient(
+        partial(FUNCTIONS[way], reduction=reduction), embeddings, TEN_OF_FOUR
+    )
+    expected = {"semi_hard": 0.0, "semi_hard_hardest": 0.0, "batch_hard_soft": math.log(2)}.get(way, 0.2)
+    assert value.item() == pytest.approx(expected, abs=1e-12)
+    assert gradient.abs().max() < 1e-12
+
+
+@every_way
+@every_reduction
+def test_opposite_vectors(way, reduction):
+    """Identities at the poles cost nothing; split between the poles, all that they can."""
+    apart, labels = circle(0, 0, 180, 180), as_labels([0, 0, 1, 1])
+    expected = math.log1p(math.exp(-4)) if way == "batch_hard_soft" else 0.0
+    assert FUNCTIONS[way](apart, labels, reduction=reduction).item() == pytest.approx(expected, abs=1e-12)
+    split = as_labels([0, 1, 0, 1])  # of the two negatives one is at distance 0, one at 4
+    expected = {
+        "batch_all": (4.2 + 0.2) / 2,
+        "semi_hard": 0.0,
+        "semi_hard_hardest": 0.0,
+        "batch_hard_soft": math.log1p(math.exp(4)),
+    }.get(way, 4.2)
+    assert FUNCTIONS[way](apart, split, reduction=reduction).item() == pytest.approx(expected, abs=1e-12)
+
+
+@every_way
+@every_reduction
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("names", [[], [5], [5, 5, 5], [1, 2, 3], [-(2**62)]])
+def test_a_batch_without_triplets_is_a_differentiable_zero(way, reduction, dtype, names):
+    embeddings = unit_rows(len(names), dtype=dtype)
+    value, gradient = value_and_gradient(
+        partial(FUNCTIONS[way], reduction=reduction), embeddings, as_labels(names)
+    )
+    assert value.shape == ()
+    assert value.item() == 0.0
+    assert gradient.shape == embeddings.shape
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "semi_hard_hardest"])
+def test_a_row_of_no_numbers_is_not_hidden(way):
+    embeddings = unit_rows(40)
+    embeddings[3] = math.nan
+    assert FUNCTIONS[way](embeddings, TEN_OF_FOUR).isnan()
+
+
+def test_margin_zero_leaves_the_violations():
+    embeddings, labels = circle(0, 30, 40), as_labels([0, 0, 1])
+    violation = squared_chord(30) - squared_chord(10)
+    assert batch_all_triplet_loss(embeddings, labels, 0.0).item() == pytest.approx(violation, abs=1e-12)
+    assert semi_hard_triplet_loss(embeddings, labels, 0.0).item() == 0.0
+
+
+@every_way
+@pytest.mark.parametrize("margin", [-0.1, math.nan])
+def test_a_margin_out_of_range(way, margin):
+    for make in (FUNCTIONS[way], lambda embeddings, labels, margin: OBJECTS[way](margin)(embeddings, labels)):
+        with pytest.raises(ValueError, match="out of range"):
+            make(unit_rows(40), TEN_OF_FOUR, margin)
+
+
+def test_a_reduction_of_another_name():
+    loss = BatchAll()
+    loss.reduction = "mean"  # the constructor's types are checked before, while tests run
+    with pytest.raises(ValueError, match="'mean' out of range"):
+        loss.__post_init__()
+
+
+# Invariance
+
+
+@every_way
+@every_reduction
+@settings(deadline=None, max_examples=20)
+@given(batch=sphere_batches(), data=st.data())
+def test_order_of_rows_and_names_of_labels_do_not_matter(way, reduction, batch, data):
+    embeddings, labels, margin = batch
+    order = torch.tensor(data.draw(st.permutations(range(len(labels)))), dtype=torch.int64)
+    loss = partial(FUNCTIONS[way], margin=margin, reduction=reduction)
+    value, gradient = value_and_gradient(loss, embeddings, labels)
+    renamed = labels[order] * -(2**40) + 7
+    assert_same(value_and_gradient(loss, embeddings[order], renamed), (value, gradient[order]))
+
+
+@every_way
+@settings(deadline=None, max_examples=20)
+@given(batch=sphere_batches(), seed=st.integers(0, 99))
+def test_turning_the_sphere_changes_nothing(way, batch, seed):
+    embeddings, labels, margin = batch
+    dim = embeddings.shape[1]
+    turn = torch.linalg.qr(unit_rows(dim, dim, seed)).Q
+    value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels, margin)
+    assert_same(
+        value_and_gradient(FUNCTIONS[way], embeddings @ turn, labels, margin), (value, gradient @ turn), 1e-8
+    )
+
+
+# Derivatives
+
+
+@every_way
+@every_reduction
+def test_gradcheck(way, reduction):
+    embeddings = unit_rows(18, 3, seed=2)
+    d = distance_table(embeddings)
+    costs = [d[a][p] - d[a][n] + 0.5 for a, p, n in valid_triplets(UNEVEN)]
+    # A step of 1e-6 reaches no kink and changes no choice.
+    assert min(map(abs, costs)) > 1e-4
+    assert min(abs(cost - 0.5) for cost in costs) > 1e-4
+    loss = partial(FUNCTIONS[way], labels=UNEVEN, margin=0.5, reduction=reduction)
+    assert loss(embeddings) > 0
+    assert torch.autograd.gradcheck(loss, embeddings.requires_grad_(), nondet_tol=0.0)
+
+
+@pytest.mark.parametrize("way", ["batch_all", "semi_hard", "batch_hard", "batch_hard_soft", "hard_negative"])
+def test_a_second_derivative_is_refused(way):
+    embeddings = unit_rows(40).requires_grad_()
+    loss = FUNCTIONS[way](embeddings, TEN_OF_FOUR)
+    (gradient,) = torch.autograd.grad(loss.square(), embeddings, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+
+
+@every_way
+def test_the_gradient_is_scaled_by_what_comes_back(way):
+    embeddings = unit_rows(40)
+    _, plain = value_and_gradient(FUNCTIONS[way], embeddings, TEN_OF_FOUR)
+    _, scaled = value_and_gradient(lambda *batch: -3.0 * FUNCTIONS[way](*batch), embeddings, TEN_OF_FOUR)
+    torch.testing.assert_close(scaled, -3.0 * plain)
+
+
+@every_way
+def test_embeddings_that_want_no_gradient(way):
+    embeddings = unit_rows(40)
+    value = FUNCTIONS[way](embeddings, TEN_OF_FOUR)
+    assert not value.requires_grad
+    assert value.item() == value_and_gradient(FUNCTIONS[way], embeddings, TEN_OF_FOUR)[0].item()
+
+
+# Listed triplets
+
+
+def test_listed_triplets():
+    a, p, n = circle(0, 0, 0), circle(30, 30, 30), circle(40, 60, 10)
+    costs = [max(squared_chord(30) - squared_chord(other) + 0.2, 0) for other in (40, 60, 10)]
+    assert costs[1] == 0
+    assert triplet_loss(a, p, n).item() == pytest.approx(math.fsum(costs) / 3, abs=1e-12)
+
+
+def test_no_listed_triplets():
+    none = torch.empty(0, 4, requires_grad=True)
+    value, gradient = value_and_gradient(triplet_loss, none, none, none)
+    assert value.item() == 0.0
+    assert gradient.shape == (0, 4)
+
+
+def test_gradcheck_of_listed_triplets():
+    rows = [unit_rows(5, 3, seed).requires_grad_() for seed in range(3)]
+    costs = triplet_gaps(*rows) + 0.2
+    assert costs.min() < -1e-3 < 1e-3 < costs.max()
+    assert costs.abs().min() > 1e-3
+    assert torch.autograd.gradcheck(triplet_loss, rows)
+    assert torch.autograd.gradgradcheck(triplet_loss, rows)
+
+
+def test_a_gap_of_two_near_rows_keeps_its_digits():
+    """float32 has 1e-7 of a distance of 2, but the gap is 1e-5 of it and right to 1e-5."""
+    anchors, positives = unit_rows(50, 64, 0, torch.float32), unit_rows(50, 64, 1, torch.float32)
+    negatives = positives + 1e-5 * unit_rows(50, 64, 2, torch.float32)
+    exact = triplet_gaps(anchors.double(), positives.double(), negatives.double())
+    gaps = triplet_gaps(anchors, positives, negatives)
+    assert (gaps.double() - exact).norm() < 1e-5 * exact.norm()
+
+
+# Precision
+
+
+@every_way
+@every_reduction
+def test_float32_against_float64(way, reduction):
+    embeddings, labels = unit_rows(600, 128), torch.arange(30).repeat(20)
+    loss = partial(FUNCTIONS[way], reduction=reduction)
+    value, gradient = value_and_gradient(loss, embeddings.float(), labels)
+    exact, exact_gradient = value_and_gradient(loss, embeddings, labels)
+    assert value.dtype == gradient.dtype == torch.float32
+    assert value.item() == pytest.approx(exact.item(), rel=2e-6)
+    assert (gradient - exact_gradient).abs().max() < 1e-3 * exact_gradient.abs().max()
+
+
+@every_way
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened(way, dtype):
+    embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
+    value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    expected, expected_gradient = value_and_gradient(FUNCTIONS[way], embeddings.float(), labels)
+    assert value.dtype == torch.float32
+    assert torch.equal(value, expected)
+    assert gradient.dtype == dtype
+    # Half a unit in the last place, or of the smallest numbers there are.
+    torch.testing.assert_close(
+        gradient.float(), expected_gradient, rtol=torch.finfo(dtype).eps / 2 * 1.01, atol=2**-25 * 1.01
+    )
+
+
+@every_way
+def test_a_scaled_loss_saves_small_gradients_from_float16(way):
+    """What a GradScaler is for: the gradient becomes float16 after the scale, not before."""
+    embeddings, labels = unit_rows(600, 128, dtype=torch.float16), torch.arange(30).repeat(20)
+
+    def scaled(embeddings):
+        return 2.0**12 * FUNCTIONS[way](embeddings, labels)
+
+    _, gradient = value_and_gradient(scaled, embeddings)
+    _, expected = value_and_gradient(scaled, embeddings.float())
+    assert (expected.abs() < 2.0**12 * torch.finfo(torch.float16).smallest_normal).any()
+    torch.testing.assert_close(gradient.float(), expected, rtol=1e-3, atol=2.0**-24)
+
+
+@every_way
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_autocast_stays_out(way, dtype):
+    embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
+    alone = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (embeddings.float() @ embeddings.float().T).dtype == torch.bfloat16
+        within = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    assert torch.equal(within[0], alone[0])
+    assert torch.equal(within[1], alone[1])
+
+
+# The share of active triplets
+
+
+@settings(deadline=None, max_examples=60)
+@given(batch=grid_batches())
+def test_active_fraction(batch):
+    embeddings, labels, margin = batch
+    d = distance_table(embeddings)
+    active = [d[a][p] + margin > d[a][n] for a, p, n in valid_triplets(labels)]
+    expected = sum(active) / len(active) if active else math.nan
+    assert active_fraction(embeddings, labels, margin) == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+def test_active_fraction_of_identical_vectors():
+    embeddings = unit_rows(1).expand(40, 4)
+    assert active_fraction(embeddings, TEN_OF_FOUR) == 1.0
+    assert math.isnan(active_fraction(embeddings, torch.arange(40)))
+
+
+# Peers
+
+
+@pytest.mark.parametrize(
+    "way", [way for way in WAYS if way != "semi_hard_hardest"]
+)  # they have no miner for it
+@pytest.mark.parametrize("dim", [4, 64])
+def test_agrees_with_pytorch_metric_learning(way, dim):
+    """Theirs scales rows to unit length, so its gradient lies along the sphere; and it averages what is not zero."""
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    distance = pytest.importorskip("pytorch_metric_learning.distances").LpDistance(power=2)
+    soft = way == "batch_hard_soft"
+    peer = losses.TripletMarginLoss(0.0 if soft else 0.2, smooth_loss=soft, distance=distance)
+    hardest = miners.BatchHardMiner(distance=distance)
+    miner = {
+        "semi_hard": miners.TripletMarginMiner(0.2, type_of_triplets="semihard", distance=distance),
+        "batch_hard": hardest,
+        "batch_hard_soft": hardest,
+        "hard_negative": miners.BatchEasyHardMiner("all", "hard", distance=distance),
+    }.get(way)
+    embeddings, labels = unit_rows(80, dim), torch.arange(16).repeat(5)
+
+    def theirs(embeddings):
+        return peer(embeddings, labels, miner(embeddings, labels) if miner else None)
+
+    value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    along = gradient - (gradient * embeddings).sum(dim=1, keepdim=True) * embeddings
+    assert_same((value, along), value_and_gradient(theirs, embeddings))
