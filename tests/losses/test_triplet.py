@@ -275,7 +275,7 @@ def test_a_margin_out_of_range(way, margin):
 def test_a_reduction_of_another_name():
     loss = BatchAll()
     loss.reduction = "mean"  # the constructor's types are checked before, while tests run
-    with pytest.raises(ValueError, match="'mean' out of range"):
+    with pytest.raises(ValueError, match="reduction mean is out of range"):
         loss.__post_init__()
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from familiar.datasets.folders import DataSpec
-from familiar.training import loop
+from familiar.training import fit, loop
 from tiny import save_photos
 
 
@@ -20,6 +20,7 @@ def _one_thread() -> Iterator[None]:
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than training here."""
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(fit, "picture_of_mining", lambda *_: None)
 
 
 @pytest.fixture

@@ -3,20 +3,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import normalize
 
 from familiar.core.errors import BadBundle, BadRecipe, BadRun
 from familiar.export.bundle import export_run
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, active_fraction
+from familiar.models.mobile import mobilenet_embedder
 from familiar.training.fit import fit
 from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
 from familiar.training.objective import LOSS_BUILDERS, Objective
+from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
 from familiar.training.schedule import Schedule
 from tiny import TINY, Interrupted, history, stop_after
 
 SMALL = TINY.with_settings(["sampler.identities=4", "sampler.photos=3", "budget.epochs=2"])
-OF_CLASSIFIERS = {"softmax": "bias", "subcenter_arcface": "centres_per_class", "partial_fc": "rate"}
 
 
 def batch(n=12, k=3, d=8):
@@ -126,6 +128,15 @@ def test_active_triplets_are_those_of_the_newest_batch():
     assert objective("loss.name=circle").active_triplets() is None
 
 
+def test_a_run_that_mines_triplets_shows_them(tmp_path, cats):
+    recipe = SMALL.with_settings(["budget.epochs=1", "loss.name=semi_hard"])
+    fit(recipe, cats, tmp_path / "mines")
+    with Image.open(RunFolder(tmp_path / "mines").triplets_png) as picture:
+        assert min(picture.size) > 600
+    fit(recipe.with_settings(["loss.name=circle"]), cats, tmp_path / "does not")
+    assert not RunFolder(tmp_path / "does not").triplets_png.exists()
+
+
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_trains_a_network(tmp_path, cats, name):
@@ -176,7 +187,7 @@ def test_a_network_that_is_to_compare_with_an_old_bundle(tmp_path, cats):
     assert new.metadata.space_id != export_run(tmp_path / "alone", tmp_path / "alone.onnx").metadata.space_id
     assert new.metadata.prefixes == (16,)
     longer = recipe.with_settings(["model.embedding_dim=8"])
-    with pytest.raises(BadRecipe, match="16 components.*model.embedding_dim"):
+    with pytest.raises(BadRecipe, match=r"16 components.*model\.embedding_dim"):
         fit(longer, cats, tmp_path / "shorter")
     with pytest.raises(BadBundle):
         fit(recipe.with_settings(["loss.compatible_with=nothing.onnx"]), cats, tmp_path / "none")
@@ -195,10 +206,7 @@ def test_a_bundle_says_which_prefixes_were_trained(tmp_path, cats):
     assert export_run(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
 
 
-def test_the_sparse_centres_have_an_optimiser_of_their_own(cats, tmp_path):
-    from familiar.models.mobile import mobilenet_embedder
-    from familiar.training.optimizer import build_optimizer
-
+def test_the_sparse_centres_have_an_optimiser_of_their_own():
     torch.manual_seed(0)
     network, made = (
         mobilenet_embedder("mobilenetv3_small_050", 32, 8, 0.0),

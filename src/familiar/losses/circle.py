@@ -3,7 +3,6 @@
 On triplets, as in seed 002, and on a whole batch, as in the paper.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,14 +11,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.mining import (
-    Triplets,
-    mine_batch_all,
-    mine_batch_hard,
-    mine_hard_negative,
-    mine_semi_hard,
-)
-from familiar.losses.pairwise import Block, PairLoss, Weighed, widened
+from familiar.losses.mining import MINERS, Triplets
+from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed, widened
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
@@ -75,9 +68,7 @@ class CircleTriplets:
     detach_weights: bool = True
 
     def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
-        if self.mining == "semi_hard":
-            return mine_semi_hard(embeddings, labels, self.mining_margin)
-        return MINERS[self.mining](embeddings, labels)
+        return MINERS[self.mining](embeddings, labels, self.mining_margin)
 
     def of_triplets(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
@@ -92,9 +83,6 @@ class CircleTriplets:
         return self.of_triplets(*self.mine(embeddings, labels).of_first(anchors).of(embeddings))
 
 
-MINERS = {"batch_all": mine_batch_all, "batch_hard": mine_batch_hard, "hard_negative": mine_hard_negative}
-
-
 @dataclass
 class CirclePairs(PairLoss):
     """The paper's, on a whole batch of unit rows: raw cosines, the mean over anchors that have both kinds of pairs."""
@@ -106,25 +94,26 @@ class CirclePairs(PairLoss):
 
     def weigh(self, block: Block) -> Weighed:
         m, gamma = self.margin, self.gamma
-        s_p, s_n = block.positives(pad=0.0), block.values
-        alpha_p, alpha_n = relu(1 + m - s_p), relu(s_n + m)
-        from_p, from_n = s_p - (1 - m), s_n - m
-        logits_p = (alpha_p * from_p).mul_(-gamma).masked_fill_(~block.real, -math.inf)
-        logits_n = (alpha_n * from_n).mul_(gamma).scatter_(1, block.places, -math.inf)
-        total_p, total_n = logits_p.logsumexp(dim=1, keepdim=True), logits_n.logsumexp(dim=1, keepdim=True)
-        both = (total_p > -math.inf) & (total_n > -math.inf)
-        z = (total_p + total_n).masked_fill(~both, -math.inf)
-        pull = z.sigmoid()
-        if not self.detach_weights:
-            alpha_p = alpha_p - from_p * (alpha_p > 0)
-            alpha_n = alpha_n + from_n * (alpha_n > 0)
-        slopes_p = (logits_p - total_p).exp_().mul_(alpha_p).mul_(-gamma * pull)
-        slopes_n = (logits_n - total_n).exp_().mul_(alpha_n).mul_(gamma * pull)
-        slopes_p, slopes_n = (torch.where(both, slopes, 0.0) for slopes in (slopes_p, slopes_n))
+        # alpha_n (s_n - m) = s_n^2 - m^2 where the weight is not 0, and likewise for 1 - s_p: one formula for both.
+        gaps_p = (1 - block.values.gather(1, block.places)).clamp_min_(-m)
+        gaps_n = block.values.clamp_min_(-m)
+        logits_p = gaps_p.square().mul_(gamma).masked_fill_(~block.real, -FAR)
+        logits_n = gaps_n.square().mul_(gamma).scatter_(1, block.places, -FAR)
+        shares_p, shares_n = logits_p.softmax(dim=1), logits_n.softmax(dim=1)
+        # The logarithm of a sum of exponentials is the largest logit less the logarithm of its share.
+        z = logits_p.amax(1, keepdim=True) + logits_n.amax(1, keepdim=True) - 2 * gamma * m * m
+        z -= (shares_p.amax(1, keepdim=True) * shares_n.amax(1, keepdim=True)).log_()
+        pull = z.sigmoid() * gamma  # 0 where either kind is missing: z is about -FAR there
+        if self.detach_weights:
+            slopes_p, slopes_n = shares_p * (gaps_p + m), shares_n.mul_(gaps_n.add_(m))
+        else:
+            slopes_p, slopes_n = (
+                2 * shares * gaps * (gaps > -m) for shares, gaps in ((shares_p, gaps_p), (shares_n, gaps_n))
+            )
         return Weighed(
             softplus(z).sum(dtype=torch.float64),
-            both.sum(),
-            slopes_n.scatter_(1, block.places, slopes_p),
+            (z > -FAR / 2).sum(),
+            slopes_n.mul_(pull).scatter_(1, block.places, slopes_p.mul_(-pull)),
         )
 
 

@@ -145,6 +145,15 @@ def mine_hard_negative(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, "
     return _mine(embeddings, labels, choose)
 
 
+# By name, from (embeddings, labels, margin).
+MINERS: dict[str, Callable[[Tensor, Tensor, float], Triplets]] = {
+    "semi_hard": mine_semi_hard,
+    "batch_hard": lambda embeddings, labels, _: mine_batch_hard(embeddings, labels),
+    "hard_negative": lambda embeddings, labels, _: mine_hard_negative(embeddings, labels),
+    "batch_all": lambda embeddings, labels, _: mine_batch_all(embeddings, labels),
+}
+
+
 def _spread(counts: Tensor) -> tuple[Tensor, Tensor]:
     """For each item of `counts` as many rows as it says: the item, and which of its rows it is."""
     item = torch.repeat_interleave(counts)

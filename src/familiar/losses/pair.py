@@ -1,7 +1,7 @@
 """Contrastive loss: mates together, strangers at least a margin apart."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed
+from familiar.losses.settings import check_range
 
 Reduction = Literal["active", "all"]
 
@@ -44,8 +45,14 @@ class _Strangers(PairLoss):
 
 @dataclass
 class Contrastive:
+    """`contrastive_loss` as a value, with `anchors` as `PairLoss` has it."""
+
     margin: float = 1.0
     reduction: Reduction = "active"
+
+    def __post_init__(self) -> None:
+        check_range("margin", self.margin, self.margin >= 0, "0 or more")
+        check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
@@ -61,4 +68,12 @@ def contrastive_loss(
     *,
     reduction: Reduction = "active",
 ) -> Float[Tensor, ""]:
+    """Mean squared distance of mates, plus the mean of `[margin - d]_+` over strangers, d their squared distance.
+
+    `margin` in [0, 4] on the unit sphere. `reduction` "active": each mean is over the pairs that cost something; "all":
+    over all pairs of the kind. A kind without pairs adds nothing.
+
+    Hadsell, Chopra and LeCun (CVPR 2006) take `[margin - sqrt(d)]_+^2` for strangers, whose pull grows as they come
+    nearer. Ours stays linear, as pytorch-metric-learning's does with `LpDistance(power=2)`, which it equals.
+    """
     return Contrastive(margin, reduction)(embeddings, labels)

@@ -37,6 +37,7 @@ from familiar.losses.pairwise import (
     unit_prefix,
     widened,
 )
+from familiar.losses.settings import check_range
 
 Reduction = Literal["active", "all"]
 
@@ -74,8 +75,8 @@ class TripletLoss(ABC):
     reduction: Reduction = "active"
 
     def __post_init__(self) -> None:
-        if not self.margin >= 0 or self.reduction not in ("active", "all"):
-            raise ValueError(f"margin {self.margin} or reduction {self.reduction!r} out of range")
+        check_range("margin", self.margin, self.margin >= 0, "0 or more")
+        check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
 
     @abstractmethod
     def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
@@ -136,8 +137,7 @@ class SemiHard(BatchAll):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.select not in get_args(Select):
-            raise ValueError(f"select is one of {', '.join(get_args(Select))}, not {self.select!r}")
+        check_range("select", self.select, self.select in get_args(Select), ", ".join(get_args(Select)))
 
     def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)

@@ -20,10 +20,12 @@ from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data
 from familiar.training.history import EpochRecord
 from familiar.training.loop import StepProgress, Trainer
+from familiar.training.loss_settings import MINED
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
+from familiar.training.triplet_picture import picture_of_mining
 
 GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory
 
@@ -91,6 +93,14 @@ def fit(
             stopped = trainer.train(on_step, after_epoch)
         load_weights(run.best, network=trainer.network)
         save_weights(run.embedder, network=trainer.network)
+        if recipe.loss.name in MINED:
+            picture_of_mining(
+                trainer.network,
+                trainer.fold.train,
+                run.triplets_png,
+                trainer.objective.mining_margin,
+                recipe.seed,
+            )
     return FitResult(
         run=run_dir,
         epochs=len(trainer.records),

@@ -1,5 +1,6 @@
 """Which loss a recipe trains with and its hyper-parameters, as data: every loss by name, in one place."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -26,6 +27,12 @@ Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
 def _bounds(value: "Schedule | float") -> tuple[float, ...]:
     return value.extremes if isinstance(value, Schedule) else (value,)
+
+
+def _check_range(name: str, value: float) -> None:
+    low, high = _RANGES[name]
+    if not low <= value <= high:
+        raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {value}")
 
 
 def _listed(values: tuple[float, ...]) -> str:
@@ -72,22 +79,27 @@ class LossSettings:
             value = getattr(self, field.name)
             if field.type is Schedule and not isinstance(value, Schedule):  # a number, for short
                 object.__setattr__(self, field.name, Schedule.parse(str(value)))
-        for name, (low, high) in _RANGES.items():
+        for name in _RANGES:
             for value in _bounds(getattr(self, name)):
-                if not low <= value <= high:
-                    raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {value}")
+                _check_range(name, value)
         if self.prefixes:
             if sorted(set(self.prefixes)) != list(self.prefixes) or self.prefixes[0] < 1:
                 raise ValueError(f"prefixes rise, such as 64,128,256, unlike {_listed(self.prefixes)}")
-            if len(self.prefix_weights) != len(self.prefixes) or min(self.prefix_weights) < 0:
+            weights = self.prefix_weights
+            if len(weights) != len(self.prefixes) or not all(0 <= weight < math.inf for weight in weights):
                 raise ValueError(
                     f"prefix_weights has one weight, 0 or more, for each of the prefixes {_listed(self.prefixes)}, "
-                    f"unlike {_listed(self.prefix_weights)}"
+                    f"unlike {_listed(weights)}"
                 )
         elif self.prefix_weights:
             raise ValueError("prefix_weights stand beside prefixes, and there are none")
         if self.mined_on == "full" and self.prefixes and self.name not in MINED:
             raise ValueError(f"mined_on=full needs a loss that mines triplets, not {self.name}")
+
+    def check_run_of(self, epochs: int) -> None:
+        """ValueError where steps without an end leave their range in so many epochs."""
+        for name in SCHEDULED:
+            _check_range(name, getattr(self, name).at(epochs - 1, epochs))
 
     @property
     def compares_photos(self) -> bool:
@@ -136,7 +148,7 @@ _RANGES = {
 LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
     "softmax": (LossSettings("softmax"), ("bias", "label_smoothing", "center_weight")),
     "normface": (
-        LossSettings("normface", scale=Schedule(16)),
+        LossSettings("normface", scale=Schedule(16.0)),
         ("scale", "label_smoothing", "center_weight"),
     ),
     "arcface": (

@@ -115,6 +115,11 @@ class Objective(nn.Module):
             value = value + weight * self.center(embeddings, labels)
         return value
 
+    @property
+    def mining_margin(self) -> float:
+        """In squared distance, of a loss that mines triplets."""
+        return getattr(self.loss, "mining_margin", self.loss.margin)
+
     def active_triplets(self) -> float | None:
         """Share of the newest batch's triplets that still cost something; None for other losses."""
         if self._newest is None or not isinstance(self.loss, TripletLoss):

@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "last.safetensors"
 
     @property
+    def triplets_png(self) -> Path:
+        """What each way of mining picks, where the loss mines triplets."""
+        return self.path / "triplets.png"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard's event files, where they were asked for."""
         return self.path / "tensorboard"

@@ -91,8 +91,8 @@ class Schedule:
                 schedule = Schedule(float(text))
             except ValueError:
                 raise ValueError(f"{text!r} is no number and no schedule: {_FORMS}") from None
-        numbers = (*schedule.extremes, schedule.step)
-        if not all(map(math.isfinite, numbers)) or not 0 <= schedule.over <= 1:
+        finite = all(map(math.isfinite, (*schedule.extremes, schedule.step)))
+        if not finite or not 0 <= schedule.over <= 1 or not _leads_to_its_end(schedule):
             raise ValueError(f"{text!r} is no schedule: {_FORMS}")
         return schedule
 
@@ -106,11 +106,18 @@ class Schedule:
         return start if self.end is None else f"{start} to {end} over {over}"
 
 
+def _leads_to_its_end(schedule: Schedule) -> bool:
+    """Steps away from the end would begin, and stay, there."""
+    if not schedule.every or schedule.end in (None, schedule.start):
+        return True
+    return schedule.step > 0 if schedule.end > schedule.start else schedule.step < 0
+
+
 def _short(number: float | None) -> str:
     return repr(number).removesuffix(".0")
 
 
 _FORMS = "0.4, or 0 to 0.4 over 0.33 (of the epochs), or 0.2 + 0.02 every 5 to 1"
-_NUMBER = r"(-?[0-9.]+(?:e-?[0-9]+)?)"
+_NUMBER = r"(-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _RAMP = re.compile(rf"{_NUMBER} +to +{_NUMBER} +over +{_NUMBER}")
-_STEPS = re.compile(rf"{_NUMBER} *([+-]) *{_NUMBER} +every +([1-9][0-9]*)(?: +to +{_NUMBER})?")
+_STEPS = re.compile(rf"{_NUMBER} *([+-]) *{_NUMBER} +every +([1-9][0-9]{{0,8}})(?: +to +{_NUMBER})?")
