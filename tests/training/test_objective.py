@@ -11,7 +11,7 @@ from familiar.export.bundle import export_run
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, active_fraction
 from familiar.models.mobile import mobilenet_embedder
 from familiar.training.fit import fit
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED
 from familiar.training.objective import LOSS_BUILDERS, Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
@@ -40,9 +40,11 @@ def test_every_loss_takes_its_hyper_parameters_from_their_schedules(name):
     made = objective(f"loss.name={name}")
     settings = made.settings
     moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
-    changed = replace(
-        settings, **{key: Schedule(getattr(settings, key).extremes[-1] / 2 or 0.5) for key in moving}
-    )
+    moved = {
+        key: 1.5 if key == "margin_factor" else getattr(settings, key).extremes[-1] / 2 or 0.5
+        for key in moving
+    }
+    changed = replace(settings, **{key: Schedule(value) for key, value in moved.items()})
     made = Objective(changed, 8, 4)
     made.start_epoch(0, 10)
     assert made.hyperparameters == {key: getattr(changed, key).start for key in moving}
@@ -73,6 +75,19 @@ def test_every_other_setting_reaches_its_loss(name):
             assert loss.centres.shape == (5, 4, 8)
         else:
             assert getattr(loss, key) == other
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["loss.name=cosface", "loss.margin=3.5"], r"loss\.margin 3\.5 is out of range"),
+        (["loss.name=combined_margin", "loss.margin_factor=1 to 4 over 0.5"], r"loss\.margin_factor 4\.0"),
+    ],
+)
+def test_what_the_loss_refuses_is_refused_before_a_run_is_begun(tmp_path, cats, settings, message):
+    with pytest.raises(BadRecipe, match=message):
+        fit(TINY.with_settings(settings), cats, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_circle_losses_move_as_in_seed_002():
@@ -228,7 +243,3 @@ def test_the_sparse_centres_have_an_optimiser_of_their_own():
     assert norm > 0
     assert moved[:4].all()
     assert moved.sum() == 4, "a tenth of forty"
-
-
-def test_loss_settings_are_those_of_the_recipe_json():
-    assert objective("loss.name=cosface").settings == LossSettings("cosface", margin=Schedule(0.35))

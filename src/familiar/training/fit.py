@@ -22,6 +22,7 @@ from familiar.training.history import EpochRecord
 from familiar.training.loop import StepProgress, Trainer
 from familiar.training.loss_settings import MINED
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.objective import check_loss
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
@@ -71,6 +72,7 @@ def fit(
     run = RunFolder(run_dir)
     if tensorboard:
         require_tensorboard()
+    check_loss(recipe.loss)
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
         workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))

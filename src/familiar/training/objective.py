@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
+from familiar.core.errors import BadRecipe
 from familiar.losses import (
     ArcFace,
     BatchAll,
@@ -32,27 +33,45 @@ from familiar.losses import (
 )
 from familiar.training.loss_settings import SCHEDULED, LossSettings
 
-# From (settings, embedding_dim, classes); scheduled hyper-parameters are set when an epoch starts.
-LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int], Any]] = {
-    "softmax": lambda s, d, classes: Softmax(d, classes, bias=s.bias),
-    "normface": lambda _, d, classes: NormFace(d, classes),
-    "arcface": lambda s, d, classes: ArcFace(d, classes, branch=s.branch),
-    "cosface": lambda _, d, classes: CosFace(d, classes),
-    "combined_margin": lambda s, d, classes: CombinedMargin(d, classes, branch=s.branch),
-    "subcenter_arcface": lambda s, d, classes: SubCenterArcFace(
-        d, classes, s.centres_per_class, branch=s.branch
+# From (settings, embedding_dim, classes, values), these being the loss's scheduled hyper-parameters.
+LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]] = {
+    "softmax": lambda s, d, classes, values: Softmax(d, classes, s.bias, **values),
+    "normface": lambda _, d, classes, values: NormFace(d, classes, **values),
+    "arcface": lambda s, d, classes, values: ArcFace(d, classes, branch=s.branch, **values),
+    "cosface": lambda _, d, classes, values: CosFace(d, classes, **values),
+    "combined_margin": lambda s, d, classes, values: CombinedMargin(d, classes, branch=s.branch, **values),
+    "subcenter_arcface": lambda s, d, classes, values: SubCenterArcFace(
+        d, classes, s.centres_per_class, branch=s.branch, **values
     ),
-    "partial_fc": lambda s, d, classes: PartialFC(d, classes, s.rate, branch=s.branch),
-    "batch_all": lambda s, *_: BatchAll(reduction=s.reduction),
-    "semi_hard": lambda s, *_: SemiHard(reduction=s.reduction, select=s.select),
-    "batch_hard": lambda s, *_: BatchHard(reduction=s.reduction, soft_margin=s.soft_margin),
-    "hard_negative": lambda s, *_: HardNegative(reduction=s.reduction),
-    "contrastive": lambda s, *_: Contrastive(reduction=s.reduction),
-    "circle": lambda s, *_: CirclePairs(detach_weights=s.detach_weights),
-    "circle_triplets": lambda s, *_: CircleTriplets(
-        mining=s.mining, mining_margin=s.mining_margin, detach_weights=s.detach_weights
+    "partial_fc": lambda s, d, classes, values: PartialFC(d, classes, s.rate, branch=s.branch, **values),
+    "batch_all": lambda s, _, __, values: BatchAll(reduction=s.reduction, **values),
+    "semi_hard": lambda s, _, __, values: SemiHard(reduction=s.reduction, select=s.select, **values),
+    "batch_hard": lambda s, _, __, values: BatchHard(
+        reduction=s.reduction, soft_margin=s.soft_margin, **values
+    ),
+    "hard_negative": lambda s, _, __, values: HardNegative(reduction=s.reduction, **values),
+    "contrastive": lambda s, _, __, values: Contrastive(reduction=s.reduction, **values),
+    "circle": lambda s, _, __, values: CirclePairs(detach_weights=s.detach_weights, **values),
+    "circle_triplets": lambda s, _, __, values: CircleTriplets(
+        mining=s.mining, mining_margin=s.mining_margin, detach_weights=s.detach_weights, **values
     ),
 }
+AROUND_THE_LOSS = ("center_weight", "compatible_weight")  # scheduled, but not the loss's own
+
+
+def check_loss(settings: LossSettings) -> None:
+    """BadRecipe where the loss refuses what its schedules reach: what settings may be depends on each other."""
+    for extreme in (0, -1):
+        values = {name: getattr(settings, name).extremes[extreme] for name in _scheduled(settings)}
+        try:
+            LOSS_BUILDERS[settings.name](settings, 1, 1, values)
+        except ValueError as error:
+            raise BadRecipe(f"loss.{error}") from error
+
+
+def _scheduled(settings: LossSettings) -> list[str]:
+    """Hyper-parameters of the loss itself that may move."""
+    return [name for name in settings.settings if name in SCHEDULED and name not in AROUND_THE_LOSS]
 
 
 class Objective(nn.Module):
@@ -72,8 +91,8 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         self.settings = settings
-        loss = LOSS_BUILDERS[settings.name](settings, embedding_dim, classes)
-        whole = loss
+        values = {name: getattr(settings, name).start for name in _scheduled(settings)}
+        loss = whole = LOSS_BUILDERS[settings.name](settings, embedding_dim, classes, values)
         if settings.prefixes:
             whole = HarmonicLoss(whole, settings.prefixes, settings.prefix_weights, settings.mined_on)
         if old is not None:
@@ -98,9 +117,8 @@ class Objective(nn.Module):
             for name in SCHEDULED
             if name in self.settings.settings
         }
-        for name, value in self.hyperparameters.items():
-            if hasattr(self.loss, name):
-                setattr(self.loss, name, value)
+        for name in _scheduled(self.settings):
+            setattr(self.loss, name, self.hyperparameters[name])
         if isinstance(self.of_batch, CompatibleLoss):
             self.of_batch.weight = self.hyperparameters["compatible_weight"]
 

@@ -1,0 +1,106 @@
+"""The page about losses names every one and tells its settings as they are; its Python and pictures can be made."""
+
+import doctest
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from familiar import losses
+from familiar.faces.photo import load_photo
+from familiar.training.loss_settings import LOSSES, OF_EVERY_LOSS
+from familiar.training.objective import LOSS_BUILDERS
+from familiar.training.recipe import MiningSettings, Recipe
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "losses.md").read_text()
+SCRIPT = DOCS.parent / "examples" / "losses_on_a_circle.py"
+PICTURES = re.findall(r"\]\((losses\S*\.png)\)", PAGE)
+
+
+@pytest.mark.parametrize("name", losses.__all__)
+def test_every_public_name_is_explained(name: str) -> None:
+    assert re.search(rf"\b{name}\b", PAGE)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_settings_and_defaults_of_every_loss(name: str) -> None:
+    settings, own = LOSSES[name]
+    built = type(LOSS_BUILDERS[name](settings, 4, 3, {})).__name__
+    told = ", ".join(f"`{each}` {plain(getattr(settings, each))}" for each in own)
+    assert f"| `{name}` | `{built}` | {told} |" in PAGE.splitlines()
+
+
+def plain(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return re.sub(r"(\.\d\d)\d+", r"\1", text)  # 0.3333333333333333, a third
+
+
+def test_every_setting_is_told() -> None:
+    owned = {setting for _, settings in LOSSES.values() for setting in settings}
+    mining = {f"mining.{field.name}" for field in fields(MiningSettings)}
+    assert {name for name in owned | {*OF_EVERY_LOSS} | mining if name not in PAGE} == set()
+
+
+def test_settings_are_understood() -> None:
+    typed = re.findall(r"--set (?:\"([^\"]+)\"|([^\s`\"]+))", PAGE)
+    changes = [quoted or bare for quoted, bare in typed if "NAME" not in bare]
+    assert len(changes) > 5
+    for change in changes:
+        together = [each for each in changes if "prefix" in each] if "prefix" in change else [change]
+        loss = {"loss.gamma": "circle", "mining.mode": "batch_hard"}.get(change.split("=")[0])
+        Recipe("any").with_settings([*together, *([f"loss.name={loss}"] if loss else [])])
+
+
+def test_python_runs() -> None:
+    seen: dict[str, Any] = {}
+    blocks = re.findall(r"```(python|pycon)\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert {language for language, _ in blocks} == {"python", "pycon"}
+    for language, block in blocks:
+        if language == "python":
+            exec(block, seen)
+            assert torch.isfinite(seen["loss"])
+        else:
+            test = doctest.DocTestParser().get_doctest(block, seen, "losses.md", None, None)
+            assert doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed == 0
+
+
+def test_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", PAGE)
+    headings = {
+        line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")
+    }
+    assert len(targets) > 8
+    assert [path for path, _ in targets if path and not (DOCS / path).exists()] == []
+    assert [place for path, place in targets if not path and place[1:] not in headings] == []
+
+
+def test_the_script_draws_the_pictures_of_the_page(tmp_path: Path) -> None:
+    made = tmp_path / "pictures"
+    printed = subprocess.run([sys.executable, SCRIPT, made], check=True, capture_output=True, text=True)
+    assert sorted(PICTURES) == sorted(path.name for path in made.iterdir())
+    assert len(printed.stdout.splitlines()) == len(PICTURES) == 3
+    for name in PICTURES:
+        assert load_photo(made / name).size_px == load_photo(DOCS / name).size_px
+
+
+def test_arrows_lead_downhill_and_lines_add_up_to_them() -> None:
+    script = runpy.run_path(str(SCRIPT))
+    photos, centres = script["start"]()
+    for name, (loss, _) in script["LOSSES"].items():
+        of_photos, of_centres = script["downhill"](loss, photos, centres)
+        step = 1e-4 / of_photos.abs().max()
+        there = script["cost"](loss, photos + step * of_photos, centres + step * of_centres)
+        assert there < script["cost"](loss, photos, centres), name
+        if name not in ("normface", "arcface"):
+            # Along the circle, each photo's arrow is the sum of what its lines do to it.
+            across = (photos[None] - photos[:, None]).sin()
+            torch.testing.assert_close(
+                (script["pulls"](loss, photos) * across).sum(1), of_photos, atol=1e-5, rtol=1e-5
+            )
