@@ -1,6 +1,9 @@
 import dataclasses
+import itertools
 import json
 import math
+import re
+from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -10,10 +13,11 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
 from familiar.training.recipe import (
     BudgetSettings,
     InputSettings,
-    LossSettings,
+    MiningSettings,
     ModelSettings,
     OptimizerSettings,
     Recipe,
@@ -22,8 +26,12 @@ from familiar.training.recipe import (
     ValidationSettings,
     recipe_keys,
 )
+from familiar.training.schedule import Schedule
 
 DEFAULT = Recipe(name="default")
+# On which every setting outside of the loss can be changed.
+MINING = DEFAULT.with_settings(["loss.name=batch_hard"])
+PREFIXED = ("model.embedding_dim", "loss.prefixes", "loss.prefix_weights")  # which fit each other
 
 
 def value_at(recipe, key):
@@ -38,59 +46,141 @@ def kind_of(key):
     return get_type_hints(type(value_at(DEFAULT, ".".join(parents)) if parents else DEFAULT))[name]
 
 
+def text_of(value):
+    """As one would write it behind `--set KEY=`."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def as_set(recipe, keys):
+    return [f"{key}={text_of(value_at(recipe, key))}" for key in keys]
+
+
+def keys_of(stored, prefix=""):
+    """Those of the settings that a recipe's JSON holds."""
+    for name, value in stored.items():
+        yield from keys_of(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+
+
 def share(low=0.0, high=1.0):
     return st.floats(low, high)
 
 
-RECIPES = st.builds(
-    Recipe,
-    name=st.text(),
-    seed=st.integers(0, 2**63 - 1),
-    model=st.builds(
-        ModelSettings,
-        embedding_dim=st.integers(2, 4096),
-        dropout=share(high=0.95),
-        initial_weights=st.sampled_from(["none", "imagenet", "weights/Köter 1.npz"]),
-    ),
-    input=st.builds(
-        InputSettings,
-        size_px=st.integers(16, 224),
-        resize=st.sampled_from(["stretch", "centre_crop"]),
-        resize_px=st.integers(224, 2048),
-        margin=share(high=2.0),
-        normalisation=st.sampled_from(["auto", "imagenet", "symmetric"]),
-    ),
-    augmentation=st.builds(Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)),
-    split=st.builds(SplitSettings, validation=share(0.001, 0.5), test=share(high=0.49)),
-    sampler=st.builds(
-        SamplerSettings, name=st.sampled_from(["shuffled", "identities"]), batch_size=st.integers(2, 999)
-    ),
-    loss=st.builds(LossSettings, scale=st.floats(0.1, 1000), margin_rad=share(high=2.33)),
-    optimizer=st.builds(OptimizerSettings, lr=share(high=10), final_lr=share(high=1)),
-    budget=st.builds(BudgetSettings, epochs=st.integers(1, 100_000), seconds=st.floats(0, 1e9)),
-    validation=st.builds(ValidationSettings, pairs=st.integers(2, 10_000_000)),
+def schedules(low, high):
+    numbers = share(low, high)
+    return st.one_of(
+        st.builds(Schedule, numbers),
+        st.builds(Schedule, numbers, numbers, over=share()),
+        st.builds(Schedule, numbers, st.just(high), step=share(1e-9), every=st.integers(1, 99)),
+        st.builds(Schedule, numbers, st.just(low), step=share(-1.0, -1e-9), every=st.integers(1, 99)),
+    )
+
+
+OF_KIND = {
+    Schedule: schedules(0.1, 0.99),  # in the range of every hyper-parameter but one
+    bool: st.booleans(),
+    int: st.integers(1, 100),
+    float: share(0.1),
+    str: st.sampled_from(["", "old/Köter=1.onnx"]),
+}
+
+
+def any_value(key):
+    kind = kind_of(key)
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    return schedules(1.0, 4.0) if key == "loss.margin_factor" else OF_KIND[kind]
+
+
+WITHOUT_LOSS = st.fixed_dictionaries(
+    {
+        "name": st.text(),
+        "seed": st.integers(0, 2**63 - 1),
+        "model": st.builds(
+            ModelSettings,
+            embedding_dim=st.integers(2, 4096),
+            dropout=share(high=0.95),
+            initial_weights=st.sampled_from(["none", "imagenet", "weights/Köter 1.npz"]),
+        ),
+        "input": st.builds(
+            InputSettings,
+            size_px=st.integers(16, 224),
+            resize=st.sampled_from(["stretch", "centre_crop"]),
+            resize_px=st.integers(224, 2048),
+            margin=share(high=2.0),
+            normalisation=st.sampled_from(["auto", "imagenet", "symmetric"]),
+        ),
+        "augmentation": st.builds(
+            Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)
+        ),
+        "split": st.builds(SplitSettings, validation=share(0.001, 0.5), test=share(high=0.49)),
+        "sampler": st.builds(
+            SamplerSettings,
+            name=st.sampled_from(["auto", "shuffled", "identities"]),
+            batch_size=st.integers(2, 999),
+        ),
+        "optimizer": st.builds(OptimizerSettings, lr=share(high=10), final_lr=share(high=1)),
+        "budget": st.builds(BudgetSettings, epochs=st.integers(1, 100_000), seconds=st.floats(0, 1e9)),
+        "validation": st.builds(ValidationSettings, pairs=st.integers(2, 10_000_000)),
+    }
 )
 
 
-@settings(deadline=None, max_examples=60)
-@given(RECIPES)
-def test_a_recipe_comes_back_from_its_json(recipe):
+@st.composite
+def recipes(draw):
+    """How to make any recipe, with any of its loss's own settings.
+
+    Made outside, since beartype draws lots which item of a tuple to check, and hypothesis minds that.
+    """
+    parts = draw(WITHOUT_LOSS)
+    embedding_dim = parts["model"].embedding_dim
+    published, own = LOSSES[draw(st.sampled_from(list(LOSSES)))]
+    names = (*own, "compatible_with", "compatible_weight")
+    chosen = {name: draw(any_value(f"loss.{name}")) for name in names}
+    if draw(st.booleans()):
+        shorter = draw(st.sets(st.integers(1, embedding_dim - 1), max_size=3))
+        chosen["prefixes"] = (*sorted(shorter), embedding_dim)
+        chosen["prefix_weights"] = tuple(draw(share(high=1e9)) for _ in chosen["prefixes"])
+    mined = published.name in MINED
+    if mined:
+        chosen["mined_on"] = draw(st.sampled_from(["own", "full"]))
+    offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
+    mode = draw(st.sampled_from(["online", "offline"] if offline else ["online"]))
+    mining = draw(st.builds(MiningSettings, st.just(mode), skip=share(high=0.5)))
+    return lambda: Recipe(**parts, mining=mining, loss=dataclasses.replace(published, **chosen))
+
+
+@settings(deadline=None, max_examples=100)
+@given(recipes())
+def test_a_recipe_comes_back_from_its_json(make):
+    recipe = make()
     assert Recipe.from_json(recipe.to_json()) == recipe
+    assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_comes_back_from_its_json(name):
+    recipe = Recipe(name="default", loss=LOSSES[name][0])
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
+    assert tuple(recipe.to_plain()["loss"]) == recipe.loss.settings
 
 
 @settings(deadline=None, max_examples=40)
-@given(RECIPES, st.sampled_from(recipe_keys()))
-def test_settings_carry_any_recipe_over(recipe, key):
-    changed = DEFAULT.with_settings([f"{key}={value_at(recipe, key)}"] if key != "name" else [])
-    assert key == "name" or value_at(changed, key) == value_at(recipe, key)
+@given(recipes(), st.data())
+def test_settings_carry_any_recipe_over(make, data):
+    recipe = make()
+    key = data.draw(st.sampled_from([key for key in keys_of(recipe.to_plain()) if key != "name"]))
+    changed = DEFAULT.with_settings(as_set(recipe, ["loss.name", *(PREFIXED if key in PREFIXED else [key])]))
+    assert value_at(changed, key) == value_at(recipe, key)
 
 
 @settings(deadline=None, max_examples=40)
-@given(RECIPES)
-def test_the_order_of_settings_does_not_matter(recipe):
-    wanted = [f"{key}={value_at(recipe, key)}" for key in recipe_keys() if key != "name"]
-    forth, back = DEFAULT.with_settings(wanted), DEFAULT.with_settings(reversed(wanted))
-    assert forth == back == dataclasses.replace(recipe, name="default")
+@given(recipes(), st.randoms())
+def test_the_order_of_settings_does_not_matter(make, random):
+    recipe = make()
+    wanted = as_set(recipe, [key for key in keys_of(recipe.to_plain()) if key != "name"])
+    random.shuffle(wanted)
+    assert DEFAULT.with_settings(wanted) == dataclasses.replace(recipe, name="default")
 
 
 OTHER_VALUES = {  # where one more or the half would not do
@@ -98,41 +188,206 @@ OTHER_VALUES = {  # where one more or the half would not do
     "augmentation.blur_kernel_min": 5,
     "augmentation.blur_kernel_max": 11,
     "augmentation.jpeg_quality_max": 90,
+    "loss.margin_factor": Schedule(1.5),
 }
 
 
-def other_value(key):
-    """One that is valid and not the default."""
+def other_value(key, recipe=DEFAULT):
+    """One that is valid and not the recipe's."""
     if key in OTHER_VALUES:
         return OTHER_VALUES[key]
-    value, kind = value_at(DEFAULT, key), kind_of(key)
+    value, kind = value_at(recipe, key), kind_of(key)
     if get_origin(kind) is Literal:
         return next((option for option in get_args(kind) if option != value), value)
+    if kind is Schedule:
+        return Schedule(0.3, 0.7, step=0.1, every=2)
     if kind is str:
         return "another"
+    if kind is bool:
+        return not value
     return value + 1 if kind is int else (value / 2 or 0.01)
 
 
 @pytest.mark.parametrize(
     "key",
-    [key for key in recipe_keys() if key != "augmentation.blur_sigma_min"],  # which needs its max too
+    [
+        key
+        for key in recipe_keys()
+        if not key.startswith("loss.") and key != "augmentation.blur_sigma_min"  # which needs its max too
+    ],
 )
 def test_every_key_can_be_set_and_changes_nothing_else(key):
     value = other_value(key)
-    changed = DEFAULT.with_settings([f" {key} = {value} "])
+    changed = MINING.with_settings([f" {key} = {value} "])
     assert value_at(changed, key) == value
     assert type(value_at(changed, key)) is type(value)
-    assert changed.with_settings([f"{key}={value_at(DEFAULT, key)}"]) == DEFAULT
+    assert changed.with_settings(as_set(MINING, [key])) == MINING
     others = [other for other in recipe_keys() if other != key]
-    assert [value_at(changed, other) for other in others] == [value_at(DEFAULT, other) for other in others]
+    assert [value_at(changed, other) for other in others] == [value_at(MINING, other) for other in others]
 
 
-def test_the_keys_are_those_of_the_json():
-    def leaves(stored, prefix=""):
-        for name, value in stored.items():
-            yield from leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
+OWN_SETTINGS = [
+    (loss, setting)
+    for loss, (published, _) in LOSSES.items()
+    for setting in published.settings
+    if setting not in ("name", "prefixes", "prefix_weights")
+]
 
-    assert recipe_keys() == list(leaves(json.loads(DEFAULT.to_json())))
+
+@pytest.mark.parametrize(("loss", "setting"), OWN_SETTINGS)
+def test_every_setting_of_every_loss_can_be_set_and_changes_nothing_else(loss, setting):
+    recipe, key = DEFAULT.with_settings([f"loss.name={loss}"]), f"loss.{setting}"
+    assert recipe == dataclasses.replace(DEFAULT, loss=LOSSES[loss][0])
+    value = other_value(key, recipe)
+    changed = recipe.with_settings([f" {key} = {value} "])
+    assert changed.loss == dataclasses.replace(recipe.loss, **{setting: value})
+    assert dataclasses.replace(changed, loss=recipe.loss) == recipe
+    assert type(value_at(changed, key)) is type(value)
+    assert changed.with_settings(as_set(recipe, [key])) == recipe
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_setting_of_another_loss_is_refused(loss):
+    own = LOSSES[loss][0].settings
+    others = [
+        key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own
+    ]
+    for key in others:
+        setting, value = key.removeprefix("loss."), other_value(key)
+        refused = f"^{loss} has no setting {setting}; it has {', '.join(own)}$"
+        with pytest.raises(BadRecipe, match=refused):
+            DEFAULT.with_settings([f"{key}={value}", f"loss.name={loss}"])
+        stored = {"name": "x", "loss": {setting: value, "name": loss}}
+        with pytest.raises(BadRecipe, match=refused):
+            Recipe.from_json(json.dumps(stored, default=str))
+
+
+@pytest.mark.parametrize("before", LOSSES)
+@pytest.mark.parametrize("after", LOSSES)
+def test_another_loss_brings_its_own_settings(before, after):
+    changed = [f"loss.name={before}", "loss.compatible_with=old.onnx", "seed=3"]
+    recipe = DEFAULT.with_settings(changed)
+    switched = recipe.with_settings([f"loss.name={after}"])
+    if before == after:
+        assert switched == recipe
+    else:
+        assert switched == dataclasses.replace(DEFAULT, seed=3, loss=LOSSES[after][0])
+
+
+def test_single_settings_beside_another_loss_hold_in_any_order():
+    wanted = ["loss.name=cosface", "loss.margin=0.3", "loss.scale=48"]
+    expected = dataclasses.replace(LOSSES["cosface"][0], margin=Schedule(0.3), scale=Schedule(48.0))
+    for order in itertools.permutations(wanted):
+        assert DEFAULT.with_settings(order).loss == expected
+    assert DEFAULT.with_settings(wanted[:1]).with_settings(wanted[1:]).loss == expected
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_naming_the_loss_that_a_recipe_has_changes_nothing(loss):
+    name, key = f"loss.name={loss}", "loss.compatible_weight"
+    recipe = DEFAULT.with_settings([name, f"{key}=0.3"])
+    assert recipe.loss != LOSSES[loss][0]
+    assert recipe.with_settings([name]) == recipe
+    assert recipe.with_settings([f"{key}=0.4", name]) == recipe.with_settings([f"{key}=0.4"])
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("0.4", Schedule(0.4)),
+        ("0 to 0.4 over 0.33", Schedule(0.0, 0.4, over=0.33)),
+        ("0.4 to 1e-06 over 1", Schedule(0.4, 1e-06, over=1.0)),
+        ("0.2 + 0.02 every 5 to 1", Schedule(0.2, 1.0, step=0.02, every=5)),
+        ("0.4 - 0.001 every 1", Schedule(0.4, step=-0.001, every=1)),
+    ],
+)
+def test_schedules_are_text(text, schedule):
+    changed = DEFAULT.with_settings([f"loss.margin_rad={text}"])
+    assert changed.loss.margin_rad == schedule
+    assert changed.to_plain()["loss"]["margin_rad"] == (0.4 if text == "0.4" else text)
+    stored = json.dumps({"name": "default", "loss": {"margin_rad": text}})
+    assert Recipe.from_json(stored) == changed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad lies in \[0, 2\.33\], not 3\.9"),
+        (
+            "loss.label_smoothing=0.1 - 0.01 every 1",
+            r"^loss\.label_smoothing lies in \[0, 0\.99\], not -0\.29",
+        ),
+    ],
+)
+def test_steps_stay_in_range_for_all_epochs(text, why):
+    with pytest.raises(BadRecipe, match=why):
+        DEFAULT.with_settings([text])
+    assert DEFAULT.with_settings([text, "budget.epochs=10"]).budget.epochs == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("True", True), ("FALSE", False), (" false", False)]
+)
+def test_yes_and_no(text, value):
+    changed = DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
+    assert changed.loss.bias is value
+    assert changed.to_plain()["loss"]["bias"] is value
+
+
+@pytest.mark.parametrize("text", ["64,128,256", "(64, 128, 256)", "[64, 128, 256]", " 64 , 128,256, "])
+def test_prefixes_as_text(text):
+    weights = "(0.2, 0.3, 0.5)" if "(" in text else "0.2,0.3,0.5"
+    changed = DEFAULT.with_settings(
+        [f"loss.prefixes={text}", f"loss.prefix_weights={weights}", "model.embedding_dim=256"]
+    )
+    assert (changed.loss.prefixes, changed.loss.prefix_weights) == ((64, 128, 256), (0.2, 0.3, 0.5))
+    loss = changed.to_plain()["loss"]
+    assert (loss["prefixes"], loss["prefix_weights"]) == ([64, 128, 256], [0.2, 0.3, 0.5])
+    assert changed.with_settings(["loss.prefixes=", "loss.prefix_weights=()"]).loss == DEFAULT.loss
+
+
+@pytest.mark.parametrize("prefixes", ["64", "64,256", "64,128,256"])
+def test_the_last_prefix_is_the_whole_embedding(prefixes):
+    weights = ",".join("1" for _ in prefixes.split(","))
+    with pytest.raises(
+        BadRecipe, match=r"^the last of loss\.prefixes is the whole embedding, 128, not (64|256)$"
+    ):
+        DEFAULT.with_settings([f"loss.prefixes={prefixes}", f"loss.prefix_weights={weights}"])
+    with pytest.raises(BadRecipe, match="the whole embedding, 64, not 128"):
+        DEFAULT.with_settings(["loss.prefixes=32,128", "loss.prefix_weights=1,1", "model.embedding_dim=64"])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_only_triplets_are_mined_offline(loss):
+    offline = [f"loss.name={loss}", "mining.mode=offline"]
+    if loss not in MINED:
+        with pytest.raises(
+            BadRecipe, match=r"mining\.mode=offline needs loss\.name to be one of batch_all, semi"
+        ):
+            DEFAULT.with_settings(offline)
+        return
+    assert DEFAULT.with_settings(offline).mining == MiningSettings(mode="offline")
+    for beside in (["loss.prefixes=128", "loss.prefix_weights=1"], ["loss.compatible_with=old.onnx"]):
+        with pytest.raises(BadRecipe, match="without prefixes or an old bundle"):
+            DEFAULT.with_settings([*offline, *beside])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_batches_are_drawn_as_the_loss_needs_them(loss):
+    recipe = DEFAULT.with_settings([f"loss.name={loss}"])
+    assert recipe.by_identities == (loss not in CLASSIFIERS)
+    assert recipe.with_settings(["sampler.name=identities"]).by_identities
+    assert not recipe.with_settings(["sampler.name=shuffled"]).by_identities
+    if loss in MINED:
+        assert not recipe.with_settings(["mining.mode=offline"]).by_identities
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_keys_are_those_of_the_json(loss):
+    keys = [key for key in recipe_keys() if not key.startswith("loss.")]
+    stored = list(keys_of(DEFAULT.with_settings([f"loss.name={loss}"]).to_plain()))
+    assert [key for key in stored if not key.startswith("loss.")] == keys
+    assert {key for key in stored if key.startswith("loss.")} <= set(recipe_keys())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +397,9 @@ def test_the_keys_are_those_of_the_json():
         ("optimiser.lr", "optimizer.lr"),
         ("optimizer.Lr", "optimizer.lr"),
         ("lr", "optimizer.lr"),
-        ("loss.margin", "loss.margin_rad"),
+        ("loss.margin_radians", "loss.margin_rad"),
+        ("loss.smoothing", "loss.label_smoothing"),
+        ("mining.modus", "mining.mode"),
         ("epochs", "budget.epochs"),
         ("sed", "seed"),
         ("seed.value", "seed"),
@@ -171,7 +428,20 @@ def test_a_key_like_no_other_is_told_none():
         ("budget.epochs=1e3", "budget.epochs is a whole number, not '1e3'"),
         ("seed=none", "seed is a whole number, not 'none'"),
         ("input.resize=squash", "input.resize is one of stretch, centre_crop, not 'squash'"),
-        ("loss.name=triplet", "loss.name is one of arcface, not 'triplet'"),
+        ("loss.name=triplet", "^loss.name is one of softmax, .*, circle_triplets, not 'triplet'$"),
+        ("loss.branch=steep", "loss.branch is one of penalty, continuous, not 'steep'"),
+        ("loss.prefixes=a,128", "loss.prefixes is a whole number, not 'a'"),
+        ("loss.prefixes=64.5,128", "loss.prefixes is a whole number, not '64.5'"),
+        ("loss.prefix_weights=1", r"loss\.prefix_weights stand beside prefixes"),
+        ("loss.scale=fast", r"^loss\.scale: 'fast' is no number and no schedule: 0\.4, or 0 to"),
+        ("loss.scale=", r"^loss\.scale: '' is no number and no schedule"),
+        ("loss.scale=nan", r"^loss\.scale: 'nan' is no schedule"),
+        ("loss.margin_rad=0 to 3 over 0.3", r"loss\.margin_rad lies in \[0, 2\.33\], not 3"),
+        ("loss.margin_rad=3 to 0 over 0.3", r"loss\.margin_rad lies in \[0, 2\.33\], not 3"),
+        ("mining.mode=sometimes", "mining.mode is one of online, offline, not 'sometimes'"),
+        ("mining.skip=0.6", r"mining\.skip lies in \[0, 0\.5\], not 0\.6"),
+        ("mining.every_steps=0", r"mining\.every_steps lies in"),
+        ("mining.subset=-1", r"mining\.subset lies in"),
         ("optimizer.lr=11", r"optimizer\.lr lies in \[0, 10\], not 11"),
         ("optimizer.lr=nan", r"optimizer\.lr lies in"),
         ("optimizer.lr=inf", r"optimizer\.lr lies in"),
@@ -203,6 +473,12 @@ def test_settings_that_are_wrong_together():
     assert small.input.size_px == 112
 
 
+@pytest.mark.parametrize("text", ["1", "yes", "", "none"])
+def test_a_switch_is_true_or_false(text):
+    with pytest.raises(BadRecipe, match=f"^loss.bias is true or false, not '{text}'$"):
+        DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
+
+
 def test_a_value_may_hold_an_equals_sign_and_later_settings_win():
     changed = DEFAULT.with_settings(["model.initial_weights=a=b.npz", "seed=1", "seed=2"])
     assert changed.model.initial_weights == "a=b.npz"
@@ -231,6 +507,22 @@ def test_a_value_may_hold_an_equals_sign_and_later_settings_win():
         ('{"name": "x", "input": {"resize": "squash"}}', r"input\.resize: 'squash' does not fit"),
         ('{"name": "x", "input": {"resize": []}}', r"input\.resize: \[\] does not fit"),
         ('{"name": "x", "loss": {"scale": 0}}', r"loss\.scale lies in"),
+        ('{"name": "x", "loss": {"scale": NaN}}', r"loss\.scale: 'nan' is no schedule"),
+        ('{"name": "x", "loss": {"scale": "fast"}}', r"loss\.scale: 'fast' is no number and no schedule"),
+        ('{"name": "x", "loss": {"scale": true}}', r"loss\.scale: True does not fit"),
+        ('{"name": "x", "loss": {"scale": null}}', r"loss\.scale: None does not fit"),
+        ('{"name": "x", "loss": {"scale": [1]}}', r"loss\.scale: \[1\] does not fit"),
+        ('{"name": "x", "loss": {"scale": {"start": 1}}}', r"loss\.scale: \{'start': 1\} does not fit"),
+        ('{"name": "x", "loss": {"name": "triplet"}}', r"loss\.name: 'triplet' does not fit"),
+        ('{"name": "x", "loss": {"name": []}}', r"loss\.name: \[\] does not fit"),
+        ('{"name": "x", "loss": {"name": "softmax", "bias": 1}}', r"loss\.bias: 1 does not fit"),
+        ('{"name": "x", "loss": {"prefixes": "64,128"}}', r"loss\.prefixes: '64,128' does not fit"),
+        ('{"name": "x", "loss": {"prefixes": [64.0, 128]}}', r"loss\.prefixes: 64\.0 does not fit"),
+        ('{"name": "x", "loss": {"prefixes": 128}}', r"loss\.prefixes: 128 does not fit"),
+        (
+            '{"name": "x", "loss": {"prefix_weights": [NaN], "prefixes": [128]}}',
+            r"loss\.prefix_weights has one",
+        ),
     ],
 )
 def test_json_that_is_no_recipe(text, message):
@@ -242,6 +534,13 @@ def test_keys_left_out_of_the_json_have_their_defaults():
     assert Recipe.from_json('{"name": "default", "optimizer": {"lr": 1}}') == dataclasses.replace(
         DEFAULT, optimizer=OptimizerSettings(lr=1.0)
     )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_settings_left_out_of_a_loss_in_the_json_are_those_published_for_it(name):
+    stored = {"name": "default", "loss": {"compatible_weight": 0.3, "name": name}}
+    expected = dataclasses.replace(LOSSES[name][0], compatible_weight=Schedule(0.3))
+    assert Recipe.from_json(json.dumps(stored)) == dataclasses.replace(DEFAULT, loss=expected)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +567,8 @@ def test_a_normalisation_that_is_not_settled_is_no_preprocessing():
     "make",
     [
         lambda: ModelSettings(dropout=math.nan),
-        lambda: LossSettings(label_smoothing=1.0),
+        lambda: LossSettings(label_smoothing=Schedule(1.0)),
+        lambda: MiningSettings(skip=0.51),
         lambda: SplitSettings(validation=0.0),
         lambda: ValidationSettings(pairs=1),
         lambda: InputSettings(margin=-0.1),
@@ -286,3 +586,13 @@ def test_a_published_augmentation_can_be_chosen_and_differed_from():
     assert DEFAULT.with_settings(["augmentation=none"]).augmentation == AUGMENTATIONS["none"]
     with pytest.raises(BadRecipe, match=r"^augmentation is one of pet, circle, none, not 'all'$"):
         DEFAULT.with_settings(["augmentation=all"])
+
+
+def test_the_commands_page_tells_every_loss_and_only_settings_that_are_understood():
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    assert [name for name in LOSSES if f"`{name}`" not in page] == []
+    typed = [quoted or bare for quoted, bare in re.findall(r"--set (?:'([^']+)'|([^\s`']+))", page)]
+    assert len(typed) > 6
+    for setting in typed:
+        beside = ["loss.name=cosface"] if setting.startswith("loss.margin=") else []
+        DEFAULT.with_settings([*beside, setting])

@@ -1,10 +1,12 @@
 import math
+import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from familiar.training.schedule import learning_rate, warmed_margin
+from familiar.training.schedule import Schedule, learning_rate
 
 
 def test_the_pet_embedders_rates():
@@ -74,23 +76,173 @@ def test_rises_to_the_peak_then_falls_to_the_final_rate(peak, share, warmup, epo
         assert rates[1] >= final * (1 - 1e-9)
 
 
+def values(text, epochs):
+    return [Schedule.parse(text).at(epoch, epochs) for epoch in range(epochs)]
+
+
 def test_the_pet_embedders_margin():
-    """From 0 to 0.4 over the first third of 40 epochs, then constant."""
-    margins = [warmed_margin(0.4, 40 / 3, epoch) for epoch in range(40)]
+    """FACTS 5: from 0 to 0.4 over the first third of 40 epochs, then constant."""
+    margins = values("0 to 0.4 over 0.3333333333333333", 40)
+    assert margins == pytest.approx([0.4 * min(1, epoch / (40 / 3)) for epoch in range(40)])
     assert margins[0] == 0.0
-    assert margins[5] == pytest.approx(0.15)
-    assert margins[13] == pytest.approx(0.39)
     assert margins[14:] == [0.4] * 26
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.floats(0, 2.33), st.floats(0, 40), st.floats(0, 40), st.floats(0, 40))
-def test_the_margin_only_rises(margin, warmup, one, other):
-    first, second = sorted((one, other))
-    before, after = warmed_margin(margin, warmup, first), warmed_margin(margin, warmup, second)
-    assert 0 <= before <= after <= margin or after == pytest.approx(before, rel=1e-12)
-    assert warmed_margin(margin, warmup, warmup) == margin
+def test_seed_002s_margin_and_gamma():
+    """FACTS 3: m = min(1, 0.2 + 0.02 floor(epoch / 5)), gamma = 64 (1 + 0.5 floor(epoch / 5))."""
+    margins, gammas = values("0.2 + 0.02 every 5 to 1", 300), values("64 + 32 every 5", 300)
+    assert margins == pytest.approx([min(1, 0.2 + 0.02 * math.floor(epoch / 5)) for epoch in range(300)])
+    assert gammas == [64 * (1 + 0.5 * math.floor(epoch / 5)) for epoch in range(300)]
+    assert max(margins) == 1.0
 
 
-def test_without_a_warm_up_the_margin_is_there_from_the_start():
-    assert warmed_margin(0.4, 0, 0) == 0.4
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.4", [0.4] * 6),
+        ("1 to 0 over 0.5", [1, 2 / 3, 1 / 3, 0, 0, 0]),
+        ("1 to 0 over 1", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ("1 to 0 over 0", [0] * 6),
+        ("3 - 1 every 2", [3, 3, 2, 2, 1, 1]),
+        ("3 - 1 every 1 to 0.5", [3, 2, 1, 0.5, 0.5, 0.5]),
+        ("3 + -1 every 2", [3, 3, 2, 2, 1, 1]),
+        ("1 + 1 every 4 to 1", [1] * 6),
+        ("1 + 0 every 2", [1] * 6),
+        ("1 + 1 every 7", [1] * 6),
+    ],
+)
+def test_its_values(text, expected):
+    assert values(text, 6) == pytest.approx(expected)
+
+
+def test_what_moves_is_no_single_number():
+    assert not Schedule.parse("0.4").moves
+    assert Schedule.parse("0 to 1 over 0.5").moves
+    assert Schedule.parse("0 + 1 every 5").moves
+
+
+def test_a_run_of_one_epoch_begins_at_the_start():
+    assert [values(text, 1) for text in ("0.4", "0 to 1 over 0.3", "2 + 1 every 1")] == [[0.4], [0.0], [2.0]]
+
+
+def schedules(numbers):
+    """All forms that can be written."""
+    shares, whiles = st.floats(0, 1), st.integers(1, 999_999_999)
+
+    def steps_between(start, end, step, every):
+        return Schedule(start, end, step=math.copysign(step, end - start), every=every)
+
+    return st.one_of(
+        st.builds(Schedule, numbers),
+        st.builds(Schedule, numbers, numbers, over=shares),
+        st.builds(Schedule, numbers, step=numbers, every=whiles),
+        st.builds(steps_between, numbers, numbers, numbers.map(abs).filter(bool), whiles | st.integers(1, 9)),
+    )
+
+
+ANY_NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+MODERATE = st.floats(-1e6, 1e6)
+
+
+@settings(deadline=None, max_examples=300)
+@given(schedules(ANY_NUMBER))
+def test_it_comes_back_from_its_text(schedule):
+    assert Schedule.parse(str(schedule)) == schedule
+
+
+@settings(deadline=None, max_examples=200)
+@given(schedules(MODERATE), st.integers(1, 60))
+def test_it_goes_one_way_between_its_extremes(schedule, epochs):
+    moves = np.diff([schedule.at(epoch, epochs) for epoch in range(epochs)])
+    rounding = 1e-9 * max(map(abs, schedule.extremes))
+    assert (moves >= -rounding).all() or (moves <= rounding).all()
+    if schedule.end is not None or not schedule.moves:
+        low, high = min(schedule.extremes) - rounding, max(schedule.extremes) + rounding
+        assert all(low <= schedule.at(epoch, epochs) <= high for epoch in range(epochs))
+    if not schedule.moves:
+        assert not moves.any()
+
+
+@settings(deadline=None, max_examples=100)
+@given(MODERATE, MODERATE, st.floats(0.001, 1), st.integers(1, 60))
+def test_a_ramp_agrees_with_interpolation(start, end, over, epochs):
+    expected = np.interp(range(epochs), [0, over * epochs], [start, end])
+    found = [Schedule(start, end, over=over).at(epoch, epochs) for epoch in range(epochs)]
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert all(value == end for epoch, value in enumerate(found) if epoch >= over * epochs)
+
+
+@settings(deadline=None, max_examples=100)
+@given(MODERATE, MODERATE.filter(bool), st.integers(1, 20), st.none() | st.floats(0, 1e6), st.integers(1, 60))
+def test_steps_agree_with_counting_the_epochs(start, step, every, distance, epochs):
+    end = None if distance is None else start + math.copysign(distance, step)
+    value, expected = start, []
+    for epoch in range(epochs):
+        if epoch and epoch % every == 0:
+            value += step
+            if end is not None and abs(value - start) > abs(end - start):
+                value = end
+        expected.append(value)
+    found = [Schedule(start, end, step=step, every=every).at(epoch, epochs) for epoch in range(epochs)]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("0.40", "0.4"),
+        (" 64.0 ", "64"),
+        ("1E3 to 1e+2 over 1", "1000 to 100 over 1"),
+        ("0.000001", "1e-06"),
+        ("1e16 to 1e-6  over  .5", "1e+16 to 1e-06 over 0.5"),
+        ("0.2+0.02 every 5 to 1.", "0.2 + 0.02 every 5 to 1"),
+        ("1e-3-1e-4 every 2", "0.001 - 0.0001 every 2"),
+        ("-1 - -2 every 3", "-1 + 2 every 3"),
+    ],
+)
+def test_numbers_are_written_short(text, short):
+    assert str(Schedule.parse(text)) == short
+    assert Schedule.parse(text) == Schedule.parse(short)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "fast",
+        "nan",
+        "inf",
+        "-inf",
+        "1e400",
+        "1.2.3",
+        "0 to 0.4",
+        "0.4 over 0.3",
+        "to 0.4 over 0.3",
+        "0 to 0.4 over 2",
+        "0 to 0.4 over -0.1",
+        "0 to 0.4 over 1/3",
+        "0 to nan over 0.5",
+        "0 to 1e400 over 0.5",
+        "0 to 1.2.3 over 0.5",
+        ". to 1 over 0.5",
+        "0 to 0.4 over 0.33 of the epochs",
+        "0.2 + 0.02",
+        "0.2 + 0.02 every 0",
+        "0.2 + 0.02 every -5",
+        "0.2 + 0.02 every 2.5",
+        "0.2 + 1e400 every 5",
+        "0.2 + 1.2.3 every 5",
+        "0.2 + 0.02 every 5 to inf",
+        "0.2 + 0.02 every 5 over 0.3",
+        "0.2 + 0.02 every " + "9" * 5000,
+        "0.2 - 0.02 every 5 to 1",
+        "0.2 + 0.02 every 5 to 0.1",
+        "0.2 + 0 every 5 to 1",
+        "0.2 + 0 every 5 to 0.1",
+    ],
+)
+def test_other_text_is_shown_the_three_forms(text):
+    forms = r"0\.4, or 0 to 0\.4 over 0\.33 \(of the epochs\), or 0\.2 \+ 0\.02 every 5 to 1$"
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is .*schedule: {forms}"):
+        Schedule.parse(text)

@@ -134,7 +134,7 @@ _RANGES = {
     "scale": (0.1, 1000),
     "margin_rad": (0, 2.33),
     "margin": (0, 4),
-    "margin_factor": (0.1, 4),
+    "margin_factor": (1, 4),
     "gamma": (0.1, 100_000),
     "label_smoothing": (0, 0.99),
     "centres_per_class": (1, 100),
@@ -144,11 +144,16 @@ _RANGES = {
     "compatible_weight": (0, 1000),
 }
 
+UNSMOOTHED = Schedule(0.0)
+
 # Every loss with its published settings, and which settings it has.
 LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
-    "softmax": (LossSettings("softmax"), ("bias", "label_smoothing", "center_weight")),
+    "softmax": (
+        LossSettings("softmax", label_smoothing=UNSMOOTHED),
+        ("bias", "label_smoothing", "center_weight"),
+    ),
     "normface": (
-        LossSettings("normface", scale=Schedule(16.0)),
+        LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED),
         ("scale", "label_smoothing", "center_weight"),
     ),
     "arcface": (
@@ -156,19 +161,24 @@ LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
         ("scale", "margin_rad", "label_smoothing", "branch", "center_weight"),
     ),
     "cosface": (
-        LossSettings("cosface", margin=Schedule(0.35)),
+        LossSettings("cosface", scale=Schedule(64.0), margin=Schedule(0.35), label_smoothing=UNSMOOTHED),
         ("scale", "margin", "label_smoothing", "center_weight"),
     ),
     "combined_margin": (
-        LossSettings("combined_margin", margin_rad=Schedule(0.3)),
+        LossSettings(
+            "combined_margin",
+            scale=Schedule(64.0),
+            margin_rad=Schedule(0.3),
+            label_smoothing=UNSMOOTHED,
+        ),
         ("scale", "margin_factor", "margin_rad", "margin", "label_smoothing", "branch", "center_weight"),
     ),
     "subcenter_arcface": (
-        LossSettings("subcenter_arcface"),
+        LossSettings("subcenter_arcface", label_smoothing=UNSMOOTHED),
         ("scale", "margin_rad", "centres_per_class", "label_smoothing", "branch", "center_weight"),
     ),
     "partial_fc": (
-        LossSettings("partial_fc"),
+        LossSettings("partial_fc", label_smoothing=UNSMOOTHED),
         ("scale", "margin_rad", "rate", "label_smoothing", "branch", "center_weight"),
     ),
     "batch_all": (LossSettings("batch_all"), ("margin", "reduction")),
@@ -181,7 +191,7 @@ LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
         ("margin", "gamma", "detach_weights"),
     ),
     "circle_triplets": (
-        LossSettings("circle_triplets"),
+        LossSettings("circle_triplets", margin=Schedule(0.25)),
         ("margin", "gamma", "mining", "mining_margin", "detach_weights"),
     ),
 }

@@ -195,6 +195,10 @@ class Recipe:
                 f"mining.mode=offline needs loss.name to be one of {', '.join(MINED)}, "
                 "without prefixes or an old bundle"
             )
+        try:
+            loss.check_run_of(self.budget.epochs)
+        except ValueError as error:
+            raise ValueError(f"loss.{error}") from None
 
     @property
     def by_identities(self) -> bool:
@@ -237,18 +241,13 @@ class Recipe:
             if name not in AUGMENTATIONS:
                 raise BadRecipe(f"augmentation is one of {', '.join(AUGMENTATIONS)}, not {name!r}")
             stored["augmentation"] = dataclasses.asdict(AUGMENTATIONS[name])
-        if (loss := chosen.get("loss.name", self.loss.name)) != self.loss.name:
-            if loss not in LOSSES:
-                raise BadRecipe(f"loss.name is one of {', '.join(LOSSES)}, not {loss!r}")
-            stored["loss"] = _plain(LOSSES[loss][0])
+        if chosen.get("loss.name", self.loss.name) != self.loss.name:
+            stored["loss"] = {}
         for key, text in chosen.items():
             if key not in kinds:
                 raise _unknown(key)
             *parents, last = key.split(".")
-            there = functools.reduce(dict.__getitem__, parents, stored)
-            if last not in there:
-                raise BadRecipe(f"{loss} has no setting {last}; it has {', '.join(there)}")
-            there[last] = _parse(text, kinds[key], key)
+            functools.reduce(dict.__getitem__, parents, stored)[last] = _parse(text, kinds[key], key)
         return _from_dict(Recipe, stored, prefix="")
 
 
@@ -330,11 +329,21 @@ def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
         else:
             values[name] = _checked(value, kinds[name], prefix + name)
     try:
-        return kind(**values)
+        return _loss(values) if kind is LossSettings else kind(**values)
     except ValueError as error:
         raise BadRecipe(f"{prefix}{error}") from error
     except TypeError as error:
         raise BadRecipe(f"{prefix or 'a recipe'}: incomplete ({error})") from error
+
+
+def _loss(values: dict[str, Any]) -> LossSettings:
+    """What is left out is as published for that loss. BadRecipe for a setting it has not."""
+    published, _ = LOSSES[values.get("name", LossSettings.name)]
+    for name in values:
+        if name not in published.settings:
+            own = ", ".join(published.settings)
+            raise BadRecipe(f"{published.name} has no setting {name}; it has {own}")
+    return dataclasses.replace(published, **values)
 
 
 def _checked(value: Any, kind: Any, key: str) -> Any:

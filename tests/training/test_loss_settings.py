@@ -1,0 +1,197 @@
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import jaxtyping
+import pytest
+
+from familiar.training.loss_settings import (
+    CLASSIFIERS,
+    LOSSES,
+    MINED,
+    OF_EVERY_LOSS,
+    SCHEDULED,
+    LossSettings,
+)
+from familiar.training.schedule import Schedule
+
+FIELDS = [field.name for field in fields(LossSettings)]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_lists_settings_that_there_are(name):
+    published, own = LOSSES[name]
+    assert published.name == name
+    assert published.settings == ("name", *own, *OF_EVERY_LOSS)
+    assert set(published.settings) <= set(FIELDS)
+    assert len(set(published.settings)) == len(published.settings)
+    others = set(FIELDS) - set(published.settings)
+    assert all(getattr(published, other) == getattr(LossSettings(), other) for other in others)
+
+
+def test_every_setting_is_of_some_loss():
+    assert {name for published, _ in LOSSES.values() for name in published.settings} == set(FIELDS)
+    assert LOSSES["arcface"][0] == LossSettings()
+
+
+def test_which_losses_compare_photos_and_which_of_them_mine_triplets():
+    assert set(CLASSIFIERS) | set(MINED) | {"contrastive", "circle"} == set(LOSSES)
+    assert not set(CLASSIFIERS) & set(MINED)
+    comparing = [name for name, (published, _) in LOSSES.items() if published.compares_photos]
+    assert comparing == [
+        "batch_all",
+        "semi_hard",
+        "batch_hard",
+        "hard_negative",
+        "contrastive",
+        "circle",
+        "circle_triplets",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("softmax", {"bias": True, "label_smoothing": 0}),
+        ("normface", {"scale": 16, "label_smoothing": 0}),  # FACTS 4
+        ("arcface", {"scale": 32, "label_smoothing": 0.1, "branch": "penalty"}),  # FACTS 5, the pet embedder
+        ("cosface", {"scale": 64, "margin": 0.35}),  # arXiv 1801.09414
+        ("combined_margin", {"scale": 64, "margin_factor": 1, "margin_rad": 0.3, "margin": 0.2}),
+        ("subcenter_arcface", {"centres_per_class": 3}),  # FACTS 4
+        ("partial_fc", {"rate": 0.1}),
+        ("batch_all", {"margin": 0.2}),  # FaceNet, arXiv 1503.03832
+        ("semi_hard", {"margin": 0.2, "select": "all"}),
+        ("batch_hard", {"margin": 0.2, "soft_margin": False}),
+        ("hard_negative", {"margin": 0.2}),
+        ("circle", {"margin": 0.25, "gamma": 256, "detach_weights": True}),  # arXiv 2002.10857
+        ("circle_triplets", {"gamma": 64, "mining": "batch_hard"}),  # seed 002's first epochs
+    ],
+)
+def test_the_published_settings(name, published):
+    for setting, value in published.items():
+        assert setting in LOSSES[name][0].settings
+        expected = Schedule(float(value)) if setting in SCHEDULED else value
+        assert getattr(LOSSES[name][0], setting) == expected
+
+
+RANGES = {
+    "scale": (0.1, 1000),
+    "margin_rad": (0, 2.33),
+    "margin": (0, 4),
+    "margin_factor": (1, 4),
+    "gamma": (0.1, 100_000),
+    "label_smoothing": (0, 0.99),
+    "center_weight": (0, 1000),
+    "compatible_weight": (0, 1000),
+}
+
+
+@pytest.fixture
+def unchecked_signatures() -> Iterator[None]:
+    """As in use: while tests run, jaxtyping would refuse a number where a schedule is meant."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("unchecked_signatures")
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_number_or_a_text_becomes_a_schedule(name):
+    low, high = RANGES[name]
+    assert LossSettings(**{name: high}) == LossSettings(**{name: Schedule(float(high))})
+    assert getattr(LossSettings(**{name: high / 2}), name) == Schedule(high / 2)
+    moving = LossSettings(**{name: f"{low} to {high} over 0.5"})
+    assert getattr(moving, name) == Schedule(float(low), float(high), over=0.5)
+    with pytest.raises(ValueError, match="'fast' is no number and no schedule"):
+        LossSettings(**{name: "fast"})
+
+
+def test_every_schedule_has_a_range():
+    assert set(RANGES) == set(SCHEDULED)
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_schedule_stays_in_its_range_from_start_to_end(name):
+    low, high = map(float, RANGES[name])
+    for start, end in ((low, high), (high, low)):
+        for inside in (
+            Schedule(start),
+            Schedule(start, end, over=0.5),
+            Schedule(start, end, step=end - start, every=2),
+        ):
+            assert getattr(LossSettings(**{name: inside}), name) == inside
+    for outside in (low - 0.01, high * 1.01, float("nan"), float("inf"), float("-inf")):
+        for schedule in (
+            Schedule(outside),
+            Schedule(outside, high, over=0.5),
+            Schedule(low, outside, over=0.5),
+            Schedule(low, outside, step=1.0, every=2),
+            Schedule(outside, low, step=-1.0, every=2),
+        ):
+            with pytest.raises(ValueError, match=rf"^{name} lies in \[{low:g}, {high:g}\], not"):
+                LossSettings(**{name: schedule})
+
+
+def test_steps_without_an_end_stay_in_range_as_long_as_the_run_takes():
+    settings = LossSettings(scale=Schedule(3.0, step=-1.0, every=2))
+    settings.check_run_of(6)
+    with pytest.raises(ValueError, match=r"^scale lies in \[0\.1, 1000\], not 0\.0$"):
+        settings.check_run_of(7)
+    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_run_of(100_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("centres_per_class", (1, 3, 100), (0, 101, -1)),
+        ("rate", (1e-6, 0.1, 1.0), (0.0, 1.1, float("nan"))),
+        ("mining_margin", (0.0, 0.2, 4.0), (-0.1, 4.1, float("inf"))),
+    ],
+)
+def test_what_does_not_move_has_a_range_too(name, inside, outside):
+    for value in inside:
+        assert getattr(LossSettings(**{name: value}), name) == value
+    for value in outside:
+        with pytest.raises(ValueError, match=f"^{name} lies in"):
+            LossSettings(**{name: value})
+
+
+@pytest.mark.parametrize("prefixes", [(64, 64), (128, 64), (0, 64), (-1, 64), (64, 128, 64)])
+def test_prefixes_rise(prefixes):
+    with pytest.raises(ValueError, match=r"^prefixes rise, such as 64,128,256, unlike"):
+        LossSettings(prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (),
+        (1.0,),
+        (1.0, 1.0, 1.0),
+        (-0.1, 1.0),
+        (float("nan"), 1.0),
+        (1.0, float("nan")),
+        (1.0, float("inf")),
+    ],
+)
+def test_each_prefix_has_a_weight(weights):
+    with pytest.raises(
+        ValueError, match=r"^prefix_weights has one weight, .*, for each of the prefixes 64,128"
+    ):
+        LossSettings(prefixes=(64, 128), prefix_weights=weights)
+
+
+def test_weights_need_prefixes():
+    assert LossSettings(prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
+    with pytest.raises(ValueError, match=r"^prefix_weights stand beside prefixes"):
+        LossSettings(prefix_weights=(1.0,))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_only_triplets_can_be_mined_on_the_full_length(name):
+    nested = replace(LOSSES[name][0], prefixes=(64, 128), prefix_weights=(0.5, 0.5))
+    if name in MINED:
+        assert replace(nested, mined_on="full").mined_on == "full"
+    else:
+        with pytest.raises(ValueError, match=f"^mined_on=full needs a loss that mines triplets, not {name}$"):
+            replace(nested, mined_on="full")
+    assert nested.mined_on == "own"
