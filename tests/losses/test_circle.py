@@ -138,11 +138,47 @@ def test_triplets_can_be_mined(mining):
     loss = CircleTriplets(0.3, 32.0, mining, mining_margin=0.4)
     mined = loss.mine(embeddings, labels)
     assert len(mined) > 0
-    assert loss(embeddings, labels).item() == circle_loss(*mined.of(embeddings), 0.3, 32.0).item()
+    for loss.detach_weights in (True, False):
+        torch.testing.assert_close(
+            value_and_gradient(loss, embeddings, labels),
+            value_and_gradient(lambda rows, _: loss.of_triplets(*mined.of(rows)), embeddings, labels),
+        )
+    loss.detach_weights = True
+    assert loss(embeddings, labels).item() == pytest.approx(
+        circle_loss(*mined.of(embeddings), 0.3, 32.0).item(), rel=1e-12
+    )
     of_first = [triple for triple in mined if triple[0] < 6]
     assert list(mined.of_first(6)) == of_first
     few = loss(embeddings, labels, anchors=6)
     assert few.item() == pytest.approx(circle_loss(*mined.of_first(6).of(embeddings), 0.3, 32.0).item())
+
+
+@pytest.mark.parametrize("mining", ["batch_all", "batch_hard"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mined_triplets_are_widened(mining, dtype):
+    embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
+    loss = CircleTriplets(mining=mining)
+    value, gradient = value_and_gradient(loss, embeddings, labels)
+    assert (value.dtype, gradient.dtype) == (torch.float32, dtype)
+    assert value.item() == pytest.approx(loss(embeddings.double(), labels).item(), rel=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert loss(embeddings, labels).item() == value.item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_similarities_are_widened(dtype):
+    s_p, s_n = torch.rand(2, 500, generator=torch.Generator().manual_seed(0)).to(dtype)
+    value = circle_from_similarities(s_p, s_n, 1.0, 1.0, 0.75, 0.25, 64.0)
+    wide = circle_from_similarities(s_p.double(), s_n.double(), 1.0, 1.0, 0.75, 0.25, 64.0)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(wide.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [CirclePairs, CircleTriplets])
+@pytest.mark.parametrize("wrong", [{"margin": -0.1}, {"margin": math.nan}, {"gamma": 0.0}, {"gamma": -1.0}])
+def test_settings_out_of_range(kind, wrong):
+    with pytest.raises(ValueError, match="out of range"):
+        kind(**wrong)
 
 
 def test_the_miners_are_those_of_mining():
@@ -256,9 +292,17 @@ def test_only_the_first_rows_as_anchors():
 def test_prefixes():
     embeddings, labels = batch()
     loss = CirclePairs(gamma=16.0)
-    found = loss.of_prefixes(embeddings, labels, [2, 6])
-    wanted = torch.stack([loss(unit_prefix(embeddings, length), labels) for length in (2, 6)])
-    torch.testing.assert_close(found, wanted)
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
+
+    def each(rows, labels):
+        return torch.stack([loss(unit_prefix(rows, length), labels) for length in (2, 6)]) @ weights
+
+    torch.testing.assert_close(
+        value_and_gradient(
+            lambda rows, labels: loss.of_prefixes(rows, labels, [2, 6]) @ weights, embeddings, labels
+        ),
+        value_and_gradient(each, embeddings, labels),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

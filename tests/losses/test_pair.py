@@ -32,7 +32,7 @@ def slow(embeddings, labels, margin=1.0, reduction="active", anchors=None):
             distance = (embeddings[a] - embeddings[b]).square().sum()
             mates = bool(labels[a] == labels[b])
             cost = distance if mates else (margin - distance).clamp_min(0)
-            if cost > 0 or reduction == "all":
+            if cost > 0 or mates or reduction == "all":
                 costs[mates].append(cost)
     return sum((torch.stack(kind).mean() for kind in costs.values() if kind), start=0.0 * embeddings.sum())
 
@@ -99,15 +99,27 @@ def test_no_pairs_are_a_differentiable_zero(rows):
 def test_identical_and_opposite_vectors():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     value, gradient = value_and_gradient(contrastive_loss, embeddings, torch.tensor([0, 0, 1, 1]))
-    # Mates: 0, 0, 4, 4 (the zeros cost nothing). Strangers: 4 of no account, 0 with the whole margin.
-    assert value.item() == pytest.approx(4 + 1)
+    # Mates: 0, 0, 4, 4. Strangers: 4 of no account, 0 with the whole margin.
+    assert value.item() == pytest.approx(2 + 1)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_does_not_decide_how_many_mates_count(dtype):
+    """Each photo twice, as a sampler draws that runs out of them."""
+    once, _ = batch(n=20, d=128)
+    embeddings, labels = once.repeat_interleave(2, 0).to(dtype), torch.arange(40) // 4
+    wanted = slow(embeddings.double(), labels, reduction="active")
+    assert contrastive_loss(embeddings, labels).item() == pytest.approx(wanted.item(), rel=1e-6)
 
 
 def test_only_the_first_rows_as_anchors():
     embeddings, labels = batch(n=9)
-    found = Contrastive(1.5)(embeddings, labels, anchors=4)
-    assert found.item() == pytest.approx(slow(embeddings, labels, 1.5, anchors=4).item())
+    for anchors in (0, 4, 9):
+        torch.testing.assert_close(
+            value_and_gradient(Contrastive(1.5), embeddings, labels, anchors=anchors),
+            value_and_gradient(slow, embeddings, labels, margin=1.5, anchors=anchors),
+        )
 
 
 def test_order_and_names_do_not_matter():
@@ -126,15 +138,23 @@ def test_precision(dtype):
     wide, _ = value_and_gradient(contrastive_loss, embeddings.double(), labels, margin=2.0)
     assert (value.dtype, gradient.dtype) == (torch.float32, dtype)
     assert value.item() == pytest.approx(wide.item(), rel=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert contrastive_loss(embeddings, labels, margin=2.0).item() == value.item()
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
-def test_agrees_with_pytorch_metric_learning(margin):
+@pytest.mark.parametrize("reduction", ["active", "all"])
+def test_agrees_with_pytorch_metric_learning(margin, reduction):
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     distances = pytest.importorskip("pytorch_metric_learning.distances")
+    reducers = pytest.importorskip("pytorch_metric_learning.reducers")
     embeddings, labels = batch(n=40, k=4, d=16)
-    peer = peers.ContrastiveLoss(pos_margin=0, neg_margin=margin, distance=distances.LpDistance(power=2))
-    value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=margin)
+    reducer = reducers.AvgNonZeroReducer() if reduction == "active" else reducers.MeanReducer()
+    squared = distances.LpDistance(power=2)
+    peer = peers.ContrastiveLoss(pos_margin=0, neg_margin=margin, distance=squared, reducer=reducer)
+    value, gradient = value_and_gradient(
+        contrastive_loss, embeddings, labels, margin=margin, reduction=reduction
+    )
     theirs, wanted = value_and_gradient(peer, embeddings, labels)
     assert value.item() == pytest.approx(theirs.item(), rel=1e-9)
     flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalise the rows

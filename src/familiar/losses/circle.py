@@ -13,6 +13,7 @@ from torch.nn.functional import relu, softplus
 
 from familiar.losses.mining import MINERS, Triplets
 from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed, widened
+from familiar.losses.settings import check_range
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
@@ -30,7 +31,8 @@ def circle_from_similarities(
 
     With s = -d, alpha = 1 and delta_p - delta_n = margin it is the triplet loss as gamma grows, within ln 2 / gamma.
     """
-    costs = softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
+    s_p, s_n = widened(s_p), widened(s_n)
+    costs = _softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
     return costs.sum() / max(costs.numel(), 1)
 
 
@@ -49,8 +51,14 @@ def circle_loss(
     as seed 002 does.
     """
     anchors, positives, negatives = widened(anchors), widened(positives), widened(negatives)
-    s_p = ((anchors * positives).sum(dim=1) + 1) / 2
-    s_n = ((anchors * negatives).sum(dim=1) + 1) / 2
+    cosines_p, cosines_n = (anchors * positives).sum(dim=1), (anchors * negatives).sum(dim=1)
+    return _circle_of_cosines(cosines_p, cosines_n, margin, gamma, detach_weights)
+
+
+def _circle_of_cosines(
+    cosines_p: Tensor, cosines_n: Tensor, margin: float, gamma: float, detach_weights: bool
+) -> Tensor:
+    s_p, s_n = (cosines_p + 1) / 2, (cosines_n + 1) / 2
     alpha_p, alpha_n = relu(1 + margin - s_p), relu(s_n + margin)
     if detach_weights:
         alpha_p, alpha_n = alpha_p.detach(), alpha_n.detach()
@@ -67,6 +75,9 @@ class CircleTriplets:
     mining_margin: float = 0.2
     detach_weights: bool = True
 
+    def __post_init__(self) -> None:
+        _check_circle(self.margin, self.gamma)
+
     def mine(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
         return MINERS[self.mining](embeddings, labels, self.mining_margin)
 
@@ -80,7 +91,17 @@ class CircleTriplets:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
-        return self.of_triplets(*self.mine(embeddings, labels).of_first(anchors).of(embeddings))
+        triplets = self.mine(embeddings, labels).of_first(anchors)
+        n = len(embeddings)
+        if len(triplets) <= n:
+            return self.of_triplets(*triplets.of(embeddings))
+        # Many triplets share few pairs: each cosine once, and picked from the matrix.
+        with torch.autocast(embeddings.device.type, enabled=False):
+            rows = widened(embeddings)
+            cosines = (rows @ rows.T).flatten()
+        cosines_p = cosines.index_select(0, triplets.anchors * n + triplets.positives)
+        cosines_n = cosines.index_select(0, triplets.anchors * n + triplets.negatives)
+        return _circle_of_cosines(cosines_p, cosines_n, self.margin, self.gamma, self.detach_weights)
 
 
 @dataclass
@@ -91,6 +112,9 @@ class CirclePairs(PairLoss):
     gamma: float = 256.0
     detach_weights: bool = True
     sees: ClassVar[Literal["distance", "similarity"]] = "similarity"
+
+    def __post_init__(self) -> None:
+        _check_circle(self.margin, self.gamma)
 
     def weigh(self, block: Block) -> Weighed:
         m, gamma = self.margin, self.gamma
@@ -111,7 +135,7 @@ class CirclePairs(PairLoss):
                 2 * shares * gaps * (gaps > -m) for shares, gaps in ((shares_p, gaps_p), (shares_n, gaps_n))
             )
         return Weighed(
-            softplus(z).sum(dtype=torch.float64),
+            _softplus(z).sum(dtype=torch.float64),
             (z > -FAR / 2).sum(),
             slopes_n.mul_(pull).scatter_(1, block.places, slopes_p.mul_(-pull)),
         )
@@ -125,5 +149,19 @@ def circle_pair_loss(
     *,
     detach_weights: bool = True,
 ) -> Float[Tensor, ""]:
-    """Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`; their mean."""
+    """Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`; their mean.
+
+    Of unit rows and raw cosines, weights as in `circle_loss`; `margin` m in [0, 1], `gamma` above 0. The mean is over
+    all anchors with both kinds of pairs; pytorch-metric-learning leaves out those whose loss rounds to 0.
+    """
     return CirclePairs(margin, gamma, detach_weights)(embeddings, labels)
+
+
+def _softplus(z: Tensor) -> Tensor:
+    """Torch's takes it for the identity from 20 on, which is off by 2e-9."""
+    return softplus(z, threshold=40)
+
+
+def _check_circle(margin: float, gamma: float) -> None:
+    check_range("margin", margin, 0 <= margin <= 1, "[0, 1]")
+    check_range("gamma", gamma, gamma > 0, "above 0")

@@ -1,40 +1,21 @@
 """Contrastive loss: mates together, strangers at least a margin apart."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
-from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed
+from familiar.losses.pairwise import FAR, Block, PairLoss, Reduction, Weighed, widened
 from familiar.losses.settings import check_range
-
-Reduction = Literal["active", "all"]
-
-
-@dataclass
-class _Mates(PairLoss):
-    reduction: Reduction
-    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
-
-    def weigh(self, block: Block) -> Weighed:
-        costs = relu(block.positives(pad=0.0))
-        active = costs > 0
-        slopes = block.values.zero_().scatter_(1, block.places, active.to(costs.dtype))
-        return Weighed(
-            costs.sum(dtype=torch.float64),
-            (active if self.reduction == "active" else block.real).sum(),
-            slopes,
-        )
 
 
 @dataclass
 class _Strangers(PairLoss):
     margin: float
     reduction: Reduction
-    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
 
     def weigh(self, block: Block) -> Weighed:
         costs = relu(self.margin - block.negatives(fill=FAR))
@@ -57,8 +38,19 @@ class Contrastive:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
-        mates, strangers = _Mates(self.reduction), _Strangers(self.margin, self.reduction)
-        return mates(embeddings, labels, anchors) + strangers(embeddings, labels, anchors)
+        strangers = _Strangers(self.margin, self.reduction)(embeddings, labels, anchors)
+        return strangers + _mean_distance_of_mates(widened(embeddings), labels, anchors)
+
+
+def _mean_distance_of_mates(rows: Tensor, labels: Tensor, anchors: int | None) -> Tensor:
+    """Over all (anchor, mate). A row's k - 1 squared distances sum to k |x - c|^2 + sum_j |x_j - c|^2, c the centre."""
+    ordered = labels.sort().values
+    identity = torch.searchsorted(ordered, labels)  # by the place of its first photo
+    photos = torch.searchsorted(ordered, labels, right=True) - identity
+    centres = torch.zeros_like(rows).index_add(0, identity, rows).index_select(0, identity) / photos[:, None]
+    spread = (rows - centres).square().sum(dim=1)
+    spreads = torch.zeros_like(spread).index_add(0, identity, spread).index_select(0, identity)
+    return (photos * spread + spreads)[:anchors].sum() / (photos[:anchors] - 1).sum().clamp_min(1)
 
 
 def contrastive_loss(
@@ -70,10 +62,12 @@ def contrastive_loss(
 ) -> Float[Tensor, ""]:
     """Mean squared distance of mates, plus the mean of `[margin - d]_+` over strangers, d their squared distance.
 
-    `margin` in [0, 4] on the unit sphere. `reduction` "active": each mean is over the pairs that cost something; "all":
-    over all pairs of the kind. A kind without pairs adds nothing.
+    `margin` in [0, 4] on the unit sphere. `reduction` is that of strangers: the mean over those that cost something
+    ("active"), or over "all". That of mates is over all: only identical vectors cost nothing, and rounding hides which
+    those are. A kind without pairs adds nothing.
 
     Hadsell, Chopra and LeCun (CVPR 2006) take `[margin - sqrt(d)]_+^2` for strangers, whose pull grows as they come
-    nearer. Ours stays linear, as pytorch-metric-learning's does with `LpDistance(power=2)`, which it equals.
+    nearer. Ours stays linear, as pytorch-metric-learning's does with `LpDistance(power=2)`, which it equals
+    but for mates that coincide.
     """
     return Contrastive(margin, reduction)(embeddings, labels)

@@ -22,6 +22,8 @@ BLOCK_VALUES = {"cpu": 2**18}
 BLOCK_VALUES_ELSEWHERE = 2**26
 FAR = 1e30  # a distance that no bound reaches; finite, since 0 * inf is no number
 
+Reduction = Literal["active", "all"]  # the mean over what costs something, or over all that was chosen
+
 
 class Block(NamedTuple):
     """Distances or similarities from b anchors to all n rows of a batch.
@@ -53,7 +55,7 @@ class Weighed(NamedTuple):
 class PairLoss(ABC):
     """A loss of a batch's pairs, called with (embeddings, labels): the mean over its terms."""
 
-    sees: ClassVar[Literal["distance", "similarity"]]  # squared Euclidean distance, or inner product
+    sees: ClassVar[Literal["distance", "similarity"]] = "distance"  # squared Euclidean; or inner product
 
     @abstractmethod
     def weigh(self, block: Block) -> Weighed: ...

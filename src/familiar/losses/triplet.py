@@ -11,7 +11,7 @@ positives gives it.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, Int64
@@ -31,6 +31,7 @@ from familiar.losses.pairwise import (
     FAR,
     Block,
     PairLoss,
+    Reduction,
     Weighed,
     check_batch,
     count_terms,
@@ -38,8 +39,6 @@ from familiar.losses.pairwise import (
     widened,
 )
 from familiar.losses.settings import check_range
-
-Reduction = Literal["active", "all"]
 
 
 def triplet_gaps(
@@ -94,8 +93,6 @@ class TripletLoss(ABC):
 @dataclass
 class BatchAll(TripletLoss, PairLoss):
     """All valid triplets of a batch."""
-
-    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
 
     def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         return mine_batch_all(embeddings, labels)
@@ -231,8 +228,6 @@ class _OfHardest(torch.autograd.Function):
 @dataclass
 class HardNegative(TripletLoss, PairLoss):
     """For each anchor and positive the nearest negative of the anchor."""
-
-    sees: ClassVar[Literal["distance", "similarity"]] = "distance"
 
     def mine(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         return mine_hard_negative(embeddings, labels)
