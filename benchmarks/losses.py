@@ -3,8 +3,9 @@
     losses.py [--sizes 120 520 1800] [--rounds 9] [--memory] [--growth] [--harmonic] [--compile]
 
 40 photos an identity, 128 components. Printed are medians of both, their ratio, and how far the values lie apart; on a
-GPU, where there is one. `--memory`: peak memory of each in a process of its own, less that of a small batch. `--growth`:
-time from 256 to 8,192 rows and the exponent. `--harmonic`: what prefixes add to a training step of MobileNetV3-Small.
+GPU, where there is one. `--memory`: peak memory of each in a process of its own, less that of a small batch.
+`--growth`: time from 256 to 8,192 rows and the exponent. `--harmonic`: what prefixes add to a training step of
+MobileNetV3-Small.
 """
 
 import argparse

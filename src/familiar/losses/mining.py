@@ -115,21 +115,25 @@ def hardest_of_each(
 ) -> tuple[Int64[Tensor, " a"], Int64[Tensor, " a"], Bool[Tensor, " a"]]:
     """Farthest positive and nearest negative of each row, or of the first `anchors`, and whether it has both."""
     count = len(labels) if anchors is None else anchors
-    positives, negatives = labels.new_zeros(count), labels.new_zeros(count)
-    found = torch.zeros(count, dtype=torch.bool, device=labels.device)
+    if count == 0:
+        return labels[:0], labels[:0], labels[:0] > 0
+    picked: list[tuple[Tensor, Tensor, Tensor]] = []
     with plainly(embeddings):
         rows = widened(embeddings)
-        squares = rows.square().sum(dim=1)
+        squares, turned = rows.square().sum(dim=1), -2 * rows.T
         step = anchors_at_once(rows)
         for start in range(0, count, step):
             some = slice(start, min(start + step, count))
             # Without the anchor's own square, which changes no order.
-            values = torch.addmm(squares, rows[some], rows.T, alpha=-2)
+            values = (rows[some] @ turned).add_(squares)
             same = labels[some, None] == labels
-            nearest, negatives[some] = values.masked_fill(same, FAR).min(dim=1)
+            nearest, negatives = values.masked_fill(same, FAR).min(dim=1)
             same.diagonal(start).fill_(False)
-            farthest, positives[some] = torch.where(same, values, -FAR).max(dim=1)
-            found[some] = (farthest > -FAR) & (nearest < FAR)
+            farthest, positives = torch.where(same, values, -FAR).max(dim=1)
+            picked.append((positives, negatives, farthest - nearest > -FAR / 2))
+    if len(picked) == 1:
+        return picked[0]
+    positives, negatives, found = (torch.cat(parts) for parts in zip(*picked, strict=True))
     return positives, negatives, found
 
 

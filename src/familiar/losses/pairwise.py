@@ -9,7 +9,7 @@ gradient of the embeddings' own size.
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -114,17 +114,24 @@ class _OfRows(torch.autograd.Function):
             rows = widened(embeddings)
             distances = loss.sees == "distance"
             left, right = _distance_factors(rows) if distances else (rows, rows)
-            sums = torch.zeros_like(right) if ctx.needs_input_grad[0] else None
+            n, count = len(labels), len(labels) if anchors is None else anchors
             total, terms = rows.new_zeros((), dtype=torch.float64), labels.new_zeros(())
-            for some, places, real in _anchor_blocks(labels, len(labels) if anchors is None else anchors):
+            sums = right[:0]
+            for some, places, real in _anchor_blocks(labels, count):
                 cost = loss.weigh(Block(left[some] @ right.T, places, real))
                 total += cost.total
                 terms += cost.terms
-                if sums is not None:
-                    sums[some].addmm_(cost.slopes, right)
-                    sums.addmm_(cost.slopes.T, right[some])
+                if not ctx.needs_input_grad[0]:
+                    continue
+                if len(places) == n:  # one block: one product for both sides of every pair
+                    sums = (cost.slopes + cost.slopes.T) @ right
+                    continue
+                sums = sums if len(sums) else torch.zeros_like(right)
+                sums[some].addmm_(cost.slopes, right)
+                sums.addmm_(cost.slopes.T, right[some])
             terms.clamp_min_(1)
-            if sums is not None:
+            if ctx.needs_input_grad[0]:
+                sums = sums if len(sums) else torch.zeros_like(right)
                 gradient = _of_distances(sums, rows) if distances else sums
                 ctx.dtype = embeddings.dtype
                 ctx.save_for_backward(gradient.div_(terms))
@@ -194,16 +201,25 @@ def check_batch(embeddings: Tensor, labels: Tensor, anchors: int | None = None) 
         raise ValueError(f"{anchors} anchors among {len(labels)} rows")
 
 
-@contextmanager
-def plainly(embeddings: Tensor) -> Generator[None]:
+def plainly(embeddings: Tensor) -> AbstractContextManager[Any]:
     """Without a graph, and without autocast."""
-    with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+    kind = embeddings.device.type
+    if torch.is_autocast_enabled(kind):
+        return _without_both(kind)
+    return torch.no_grad()
+
+
+@contextmanager
+def _without_both(kind: str) -> Generator[None]:
+    with torch.no_grad(), torch.autocast(kind, enabled=False):
         yield
 
 
 def widened(embeddings: Tensor) -> Tensor:
     """float32 at least: half precision keeps too few digits of a distance to compare two of them."""
-    return embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+    if embeddings.dtype in (torch.float32, torch.float64):
+        return embeddings
+    return embeddings.to(torch.float32)
 
 
 def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, "n k"]:

@@ -199,7 +199,8 @@ class _OfHardest(torch.autograd.Function):
         positives, negatives, found = hardest_of_each(embeddings, labels, count)
         rows = widened(embeddings)
         anchors = rows[: len(found)]
-        pull, push = rows[positives] - anchors, anchors - rows[negatives]
+        pull = rows.index_select(0, positives) - anchors
+        push = anchors - rows.index_select(0, negatives)
         gaps = ((pull + push) * (pull - push)).sum(dim=1)  # as in triplet_gaps
         if loss.soft_margin:
             costs, slopes = softplus(gaps) * found, gaps.sigmoid() * found
@@ -213,8 +214,9 @@ class _OfHardest(torch.autograd.Function):
             factors = (slopes.to(rows.dtype) * 2 / terms)[:, None]
             pull *= factors
             push *= factors
-            gradient = torch.zeros_like(rows).index_add_(0, positives, pull).index_add_(0, negatives, push)
+            gradient = torch.zeros_like(rows)
             gradient[: len(found)] -= pull + push
+            gradient.index_add_(0, positives, pull).index_add_(0, negatives, push)
             ctx.dtype = embeddings.dtype
             ctx.save_for_backward(gradient)
         return costs.sum() / terms

@@ -72,7 +72,7 @@ class LossSettings:
     prefix_weights: tuple[float, ...] = ()
     mined_on: Literal["own", "full"] = "own"
     compatible_with: str = ""
-    compatible_weight: Schedule = Schedule(1.0)
+    compatible_weight: Schedule = Schedule(20.0)
 
     def __post_init__(self) -> None:
         for field in fields(self):
