@@ -123,7 +123,7 @@ def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, train
     photos = FaceDataset(read.table, read.crops)
     network = MeanColour().train(training)
     with torch.enable_grad():
-        found = embed_dataset(network, photos, batch_size)
+        found = embed_dataset(network, photos, batch_size=batch_size)
         assert torch.is_grad_enabled()
     ((images, *_),) = PhotoBatches(photos, in_order(range(8), 8), torch.device("cpu"))
     expected = images.numpy().mean((2, 3))
