@@ -16,12 +16,18 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from familiar.losses.distributed import across_ranks, gather_batch
-from familiar.losses.partial import PartialFC
-from familiar.losses.softmax import ArcFace
-from familiar.losses.triplet import (
+from familiar.losses import (
+    ArcFace,
+    BatchAll,
+    CircleTriplets,
+    HarmonicLoss,
+    PartialFC,
+    across_ranks,
     batch_all_triplet_loss,
     batch_hard_triplet_loss,
+    circle_pair_loss,
+    contrastive_loss,
+    gather_batch,
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
 )
@@ -57,6 +63,10 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "semi-hard": partial(semi_hard_triplet_loss, margin=0.5),
     "batch-hard": partial(batch_hard_triplet_loss, margin=0.5),
     "hard-negative": partial(hard_negative_triplet_loss, margin=0.5),
+    "contrastive": partial(contrastive_loss, margin=2.0),
+    "circle": partial(circle_pair_loss, gamma=8.0),
+    "circle, mined": CircleTriplets(mining="semi_hard", mining_margin=0.5),
+    "prefixes": HarmonicLoss(BatchAll(margin=0.5), (2, DIM), (0.5, 0.5)),
 }
 LOSSES = [*FUNCTIONS, "ArcFace"]
 
