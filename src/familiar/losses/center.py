@@ -5,6 +5,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from familiar.losses.pairwise import widened
 from familiar.losses.settings import check_classifier, check_range
 
 
@@ -27,8 +28,7 @@ class CenterLoss(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """The loss against the centres as they were; zero for no rows. The gradient goes to the rows alone."""
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        offsets = embeddings.to(wide) - embedding(labels, self.centres)
+        offsets = widened(embeddings) - embedding(labels, self.centres)
         if self.training:
             self._move(offsets.detach(), labels)
         return 0.5 * offsets.square().sum() / max(len(labels), 1)

@@ -316,7 +316,11 @@ def active_fraction(
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
-    active, valid = (count_terms(BatchAll(margin, over), embeddings, labels) for over in ("active", "all"))
+    active = count_terms(BatchAll(margin), embeddings, labels)
+    photos = torch.bincount(
+        torch.searchsorted(labels.sort().values, labels)
+    )  # by the place of an identity's first
+    valid = (photos * (photos - 1) * (len(labels) - photos)).sum()
     return (active.double() / valid).item()
 
 

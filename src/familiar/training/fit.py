@@ -93,16 +93,7 @@ def fit(
                 on_epoch(record)
 
             stopped = trainer.train(on_step, after_epoch)
-        load_weights(run.best, network=trainer.network)
-        save_weights(run.embedder, network=trainer.network)
-        if recipe.loss.name in MINED:
-            picture_of_mining(
-                trainer.network,
-                trainer.fold.train,
-                run.triplets_png,
-                trainer.objective.mining_margin,
-                recipe.seed,
-            )
+        _leave_best(run, trainer)
     return FitResult(
         run=run_dir,
         epochs=len(trainer.records),
@@ -150,6 +141,16 @@ def _trainer(
     if trained:
         trainer.restore()
     return trainer
+
+
+def _leave_best(run: RunFolder, trainer: Trainer) -> None:
+    """The network of the best epoch, and what mining picks by it."""
+    network, recipe = trainer.network, trainer.recipe
+    load_weights(run.best, network=network)
+    save_weights(run.embedder, network=network)
+    if recipe.loss.name in MINED:
+        margin = trainer.objective.mining_margin
+        picture_of_mining(network, trainer.fold.train, run.triplets_png, margin, recipe.seed)
 
 
 def _check_begun(run: RunFolder, resume: bool) -> None:

@@ -100,7 +100,7 @@ class Objective(nn.Module):
         self.of_batch = whole
         self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.settings else None
         self.register_buffer("old", None if old is None else torch.from_numpy(old), persistent=False)
-        self._scheduled = (loss,)  # in a tuple, or it would be registered, and saved, twice
+        self._inner = (loss,)  # in a tuple, or it would be registered, and saved, twice
         self._newest: tuple[Tensor, Tensor] | None = None
         self.hyperparameters: dict[str, float] = {}
         self.start_epoch(0, 1)
@@ -108,7 +108,7 @@ class Objective(nn.Module):
     @property
     def loss(self) -> Any:
         """The loss itself, without what is wrapped around it."""
-        return self._scheduled[0]
+        return self._inner[0]
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Every hyper-parameter as its schedule has it in `epoch`, counted from 0, of `epochs`."""

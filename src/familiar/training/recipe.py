@@ -1,18 +1,17 @@
 """A way of training, complete, as data: frozen dataclasses that go to JSON and back, changed by `key=value`."""
 
 import dataclasses
-import difflib
 import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
 from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
-from familiar.training.loss_settings import LOSSES, MINED, LossSettings
-from familiar.training.schedule import Schedule
+from familiar.training.loss_settings import MINED, LossSettings
+from familiar.training.settings_text import from_plain, kinds_of, parse, plain, unknown
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
 
@@ -209,7 +208,7 @@ class Recipe:
 
     def to_plain(self) -> dict[str, Any]:
         """Numbers, strings, lists and dictionaries; of the loss's settings those it has."""
-        return _plain(self)
+        return plain(self)
 
     def to_json(self) -> str:
         return json.dumps(self.to_plain(), indent=1, ensure_ascii=False)
@@ -221,7 +220,7 @@ class Recipe:
             stored = json.loads(text)
         except ValueError as error:
             raise BadRecipe(f"a recipe that is no JSON ({error})") from error
-        return _from_dict(Recipe, stored, prefix="")
+        return from_plain(Recipe, stored)
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
@@ -230,7 +229,7 @@ class Recipe:
         loss's; single ones may differ from them. They are checked together, so that their order does not matter.
         BadRecipe where a key is unknown (naming the nearest) or a value is not of its type or range.
         """
-        stored, kinds = self.to_plain(), _kinds(Recipe)
+        stored, kinds = self.to_plain(), kinds_of(Recipe)
         chosen: dict[str, str] = {}
         for setting in settings:
             key, equals, text = (part.strip() for part in setting.partition("="))
@@ -245,126 +244,15 @@ class Recipe:
             stored["loss"] = {}
         for key, text in chosen.items():
             if key not in kinds:
-                raise _unknown(key)
+                raise unknown(key, kinds)
             *parents, last = key.split(".")
-            functools.reduce(dict.__getitem__, parents, stored)[last] = _parse(text, kinds[key], key)
-        return _from_dict(Recipe, stored, prefix="")
+            functools.reduce(dict.__getitem__, parents, stored)[last] = parse(text, kinds[key], key)
+        return from_plain(Recipe, stored)
 
 
 def recipe_keys() -> list[str]:
     """Every key that `with_settings` takes."""
-    return list(_kinds(Recipe))
-
-
-def _kinds(part: Any, prefix: str = "") -> dict[str, Any]:
-    """The type of every setting, by its key."""
-    kinds: dict[str, Any] = {}
-    for name, kind in get_type_hints(part).items():
-        nested = _is_part(kind)
-        kinds |= _kinds(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
-    return kinds
-
-
-def _is_part(kind: Any) -> bool:
-    """Whether it has settings of its own; a schedule is one value."""
-    return dataclasses.is_dataclass(kind) and kind is not Schedule
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Schedule):
-        return str(value) if value.moves else value.start
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if not dataclasses.is_dataclass(value):
-        return value
-    names = (
-        value.settings
-        if isinstance(value, LossSettings)
-        else [each.name for each in dataclasses.fields(value)]
-    )
-    return {name: _plain(getattr(value, name)) for name in names}
-
-
-def _unknown(key: str) -> BadRecipe:
-    keys = recipe_keys()
-    near = [known for known in keys if known.endswith(f".{key}")]
-    near += difflib.get_close_matches(key, keys, n=1, cutoff=0.4)
-    return BadRecipe(f"no setting is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-
-
-def _parse(text: str, kind: Any, key: str) -> Any:
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise BadRecipe(f"{key} is one of {', '.join(get_args(kind))}, not {text!r}")
-        return text
-    if kind is str:
-        return text
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise BadRecipe(f"{key} is true or false, not {text!r}")
-        return text.lower() == "true"
-    if kind is Schedule:
-        return text  # as a recipe's JSON may hold it
-    if get_origin(kind) is tuple:
-        parts = [part.strip() for part in text.strip("()[] ").split(",")]
-        return [_parse(part, get_args(kind)[0], key) for part in parts if part]
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise BadRecipe(
-            f"{key} is {'a whole number' if kind is int else 'a number'}, not {text!r}"
-        ) from error
-
-
-def _from_dict(kind: Any, stored: Any, prefix: str) -> Any:
-    if not isinstance(stored, dict):
-        raise BadRecipe(f"{prefix.rstrip('.') or 'a recipe'}: wanted an object, got {stored!r}")
-    kinds = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for name, value in stored.items():
-        if name not in kinds:
-            raise _unknown(prefix + name)
-        if _is_part(kinds[name]):
-            values[name] = _from_dict(kinds[name], value, f"{prefix}{name}.")
-        else:
-            values[name] = _checked(value, kinds[name], prefix + name)
-    try:
-        return _loss(values) if kind is LossSettings else kind(**values)
-    except ValueError as error:
-        raise BadRecipe(f"{prefix}{error}") from error
-    except TypeError as error:
-        raise BadRecipe(f"{prefix or 'a recipe'}: incomplete ({error})") from error
-
-
-def _loss(values: dict[str, Any]) -> LossSettings:
-    """What is left out is as published for that loss. BadRecipe for a setting it has not."""
-    published, _ = LOSSES[values.get("name", LossSettings.name)]
-    for name in values:
-        if name not in published.settings:
-            own = ", ".join(published.settings)
-            raise BadRecipe(f"{published.name} has no setting {name}; it has {own}")
-    return dataclasses.replace(published, **values)
-
-
-def _checked(value: Any, kind: Any, key: str) -> Any:
-    """The value as the recipe holds it. BadRecipe where it is not of its type."""
-    if kind is Schedule:
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            try:
-                return Schedule.parse(str(value))
-            except ValueError as error:
-                raise BadRecipe(f"{key}: {error}") from error
-    elif get_origin(kind) is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_checked(item, get_args(kind)[0], key) for item in value)
-    elif get_origin(kind) is Literal:
-        if value in get_args(kind):
-            return value
-    elif isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (
-        kind is bool
-    ):
-        return value
-    raise BadRecipe(f"{key}: {value!r} does not fit")
+    return list(kinds_of(Recipe))
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

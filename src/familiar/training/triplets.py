@@ -1,12 +1,12 @@
 """Which triplets of a batch each way of mining picks, as a list."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from familiar.losses.mining import MINERS
+from familiar.training.validation import evaluating
 
 
 def get_triplets(
@@ -31,7 +31,7 @@ def get_triplets(
     if method not in MINERS:
         raise ValueError(f"no method is called {method!r}; there are {', '.join(MINERS)}")
     images, labels = _images_and_labels(batch)
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         embeddings = model(images)
     return list(MINERS[method](embeddings, labels.to(embeddings.device, torch.int64), margin))
 
@@ -45,15 +45,3 @@ def _images_and_labels(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
             f"a batch is images and as many integer labels in one dimension, not {shapes or 'nothing'}"
         )
     return images[0], labels[0]
-
-
-@contextmanager
-def _evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
-    for module in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, training in modes.items():  # one by one, since some may be frozen
-            module.training = training

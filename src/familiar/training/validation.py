@@ -1,11 +1,13 @@
 """How well a network tells unseen identities apart, while it is being trained."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from torch import nn
+from torch import Tensor, nn
 
 from familiar.core.errors import TrainingFailed
 from familiar.core.vectors import check_unit_rows
@@ -40,6 +42,19 @@ class Validation:
         return self.stranger_similarity > COLLAPSED_SIMILARITY
 
 
+@contextmanager
+def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Evaluation mode; afterwards, also after an error, every module is in its own mode again."""
+    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():  # one by one, since some may be frozen
+            module.training = training
+
+
 @torch.no_grad()
 def embed_dataset(
     network: nn.Module,
@@ -49,13 +64,11 @@ def embed_dataset(
 ) -> Float32[np.ndarray, "n d"]:
     """Embeddings of the rows, by default of all, in evaluation mode; the network's mode is left as it was."""
     device = next(network.parameters()).device
-    was_training = network.training
-    network.eval()
     keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
-    embeddings = [
-        network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)
-    ]
-    network.train(was_training)
+    with evaluating(network):
+        embeddings = [
+            network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)
+        ]
     return np.concatenate(embeddings)
 
 
