@@ -31,7 +31,7 @@ from familiar.losses import (
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
 )
-from familiar.models.mobile import mobilenet_embedder
+from familiar.models.catalog import network_spec
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 PHOTOS_EACH, COMPONENTS = 40, 128
@@ -181,7 +181,7 @@ def growth(rounds: int) -> None:
 def harmonic(rounds: int) -> None:
     """The difference of two losses of a millisecond each, over a training step of hundreds."""
     rows, side = 120, 112
-    network = mobilenet_embedder("mobilenetv3_small_100", side, 256, 0.0).to(DEVICE).train()
+    network = network_spec("mobilenetv3_small_100").build(side, 256, 0.0).to(DEVICE).train()
     network = network.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters())
     images = torch.randn(rows, 3, side, side, device=DEVICE).to(memory_format=torch.channels_last)

@@ -139,7 +139,7 @@ class Bare:
         self.device = device
         self.network = build_network(recipe).to(device).to(memory_format=torch.channels_last).train()
         self.objective = ArcFace(recipe.model.embedding_dim, identities, 32.0, 0.4, 0.1).to(device)
-        self.optimizer = build_optimizer(self.network, self.objective, recipe.optimizer, 40).adamw
+        self.optimizer = build_optimizer(self.network, self.objective, recipe.optimizer, 40).dense
         images = torch.randn(size, 3, side, side, device=device)
         self.images = images.to(memory_format=torch.channels_last)
         self.labels = torch.randint(identities, (size,), device=device)

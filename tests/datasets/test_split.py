@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import IdentityTable
-from familiar.datasets.split import SIDES, Split, split_by_identity
+from familiar.datasets.split import SIDES, Split, split_by_identity, split_by_name
 
 
 def table_of(**roots: int) -> IdentityTable:
@@ -221,3 +221,21 @@ def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> No
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
         Split.read(tmp_path / "split.json")
+
+
+def test_by_name_the_listed_are_trained_on_and_all_others_validated() -> None:
+    found = split_by_name(named(["cats/1", "mnist/0", "mnist/1", "mnist/7", "mnist/8"]), ("1", "0"), seed=3)
+    assert found == Split(3, ("cats/1", "mnist/0", "mnist/1"), ("mnist/7", "mnist/8"), ())
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        (("1", "9", "nobody"), r"not in the data: 9, nobody$"),
+        (("1",), r"leaves 1 identities to train on and 2 to validate on"),
+        (("0", "1"), r"leaves 2 identities to train on and 1 to validate on"),
+    ],
+)
+def test_names_that_make_no_split_are_refused(train: tuple[str, ...], said: str) -> None:
+    with pytest.raises(BadDataset, match=said):
+        split_by_name(named(["mnist/0", "mnist/1", "mnist/7"]), train)

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,7 +29,7 @@ def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs that pass without anything being computed, for what follows from their validations."""
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: (1.0, 1.0))
-    monkeypatch.setattr(loop, "embed_dataset", lambda *_, **__: None)
+    monkeypatch.setattr(loop, "embed_dataset", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 
 @pytest.fixture(scope="session")

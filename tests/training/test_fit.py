@@ -56,7 +56,7 @@ def test_the_history_has_a_row_an_epoch(finished):
         (row for row in rows if row["validation_accuracy"]), key=lambda row: float(row["validation_accuracy"])
     )
     assert result.best_epoch == int(best["epoch"])
-    assert result.best_accuracy == float(best["validation_accuracy"])
+    assert result.best_score == float(best["validation_accuracy"])
 
 
 def test_the_steps_are_told(finished):
@@ -107,8 +107,8 @@ def test_a_resumed_run_ends_as_an_unbroken_one(finished, tmp_path, epoch, worker
     assert history(run) == history(unbroken)
     assert run.embedder.read_bytes() == unbroken.embedder.read_bytes()
     assert run.last.read_bytes() == unbroken.last.read_bytes()
-    assert (result.best_epoch, result.best_accuracy, result.epochs) == (
-        *(expected.best_epoch, expected.best_accuracy),
+    assert (result.best_epoch, result.best_score, result.epochs) == (
+        *(expected.best_epoch, expected.best_score),
         3,
     )
 
@@ -273,7 +273,7 @@ def test_a_run_that_ran_out_of_patience_stops_at_once(tmp_path, monkeypatch, cat
     monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
     again = fit(recipe, cats, tmp_path, resume=True)
     assert first.stopped == again.stopped == "patience"
-    assert (again.epochs, again.best_epoch, again.best_accuracy) == (2, 1, 0.7)
+    assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
 
 
 def test_two_runs_in_one_folder(finished, tmp_path, cats):

@@ -6,8 +6,8 @@ from PIL import Image
 
 from familiar.training.history import EpochRecord, draw_curves, write_history
 
-FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, None, 120.0, 1.5)
-SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.1, 130.0, 1.4)
+FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, None, None, 120.0, 1.5)
+SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.45, 0.1, 130.0, 1.4)
 
 
 def test_one_row_an_epoch_with_blanks_where_nothing_was_measured(tmp_path):

@@ -3,16 +3,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 
 from familiar.core.errors import TrainingFailed
 from familiar.loading.augment.settings import NOTHING
 from familiar.loading.crops import read_table
-from familiar.losses import ArcFace
+from familiar.loading.dataset import FaceDataset
+from familiar.losses import ArcFace, circle_loss
 from familiar.training import loop
 from familiar.training.checkpoint import load_state, load_weights
 from familiar.training.fit import fit
 from familiar.training.fold import make_fold
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES
 from familiar.training.network import build_network
+from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
@@ -114,7 +118,7 @@ def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: found(next(scores)))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=20", "sampler.batch_size=32"])
     result = fit(recipe, cats, tmp_path)
-    assert (result.epochs, result.best_epoch, result.best_accuracy) == (6, 4, 0.7)
+    assert (result.epochs, result.best_epoch, result.best_score) == (6, 4, 0.7)
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -132,7 +136,7 @@ def test_a_collapse_is_a_failed_training(tmp_path, monkeypatch, cats):
     with pytest.raises(TrainingFailed, match=r"fell on one point.*lower optimizer\.lr"):
         fit(recipe, cats, tmp_path)
     state = load_state(RunFolder(tmp_path).state)
-    assert (state["best_epoch"], state["best_accuracy"]) == (1, 0.7)
+    assert (state["best_epoch"], state["best_score"]) == (1, 0.7)
 
 
 @pytest.mark.usefixtures("without_steps")
@@ -216,3 +220,79 @@ def test_batches_by_identity(tmp_path, cats):
     steps = []
     fit(recipe, cats, tmp_path, on_step=steps.append)
     assert [at.steps for at in steps] == [2, 2]
+
+
+@pytest.mark.usefixtures("without_steps")
+@pytest.mark.parametrize(
+    ("best_by", "best_epoch", "best_score"), [("accuracy", 2, 0.7), ("auc", 3, 0.9), ("recall_at_1", 1, 0.5)]
+)
+def test_the_best_epoch_is_judged_by_the_figure_asked_for(
+    tmp_path, monkeypatch, cats, best_by, best_epoch, best_score
+):
+    seen = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
+    monkeypatch.setattr(loop, "validate", lambda *_: Validation(*next(seen), stranger_similarity=0.1))
+    recipe = TINY.with_settings(
+        [
+            "budget.epochs=3",
+            "validation.every_epochs=1",
+            f"validation.best_by={best_by}",
+            "sampler.batch_size=32",
+        ]
+    )
+    result = fit(recipe, cats, tmp_path)
+    assert (result.best_epoch, result.best_score) == (best_epoch, best_score)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_the_validation_loss_is_of_all_triplets_of_unseen_photos(tmp_path, cats):
+    """Whatever is mined, and however strict the loss has become since."""
+    recipe = TINY.with_settings(
+        [
+            *(
+                "loss.name=circle_triplets",
+                "loss.margin=0.2 + 0.1 every 1 to 1",
+                "loss.gamma=64 + 32 every 1",
+            ),
+            *("sampler.identities=6", "sampler.photos=4", "validation.every_epochs=1", "budget.epochs=2"),
+        ]
+    )
+    run = RunFolder(tmp_path)
+    fit(recipe, cats, tmp_path)
+    network = build_network(recipe)
+    load_weights(run.last, network=network)
+    table = cats.read().of_identities(run.split().validation)
+    photos = FaceDataset(table, read_table(table, run.recipe().input.preprocessing()).crops)
+    embeddings = torch.from_numpy(embed_dataset(network, photos))
+    triplets = [
+        (a, p, n)
+        for a, mine in enumerate(table.labels)
+        for p, other in enumerate(table.labels)
+        for n, third in enumerate(table.labels)
+        if a != p and mine == other != third
+    ]
+    chosen = (embeddings[list(rows)] for rows in zip(*triplets, strict=True))
+    wanted = circle_loss(*chosen, margin=0.2, gamma=64.0).item()
+    assert float(history(run)[-1]["validation_loss"]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_which_losses_can_be_asked_of_strangers():
+    for name, (published, _) in LOSSES.items():
+        assert (validation_loss(published) is None) == (name in CLASSIFIERS)
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_plain_softmax_is_trained_on_embeddings_of_any_length(tmp_path, cats, monkeypatch):
+    lengths = []
+    original = loop.Objective.forward
+
+    def look(objective, embeddings, labels, rows):
+        lengths.append(embeddings.detach().norm(dim=1))
+        return original(objective, embeddings, labels, rows)
+
+    monkeypatch.setattr(loop.Objective, "forward", look)
+    recipe = TINY.with_settings(["loss.name=softmax", "budget.epochs=1"])
+    fit(recipe, cats, tmp_path / "raw")
+    assert torch.cat(lengths).std() > 0.1
+    lengths.clear()
+    fit(recipe.with_settings(["loss.raw_embeddings=false"]), cats, tmp_path / "unit")
+    torch.testing.assert_close(torch.cat(lengths), torch.ones(sum(map(len, lengths))))

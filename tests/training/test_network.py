@@ -158,6 +158,30 @@ def test_other_networks_are_left_as_they_are():
 
 
 @torch.no_grad()
+def test_a_frozen_trunk_of_random_weights_takes_the_photos_statistics(caplog):
+    """Each norm those of what it is given, the norms before it having theirs."""
+    recipe = TINY.with_settings(["model.frozen_trunk=true"])
+    network = build_network(recipe)
+    before = {name: parameter.clone() for name, parameter in network.named_parameters()}
+    cats = photos(5, Augmentation(rotate_p=1.0))
+    make_trainable(network, cats)
+    assert caplog.messages == [
+        "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
+    ]
+    assert not network.trunk.training
+    assert {norm.momentum for norm in norms_of(network.trunk)} == {0.1}
+    assert all(torch.equal(parameter, before[name]) for name, parameter in network.named_parameters())
+    for norm in norms_of(network.trunk)[:9]:  # deeper, ten photos on 2 x 2 places tell variances only roughly
+        seen = []
+        hook = norm.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
+        network.train()(images_of(cats))
+        hook.remove()
+        variance, mean = torch.var_mean(seen[0], (0, 2, 3), correction=0)
+        torch.testing.assert_close(norm.running_mean, mean, rtol=0, atol=0.05 * variance.max().sqrt().item())
+        torch.testing.assert_close(norm.running_var, variance, rtol=0.1, atol=0.01 * variance.max().item())
+
+
+@torch.no_grad()
 def test_what_is_saved_computes_what_was_trained(folded_file, tmp_path):
     """A run's network is built anew from the recipe and the tensors alone: nothing else may matter."""
     network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))

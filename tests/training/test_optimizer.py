@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from familiar.losses.softmax import ArcFace
-from familiar.models.mobile import mobilenet_embedder
+from familiar.models.catalog import network_spec
 from familiar.training.optimizer import build_optimizer
 from familiar.training.recipe import OptimizerSettings
-from familiar.training.schedule import learning_rate
+from familiar.training.schedule import decaying_rate, learning_rate
 
 SETTINGS = OptimizerSettings(lr=1e-2, backbone_lr=1e-3, weight_decay=0.1, warmup_epochs=2, final_lr=1e-6)
 
@@ -13,12 +15,12 @@ SETTINGS = OptimizerSettings(lr=1e-2, backbone_lr=1e-3, weight_decay=0.1, warmup
 @pytest.fixture
 def parts():
     torch.manual_seed(0)
-    return mobilenet_embedder("mobilenetv3_small_050", 32, 8, 0.0), ArcFace(8, 3)
+    return network_spec("mobilenetv3_small_050").build(32, 8, 0.0), ArcFace(8, 3)
 
 
 def test_every_parameter_stands_in_exactly_one_group(parts):
     network, objective = parts
-    trunk, rest = build_optimizer(network, objective, SETTINGS, 10).adamw.param_groups
+    trunk, rest = build_optimizer(network, objective, SETTINGS, 10).dense.param_groups
     in_trunk, in_rest = ([id(parameter) for parameter in group["params"]] for group in (trunk, rest))
     assert sorted(in_trunk) == sorted(id(parameter) for parameter in network.trunk.parameters())
     wanted = [*network.head.parameters(), *objective.parameters()]
@@ -36,7 +38,7 @@ def test_both_groups_follow_the_schedule_to_their_own_peak(parts, at_epoch):
     head, trunk = optimizer.rates
     assert head == learning_rate(1e-2, 1e-6, 2, 10, at_epoch)
     assert trunk == learning_rate(1e-3, 1e-6, 2, 10, at_epoch)
-    assert [group["lr"] for group in optimizer.adamw.param_groups] == [trunk, head]
+    assert [group["lr"] for group in optimizer.dense.param_groups] == [trunk, head]
 
 
 def test_a_trunk_rate_of_zero_freezes_it_to_the_end(parts):
@@ -46,7 +48,7 @@ def test_a_trunk_rate_of_zero_freezes_it_to_the_end(parts):
     for at_epoch in (0, 4.5, 7, 9.9):
         optimizer.set_rates(at_epoch)
         objective(network(torch.randn(4, 3, 32, 32)), torch.tensor([0, 1, 2, 0])).backward()
-        optimizer.adamw.step()
+        optimizer.dense.step()
         assert optimizer.rates[1] == 0.0
     assert all(torch.equal(*pair) for pair in zip(before, network.trunk.parameters(), strict=True))
 
@@ -58,3 +60,68 @@ def test_the_peaks_survive_saving(parts):
     again.load_state_dict(optimizer.state_dict())
     again.set_rates(2)
     assert again.rates == (1e-2, 1e-3)
+
+
+def test_a_frozen_trunk_is_not_the_optimisers_business():
+    network = network_spec("mobilenetv3_small_050").build(32, 8, 0.0, frozen_trunk=True)
+    optimizer = build_optimizer(network, ArcFace(8, 3), SETTINGS, 10)
+    assert optimizer.dense.param_groups[0]["params"] == []
+    optimizer.set_rates(3)
+    network(torch.randn(4, 3, 32, 32)).sum().backward()
+    assert optimizer.step() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("adamw", torch.optim.AdamW), ("adam", torch.optim.Adam), ("adagrad", torch.optim.Adagrad)],
+)
+def test_optimisers_by_name(parts, name, kind):
+    optimizer = build_optimizer(*parts, replace(SETTINGS, name=name), 10)
+    assert type(optimizer.dense) is kind
+    assert {group["weight_decay"] for group in optimizer.dense.param_groups} == {0.1}
+
+
+def test_adagrad_divides_by_all_it_has_seen(parts):
+    """w -= lr g / sqrt(accumulator + sum of g^2), whatever the rate's schedule makes of lr."""
+    network, objective = parts
+    settings = OptimizerSettings(
+        "adagrad", 0.05, 0.05, weight_decay=0.0, warmup_epochs=0, accumulator=0.1, schedule="exponential",
+        decay_from=0.75, final_lr=5e-4, gradient_norm=1e9,
+    )  # fmt: skip
+    optimizer = build_optimizer(network, objective, settings, 100)
+    weight = objective.centres
+    wanted, seen = weight.detach().clone().double(), torch.full_like(weight, 0.1).double()
+    for at_epoch, rate in ((1, 0.05), (75, 0.05), (87.5, 0.005), (100, 5e-4)):
+        optimizer.set_rates(at_epoch)
+        assert optimizer.rates == pytest.approx((rate, rate))
+        optimizer.zero_grad()
+        gradient = torch.randn_like(weight)
+        weight.grad = gradient.clone()
+        optimizer.step()
+        seen += gradient.double() ** 2
+        wanted -= rate * gradient / seen.sqrt()
+        torch.testing.assert_close(weight.detach().double(), wanted, atol=1e-6, rtol=1e-5)
+
+
+def test_the_embedding_layers_penalty_is_kerass(parts):
+    """l2 |w|^2 beside the loss: 2 l2 w in the gradient, of that layer alone."""
+    network, objective = parts
+    settings = OptimizerSettings(name="adam", embedding_l2=0.25, gradient_norm=1e9)
+    optimizer = build_optimizer(network, objective, settings, 10)
+    for parameter in [*network.parameters(), *objective.parameters()]:
+        parameter.grad = torch.zeros_like(parameter)
+    weight = network.head.project.weight
+    wanted = weight.detach().square().sum().sqrt().item() * 0.5
+    assert optimizer.step() == pytest.approx(wanted, rel=1e-5)
+    assert [name for name, each in network.named_parameters() if each.grad.any()] == ["head.project.weight"]
+
+
+@pytest.mark.parametrize("at_epoch", [0, 9.5, 10, 20, 29, 30, 80])
+def test_the_exponential_schedule_in_shares_of_the_epochs(parts, at_epoch):
+    settings = replace(SETTINGS, schedule="exponential", decay_from=0.1, decay_to=0.3, warmup_epochs=0)
+    optimizer = build_optimizer(*parts, settings, 100)
+    optimizer.set_rates(at_epoch)
+    assert optimizer.rates == (
+        decaying_rate(1e-2, 1e-6, 0, (10, 30), at_epoch),
+        decaying_rate(1e-3, 1e-6, 0, (10, 30), at_epoch),
+    )

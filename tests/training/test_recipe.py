@@ -112,7 +112,13 @@ WITHOUT_LOSS = st.fixed_dictionaries(
         "augmentation": st.builds(
             Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)
         ),
-        "split": st.builds(SplitSettings, validation=share(0.001, 0.5), test=share(high=0.49)),
+        "split": st.fixed_dictionaries(
+            {
+                "validation": share(0.001, 0.5),
+                "test": share(high=0.49),
+                "train": st.sampled_from([(), ("0", "Köter 1")]),
+            }
+        ),
         "sampler": st.builds(
             SamplerSettings,
             name=st.sampled_from(["auto", "shuffled", "identities"]),
@@ -146,7 +152,10 @@ def recipes(draw):
     offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
     mode = draw(st.sampled_from(["online", "offline"] if offline else ["online"]))
     mining = draw(st.builds(MiningSettings, st.just(mode), skip=share(high=0.5)))
-    return lambda: Recipe(**parts, mining=mining, loss=dataclasses.replace(published, **chosen))
+    split = parts.pop("split")
+    return lambda: Recipe(
+        **parts, split=SplitSettings(**split), mining=mining, loss=dataclasses.replace(published, **chosen)
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -189,6 +198,9 @@ OTHER_VALUES = {  # where one more or the half would not do
     "augmentation.blur_kernel_max": 11,
     "augmentation.jpeg_quality_max": 90,
     "loss.margin_factor": Schedule(1.5),
+    "sampler.chunk_size": 60,
+    "optimizer.decay_to": 0.5,
+    "optimizer.decay_from": 0.5,
 }
 
 
@@ -205,6 +217,8 @@ def other_value(key, recipe=DEFAULT):
         return "another"
     if kind is bool:
         return not value
+    if get_origin(kind) is tuple:
+        return ("0", "Köter 1")
     return value + 1 if kind is int else (value / 2 or 0.01)
 
 
@@ -218,7 +232,8 @@ def other_value(key, recipe=DEFAULT):
 )
 def test_every_key_can_be_set_and_changes_nothing_else(key):
     value = other_value(key)
-    changed = MINING.with_settings([f" {key} = {value} "])
+    text = ",".join(value) if isinstance(value, tuple) else value
+    changed = MINING.with_settings([f" {key} = {text} "])
     assert value_at(changed, key) == value
     assert type(value_at(changed, key)) is type(value)
     assert changed.with_settings(as_set(MINING, [key])) == MINING

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from familiar.training.schedule import Schedule, learning_rate
+from familiar.training.schedule import Schedule, decaying_rate, learning_rate
 
 
 def test_the_pet_embedders_rates():
@@ -246,3 +246,32 @@ def test_other_text_is_shown_the_three_forms(text):
     forms = r"0\.4, or 0 to 0\.4 over 0\.33 \(of the epochs\), or 0\.2 \+ 0\.02 every 5 to 1$"
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is .*schedule: {forms}"):
         Schedule.parse(text)
+
+
+def test_the_coursework_s_rates():
+    """Seed 002: constant to epoch 10, then down by a factor of a thousand until epoch 30."""
+    rates = [decaying_rate(1e-3, 1e-6, 0, (10, 30), at) for at in (0, 5, 10, 15, 20, 25, 30, 31, 100)]
+    falling = [1e-3 * 0.001 ** ((at - 10) / 20) for at in (15, 20, 25)]
+    assert rates == pytest.approx([1e-3, 1e-3, 1e-3, *falling, 1e-6, 1e-6, 1e-6], rel=1e-12)
+
+
+@given(
+    st.floats(1e-6, 10), st.floats(1e-4, 1), st.floats(0, 20), st.floats(0, 50), st.floats(0, 50), st.floats(0, 99)
+)  # fmt: skip
+def test_the_decaying_rate_read_aloud(peak, share, warmup, start, length, at):
+    end = start + length
+    rate = decaying_rate(peak, share * peak, warmup, (start, end), at)
+    if at < min(warmup, end):
+        assert rate == pytest.approx(peak * at / min(warmup, end))
+    elif at <= start:
+        assert rate == peak
+    elif at >= end:
+        assert rate == share * peak
+    else:
+        gone = (at - start) / (end - start)
+        assert math.log(rate) == pytest.approx(math.log(peak) + gone * math.log(share), abs=1e-9)
+    assert 0 <= rate <= peak
+
+
+def test_a_frozen_part_has_no_rate_to_lose():
+    assert decaying_rate(0.0, 0.0, 0, (0, 10), 5) == 0.0

@@ -14,7 +14,7 @@ from familiar.faces.tensor import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
-from familiar.training.validation import embed_dataset, validate, validation_pairs
+from familiar.training.validation import compared_rows, embed_dataset, validate, validation_pairs
 from tiny import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
@@ -136,3 +136,21 @@ def test_a_photo_that_vanished_is_named(tmp_path):
     read.table.photos[7].unlink()
     with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[7]))):
         embed_dataset(MeanColour(), FaceDataset(read.table, read.crops))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=900), st.integers(0, 5))
+def test_the_rows_compared_are_some_photos_of_some_identities(labels, seed):
+    _, labels = np.unique(labels, return_inverse=True)
+    rows = compared_rows(labels, seed)
+    assert len(set(rows.tolist())) == len(rows)
+    counts = np.bincount(labels[rows], minlength=labels.max() + 1)
+    assert counts.max() <= 8
+    assert (counts > 0).sum() == min(64, labels.max() + 1)
+    taken = counts > 0
+    assert np.array_equal(counts[taken], np.minimum(np.bincount(labels), 8)[taken])
+    if not taken.all():
+        assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), (
+            "those with many first"
+        )
+    assert np.array_equal(rows, compared_rows(labels, seed)), "the same at every validation"

@@ -1,6 +1,7 @@
 """Identities into train, validation and test: whoever is in one is in no other."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -70,6 +71,24 @@ def split_by_identity(
                 f"and needs {MIN_IDENTITIES_A_SIDE}. Add identities, or change split.validation and split.test"
             )
     return Split(seed, *(tuple(sorted(sides[side])) for side in SIDES))
+
+
+def split_by_name(table: IdentityTable, train: Sequence[str], seed: int = 0) -> Split:
+    """The identities whose folders are listed in `train` against all others, which are validated on.
+
+    BadDataset where a listed one is missing, or a side would have fewer than two identities.
+    """
+    folders = {name: name.split("/", 1)[1] for name in table.names}
+    if missing := sorted(set(train) - set(folders.values())):
+        raise BadDataset(f"split.train lists identities that are not in the data: {', '.join(missing)}")
+    listed = tuple(name for name in table.names if folders[name] in train)
+    others = tuple(name for name in table.names if folders[name] not in train)
+    if min(len(listed), len(others)) < MIN_IDENTITIES_A_SIDE:
+        raise BadDataset(
+            f"split.train leaves {len(listed)} identities to train on and {len(others)} to validate on; each side "
+            f"needs {MIN_IDENTITIES_A_SIDE}"
+        )
+    return Split(seed, listed, others, ())
 
 
 def _names(stored: object) -> tuple[str, ...]:

@@ -1,54 +1,246 @@
 """Every network by name, in one place: help texts and documentation are made from it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from familiar.core.errors import BadRecipe
-from familiar.models.mobile import EmbeddingNetwork, mobilenet_embedder
+from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
+from familiar.models.efficientnet import EfficientNetTrunk
+from familiar.models.heads import HEADS
+from familiar.models.inception import NN2, NN4, NNS1, NNS2, InceptionTrunk
+from familiar.models.initialisation import variance_scaling_
+from familiar.models.network import EmbeddingNetwork
+from familiar.models.simple import (
+    SIMPLE_V2_VARIANCE_SCALE,
+    SIMPLE_VARIANCE_SCALE,
+    DigitsTrunk,
+    SimpleTrunk,
+    SimpleV2Trunk,
+)
+from familiar.models.sizes import Layer, NetworkSize, layers, look_at, measure
+from familiar.models.zeiler_fergus import ZeilerFergusTrunk
+
+INPUT_NORMALISATION = 7  # mean and variance of three colours and a count, as Keras keeps them in a network
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """One row of the catalogue. `build(size_px, embedding_dim, dropout)` makes it with random weights."""
+    """One row of the catalogue: which trunk under which head, and its published input and output.
+
+    `options` are what of the trunk can be chosen, with the row's own choice; `head_options` are for the row's own head
+    alone. `projection_scale` is of the variance its embedding layer starts with, where it is not torch's.
+    `constants` are numbers the published network keeps in itself and ours in the bundle's preprocessing.
+    """
 
     summary: str
     input_px: int
     embedding_dim: int
     dropout: float
-    timm_name: str
-    build: Callable[[int, int, float], EmbeddingNetwork]
+    trunk: Callable[..., nn.Module]
+    head: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    frozen_trunk: bool = False
+    projection_scale: float | None = None
+    constants: int = 0
+
+    def build(
+        self,
+        size_px: int | None = None,
+        embedding_dim: int | None = None,
+        dropout: float | None = None,
+        *,
+        head: str | None = None,
+        frozen_trunk: bool | None = None,
+        **options: Any,
+    ) -> EmbeddingNetwork:
+        """The network with random weights; what is not said is the row's own.
+
+        BadRecipe where crops of `size_px` are too small for it, or there is no such option or head.
+        """
+        head = self.head if head is None else head
+        if head not in HEADS:
+            raise BadRecipe(f"no head is called {head!r}; there are {', '.join(HEADS)}")
+        if unknown := options.keys() - self.options.keys():
+            raise BadRecipe(
+                f"this network has no {' and no '.join(sorted(unknown))} to choose"
+                + (f"; it has {', '.join(self.options)}" if self.options else "")
+            )
+        options = {**self.options, **options}
+        size_px = self.input_px if size_px is None else size_px
+        channels, map_px = _map_of(partial(self.trunk, **options), size_px)
+        # A maxout head follows its trunk in having batch norm.
+        of_head = {key: options.get(key, value) for key, value in self.head_options.items()}
+        trunk = self.trunk(**options)
+        top = HEADS[head](
+            channels,
+            map_px,
+            self.embedding_dim if embedding_dim is None else embedding_dim,
+            self.dropout if dropout is None else dropout,
+            **(of_head if head == self.head else {}),
+        )
+        if self.projection_scale is not None:
+            variance_scaling_(top.project.weight, self.projection_scale)
+        network = EmbeddingNetwork(trunk, top)
+        if self.frozen_trunk if frozen_trunk is None else frozen_trunk:
+            network.freeze_trunk()
+        return network
+
+    def size(self) -> NetworkSize:
+        """As the row describes it. Nothing is computed: it is counted on shapes alone."""
+        with torch.device("meta"):
+            found = measure(self.build(), self.input_px)
+        return replace(found, total=found.total + self.constants)
+
+    def layers(self) -> list[Layer]:
+        """As the row describes it, and as instantly; their parameters sum to `size().total`."""
+        with torch.device("meta"):
+            rows = layers(self.build(), self.input_px)
+        before = (
+            [Layer("", "input normalisation", (3, self.input_px, self.input_px), self.constants)]
+            if self.constants
+            else []
+        )
+        return [*before, *rows, Layer("", "unit length", (self.embedding_dim,), 0)]
 
 
-@dataclass(frozen=True)
-class NetworkSize:
-    """`trainable` parameters; `total` with running means and variances; `flops` as multiply-adds of one crop."""
+def _backbone(name: str) -> Callable[..., nn.Module]:
+    return partial(TimmTrunk, name)
 
-    trainable: int
-    total: int
-    flops: int
 
+BATCH_NORM = {"batch_norm": True}
+PET = {"input_px": 224, "embedding_dim": 128, "dropout": 0.4, "head": "gdconv"}
 
 NETWORKS: dict[str, NetworkSpec] = {
     "mobilenetv3_small_100": NetworkSpec(
         summary="MobileNetV3-Small, conv_head on the map, GDConv head: the pet embedder's network",
-        input_px=224,
-        embedding_dim=128,
-        dropout=0.4,
-        timm_name="mobilenetv3_small_100",
-        build=partial(mobilenet_embedder, "mobilenetv3_small_100"),
+        trunk=partial(MobileNetV3Trunk, "mobilenetv3_small_100"),
+        **PET,
     ),
+    "mobilenetv3_large_100": NetworkSpec(
+        summary="MobileNetV3-Large, GDConv head",
+        trunk=partial(MobileNetV3Trunk, "mobilenetv3_large_100"),
+        **PET,
+    ),
+    "efficientnet_b0": NetworkSpec(
+        summary="EfficientNet-B0 (timm), GDConv head", trunk=_backbone("efficientnet_b0"), **PET
+    ),
+    "resnet18": NetworkSpec(summary="ResNet-18, GDConv head", trunk=_backbone("resnet18"), **PET),
+    "shufflenet_v2": NetworkSpec(summary="ShuffleNetV2 x1.0, GDConv head", trunk=ShuffleNetV2Trunk, **PET),
     "mobilenetv3_small_050": NetworkSpec(
-        summary="the same at half the width: trains from nothing in minutes, for the quickstart",
+        summary="MobileNetV3-Small at half the width: trains from nothing in minutes, for the quickstart",
         input_px=96,
         embedding_dim=64,
         dropout=0.0,
-        timm_name="mobilenetv3_small_050",
-        build=partial(mobilenet_embedder, "mobilenetv3_small_050"),
+        trunk=partial(MobileNetV3Trunk, "mobilenetv3_small_050"),
+        head="gdconv",
+    ),
+    "facenet_nn1": NetworkSpec(
+        summary="FaceNet NN1: Zeiler & Fergus with 1x1 convolutions and maxout layers",
+        input_px=220,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=ZeilerFergusTrunk,
+        head="maxout",
+        options=BATCH_NORM,
+        head_options=BATCH_NORM,
+    ),
+    **{
+        name: NetworkSpec(
+            summary=summary,
+            input_px=input_px,
+            embedding_dim=128,
+            dropout=0.0,
+            trunk=partial(InceptionTrunk, table),
+            head="average_bias",
+            options=BATCH_NORM,
+        )
+        for name, summary, input_px, table in (
+            ("facenet_nn2", "FaceNet NN2: Inception with L2 pooling", 224, NN2),
+            ("facenet_nn3", "FaceNet NN3: NN2 for crops of 160 px", 160, NN2),
+            ("facenet_nn4", "FaceNet NN4: NN2 for 96 px, no 5x5 in the last blocks", 96, NN4),
+        )
+    },
+    "facenet_nns1": NetworkSpec(
+        summary="FaceNet NNS1, mini: our Inception inside its published budget",
+        input_px=165,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=partial(InceptionTrunk, NNS1),
+        head="maxout",
+        options=BATCH_NORM,
+        head_options={"widths": (640,), "batch_norm": True},
+    ),
+    "facenet_nns2": NetworkSpec(
+        summary="FaceNet NNS2, tiny: our Inception inside its published budget",
+        input_px=128,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=partial(InceptionTrunk, NNS2),
+        head="maxout",
+        options=BATCH_NORM,
+        head_options={"widths": (496,), "batch_norm": True},
+    ),
+    "simple": NetworkSpec(
+        summary="SimpleEmbeddingNet, circle-loss coursework: convolutions, each followed by a pooling",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=SimpleTrunk,
+        head="flatten",
+        projection_scale=SIMPLE_VARIANCE_SCALE,
+        options={"blocks": 5, "pooling": "max"},
+    ),
+    "simple_v2": NetworkSpec(
+        summary="SimpleEmbeddingNetV2, circle-loss coursework: strided convolutions, nothing pooled",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=SimpleV2Trunk,
+        head="flatten",
+        projection_scale=SIMPLE_V2_VARIANCE_SCALE,
+        options={"blocks": 5},
+    ),
+    "efficientnet_b0_rebuilt": NetworkSpec(
+        summary="EfficientNet-B0 as the circle-loss coursework rebuilt it for 112 px",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.2,
+        trunk=EfficientNetTrunk,
+        head="flatten_bias",
+        constants=INPUT_NORMALISATION,
+    ),
+    "efficientnet_b0_flatten": NetworkSpec(
+        summary="EfficientNet-B0 (timm) under a flatten head at 112 px, all of it trained",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.2,
+        trunk=_backbone("efficientnet_b0"),
+        head="flatten_bias",
+        constants=INPUT_NORMALISATION,
+    ),
+    "efficientnet_b0_frozen": NetworkSpec(
+        summary="EfficientNet-B0 (timm) under a flatten head at 112 px, only the head trained",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.2,
+        trunk=_backbone("efficientnet_b0"),
+        head="flatten_bias",
+        frozen_trunk=True,
+        constants=INPUT_NORMALISATION,
+    ),
+    "digits": NetworkSpec(
+        summary="two convolutions and two components, to look at margins on MNIST",
+        input_px=28,
+        embedding_dim=2,
+        dropout=0.0,
+        trunk=DigitsTrunk,
+        head="hidden",
     ),
 }
 
@@ -60,43 +252,12 @@ def network_spec(name: str) -> NetworkSpec:
     return NETWORKS[name]
 
 
-def measure(network: nn.Module, size_px: int) -> NetworkSize:
-    """Sizes of a network at an input of `size_px`, counted on one black crop."""
-    statistics = sum(
-        buffer.numel() for name, buffer in network.named_buffers() if not name.endswith("num_batches_tracked")
-    )
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    trainable = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    was_training = network.training
-    network.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network(torch.zeros(1, 3, size_px, size_px))
-    network.train(was_training)
-    # The counter takes a multiply-add for two operations.
-    return NetworkSize(trainable, parameters + statistics, counter.get_total_flops() // 2)
-
-
-def layers(network: nn.Module, size_px: int) -> list[tuple[str, str, tuple[int, ...], int]]:
-    """(name, kind, output shape without the batch, parameters of its own) of every layer, in running order."""
-    rows: list[tuple[str, str, tuple[int, ...], int]] = []
-    hooks = []
-    for name, module in network.named_modules():
-        own = [parameter.numel() for parameter in module.parameters(recurse=False)]
-        has_parts = next(module.children(), None) is not None
-        if not own and (has_parts or isinstance(module, nn.Identity)):
-            continue
-
-        def note(
-            module: nn.Module, _inputs: object, output: torch.Tensor, name: str = name, count: int = sum(own)
-        ) -> None:
-            rows.append((name, type(module).__name__, tuple(output.shape[1:]), count))
-
-        hooks.append(module.register_forward_hook(note))
-    was_training = network.training
-    network.eval()
-    with torch.no_grad():
-        network(torch.zeros(1, 3, size_px, size_px))
-    network.train(was_training)
-    for hook in hooks:
-        hook.remove()
-    return rows
+def _map_of(trunk: Callable[[], nn.Module], size_px: int) -> tuple[int, int]:
+    """Channels and side of a trunk's map, from shapes alone. BadRecipe where nothing is left of the crop."""
+    with torch.device("meta"):
+        made = trunk()
+        try:
+            _, channels, side, _ = look_at(made, size_px).shape
+        except RuntimeError as error:
+            raise BadRecipe(f"input.size_px={size_px} is too small for this network") from error
+    return channels, side

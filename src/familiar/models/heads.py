@@ -1,18 +1,22 @@
-"""From a feature map to a unit embedding."""
+"""From a feature map to an embedding, not yet of unit length.
+
+Each head is built from (channels, map_px, embedding_dim, dropout), `map_px` being the map's side, and calls the
+layer that makes the embedding `project`.
+"""
 
 import math
+from functools import partial
+from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 
 class GDConvHead(nn.Module):
     """Global depthwise convolution: every place of the feature map has its own learned weight.
 
-    GDConv (k x k, one filter a channel) - dropout - 1x1 convolution to `embedding_dim` - batch norm -
-    unit length. MobileFaceNet, arXiv 1804.07573.
+    GDConv (k x k, one filter a channel) - dropout - 1x1 convolution to `embedding_dim` - batch norm.
+    MobileFaceNet, arXiv 1804.07573.
     """
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:
@@ -26,9 +30,122 @@ class GDConvHead(nn.Module):
         self.norm = nn.BatchNorm2d(embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
-        embeddings = self.norm(self.project(self.dropout(self.pool(features)))).flatten(1)
-        # A norm in float16 can overflow; the rest of the head may stay in it.
-        with torch.autocast(embeddings.device.type, enabled=False):
-            return normalize(
-                embeddings.float() if embeddings.dtype in (torch.float16, torch.bfloat16) else embeddings
-            )
+        return self.norm(self.project(self.dropout(self.pool(features)))).flatten(1)
+
+
+class LinearHead(nn.Module):
+    """The map flattened, or averaged over its places - dropout - one linear layer - batch norm or a bias."""
+
+    def __init__(
+        self,
+        channels: int,
+        map_px: int,
+        embedding_dim: int,
+        dropout: float,
+        *,
+        pool: Literal["flatten", "average"],
+        norm: bool = True,
+    ) -> None:
+        super().__init__()
+        self.average = nn.AdaptiveAvgPool2d(1) if pool == "average" else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+        inputs = channels * (1 if pool == "average" else map_px**2)
+        self.project = nn.Linear(inputs, embedding_dim, bias=not norm)
+        self.norm = nn.BatchNorm1d(embedding_dim) if norm else nn.Identity()
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        return self.norm(self.project(self.dropout(self.average(features).flatten(1))))
+
+
+class AverageMLPHead(nn.Module):
+    """Global average - linear, batch norm, ReLU, as wide as the map - dropout - linear - batch norm.
+
+    What seed 004 compares GDConv with: it forgets where in the face a feature stood.
+    """
+
+    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
+        super().__init__()
+        self.hidden = nn.Sequential(
+            nn.Linear(channels, channels, bias=False), nn.BatchNorm1d(channels), nn.ReLU()
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(channels, embedding_dim, bias=False)
+        self.norm = nn.BatchNorm1d(embedding_dim)
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        return self.norm(self.project(self.dropout(self.hidden(features.mean((2, 3))))))
+
+
+class Maxout(nn.Linear):
+    """The largest of `pieces` linear layers, output by output (Goodfellow et al. 2013, arXiv 1302.4389).
+
+    Row `p * outputs + o` of the weight is output o of piece p.
+    """
+
+    def __init__(self, inputs: int, outputs: int, pieces: int = 2, bias: bool = True) -> None:
+        super().__init__(inputs, outputs * pieces, bias=bias)
+        self.pieces = pieces
+
+    def forward(self, input: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:  # noqa: A002 (nn.Linear's name)
+        return super().forward(input).unflatten(1, (self.pieces, -1)).amax(1)
+
+
+class MaxoutHead(nn.Module):
+    """Flatten - maxout layers of `widths` - dropout - one linear layer: FaceNet's NN1 (arXiv 1503.03832, Table 1).
+
+    `batch_norm` stands after each maxout layer, in place of its bias.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        map_px: int,
+        embedding_dim: int,
+        dropout: float,
+        *,
+        widths: tuple[int, ...] = (4096, 4096),
+        batch_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs = channels * map_px**2
+        for width in widths:
+            layers.append(Maxout(inputs, width, bias=not batch_norm))
+            layers += [nn.BatchNorm1d(width)] if batch_norm else []
+            inputs = width
+        self.hidden = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(inputs, embedding_dim)
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        return self.project(self.dropout(self.hidden(features.flatten(1))))
+
+
+class HiddenHead(nn.Module):
+    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: the digits' network (seed 003)."""
+
+    def __init__(
+        self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128
+    ) -> None:
+        super().__init__()
+        self.hidden = nn.Sequential(
+            nn.Linear(channels * map_px**2, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.project = nn.Linear(width, embedding_dim)
+
+    def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
+        return self.project(self.dropout(self.hidden(features.flatten(1))))
+
+
+# Any head stands on any trunk; the catalogue says which is a network's own.
+HEADS = {
+    "gdconv": GDConvHead,
+    "flatten": partial(LinearHead, pool="flatten"),
+    "flatten_bias": partial(LinearHead, pool="flatten", norm=False),
+    "average": partial(LinearHead, pool="average"),
+    "average_bias": partial(LinearHead, pool="average", norm=False),
+    "average_mlp": AverageMLPHead,
+    "maxout": MaxoutHead,
+    "hidden": HiddenHead,
+}

@@ -1,4 +1,4 @@
-"""Initial weights: timm's download, or a local file, and batch norms that were folded away, made whole."""
+"""Initial weights: as a library publishes them, or a local file, and batch norms that were folded away, made whole."""
 
 import logging
 import re
@@ -8,44 +8,49 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
-import timm
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from familiar.core.errors import BadWeights
-from familiar.models.mobile import MobileNetV3Trunk
+from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
 
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
 TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
 _TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_ORDER)})")
 
 
-def load_timm_weights(trunk: MobileNetV3Trunk, name: str) -> None:
-    """ImageNet weights as timm publishes them; downloads them once. BadWeights without a network."""
+def load_published_weights(trunk: nn.Module) -> None:
+    """ImageNet weights as the trunk's library publishes them; downloads them once.
+
+    BadWeights without a connection, or where nobody publishes weights of this trunk.
+    """
+    if not isinstance(trunk, BackboneTrunk):
+        raise BadWeights("nobody publishes ImageNet weights of this network: set model.initial_weights=none")
     # The hub's client logs each of its many tries; the one error below says it all.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        pretrained = timm.create_model(name, pretrained=True, num_classes=0)
+        published = trunk.download()
     except Exception as error:  # the hub's client raises many kinds
         raise BadWeights(
-            f"timm could not fetch the weights of {name} ({type(error).__name__}). Without a network, name a "
+            f"the weights of {trunk.name} could not be fetched ({type(error).__name__}). Without a network, name a "
             "local file (--set model.initial_weights=FILE) or start from none (model.initial_weights=none)"
         ) from error
-    trunk.backbone.load_state_dict(pretrained.state_dict())
+    trunk.backbone.load_state_dict(published)
 
 
-def load_weights_file(trunk: MobileNetV3Trunk, path: Path) -> None:
-    """Weights under timm's or torchvision's key names from .safetensors, .npz, .pt or .pth.
+def load_weights_file(trunk: nn.Module, path: Path) -> None:
+    """Weights from a .safetensors, .npz, .pt or .pth file under the trunk's own key names.
 
-    A classifier in the file is passed over. BadWeights names the first tensor that is missing or of
-    another shape (or says how many there are, under torchvision's names).
+    A MobileNetV3 may have torchvision's. A classifier in the file is passed over. BadWeights names the first tensor
+    that is missing or of another shape (or says how many there are, under torchvision's names).
     """
     stored = read_tensors(path)
+    own = trunk.backbone if isinstance(trunk, BackboneTrunk) else trunk
     from_torchvision = any(key.startswith("features.") for key in stored)
-    if from_torchvision:
-        stored = _from_torchvision(stored, trunk, path)
-    wanted = trunk.backbone.state_dict()
+    if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
+        stored = _from_torchvision(stored, own, path)
+    wanted = own.state_dict()
     for key, tensor in wanted.items():
         if key.endswith("num_batches_tracked"):
             stored.setdefault(key, tensor)
@@ -53,8 +58,8 @@ def load_weights_file(trunk: MobileNetV3Trunk, path: Path) -> None:
             raise BadWeights(f"{path}: holds no {key}, so it is not for this network")
         if stored[key].shape != tensor.shape:
             raise BadWeights(f"{path}: {key} is {tuple(stored[key].shape)}, wanted {tuple(tensor.shape)}")
-    trunk.backbone.load_state_dict({key: stored[key] for key in wanted})
-    if from_torchvision:
+    own.load_state_dict({key: stored[key] for key in wanted})
+    if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
         trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS
 
 
@@ -102,6 +107,16 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
     )
 
 
+def has_fresh_batch_norm(network: nn.Module) -> bool:
+    """Whether there are batch norms and none has seen a photo yet."""
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    return bool(norms) and all(
+        not norm.running_mean.any() and bool((norm.running_var == 1).all())
+        for norm in norms
+        if norm.running_var is not None and norm.running_mean is not None
+    )
+
+
 @torch.no_grad()
 def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
     """Give folded batch norms the statistics of `batches` without changing the function.
@@ -144,13 +159,33 @@ def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 
         norm.bias.add_(mean.to(norm.bias))
 
 
-def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: Path) -> dict[str, Tensor]:
+@torch.no_grad()
+def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
+    """Give the batch norms of random weights the statistics of `batches`, each norm after those before it.
+
+    For a trunk that is frozen without ever having been trained: with statistics that fit nothing its features fade
+    layer by layer, until all photos look alike.
+    """
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain average of all batches
+        norm.train()
+    for images in batches:
+        network(images)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
+
+
+def _from_torchvision(stored: dict[str, Tensor], backbone: nn.Module, path: Path) -> dict[str, Tensor]:
     """torchvision's MobileNetV3 holds the same tensors in the same order under other names.
 
     Only the layer timm calls conv_head differs: there it is linear, since torchvision pools before it.
     """
     theirs = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_place)
-    wanted = trunk.backbone.state_dict()
+    wanted = backbone.state_dict()
     ours = [key for key in wanted if not key.endswith("num_batches_tracked")]
     if len(theirs) != len(ours):
         raise BadWeights(f"{path}: holds {len(theirs)} tensors of a trunk, wanted {len(ours)}")

@@ -3,12 +3,33 @@
 from collections.abc import Callable
 
 from familiar.core.errors import BadRecipe
+from familiar.recipes.circle import (
+    circle_efficientnet,
+    circle_efficientnet_pretrained,
+    circle_simple,
+    circle_simple_v2,
+)
+from familiar.recipes.digits import digits_arcface, digits_normface, digits_softmax
+from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
+from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.pet import pet_mobile, quickstart
 from familiar.training.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
     "quickstart": quickstart,
+    "facenet-nn1": facenet_nn1,
+    "facenet-nn2": facenet_nn2,
+    "facenet-small": facenet_small,
+    "circle-simple": circle_simple,
+    "circle-simple-v2": circle_simple_v2,
+    "circle-efficientnet": circle_efficientnet,
+    "circle-efficientnet-pretrained": circle_efficientnet_pretrained,
+    "digits-softmax": digits_softmax,
+    "digits-normface": digits_normface,
+    "digits-arcface": digits_arcface,
+    "harmonic-256": harmonic_256,
+    "compatible": compatible,
 }
 
 

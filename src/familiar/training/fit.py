@@ -13,11 +13,10 @@ from familiar.core.errors import BadRun
 from familiar.core.files import discard_unfinished, write_atomically
 from familiar.core.machine import available_cores
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.datasets.split import split_by_identity
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data
+from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data, split_of
 from familiar.training.history import EpochRecord
 from familiar.training.loop import StepProgress, Trainer
 from familiar.training.loss_settings import MINED
@@ -33,12 +32,12 @@ GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory
 
 @dataclass(frozen=True)
 class FitResult:
-    """`stopped` says why it ended: "finished", "patience" or "time"."""
+    """`best_score` is of the figure `validation.best_by`; `stopped`: "finished", "patience" or "time"."""
 
     run: Path
     epochs: int
     best_epoch: int
-    best_accuracy: float
+    best_score: float
     seconds: float
     stopped: str
     skipped_photos: int
@@ -79,7 +78,7 @@ def fit(
     _check_begun(run, resume)
     table = data.read()
     # Too few identities are found out here too, before anything is downloaded.
-    split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
+    split_of(recipe, table)
     with run.held():
         _check_begun(run, resume)  # again, since another process may have begun it meanwhile
         trainer = _trainer(run, recipe, data, table, resume, device, workers, cache, on_photo)
@@ -98,7 +97,7 @@ def fit(
         run=run_dir,
         epochs=len(trainer.records),
         best_epoch=trainer.best_epoch,
-        best_accuracy=trainer.best_accuracy,
+        best_score=trainer.best_score,
         seconds=time.perf_counter() - started,
         stopped=stopped,
         skipped_photos=len(table) - len(trainer.fold.read.table),

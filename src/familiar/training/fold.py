@@ -8,7 +8,7 @@ from typing import Any
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.datasets.split import Split, split_by_identity
+from familiar.datasets.split import Split, split_by_identity, split_by_name
 from familiar.loading.crops import ReadTable
 from familiar.loading.dataset import FaceDataset
 from familiar.training.old_space import OldSpace, old_space
@@ -27,10 +27,18 @@ class Fold:
     old: OldSpace | None
 
 
+def split_of(recipe: Recipe, table: IdentityTable) -> Split:
+    """The sides the recipe asks for. BadDataset where one would have too few identities."""
+    settings = recipe.split
+    if settings.train:
+        return split_by_name(table, settings.train, recipe.seed)
+    return split_by_identity(table, recipe.seed, settings.validation, settings.test)
+
+
 def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
     """BadDataset where there are too few identities, or no pair to validate on."""
     table = read.table
-    split = split_by_identity(table, recipe.seed, recipe.split.validation, recipe.split.test)
+    split = split_of(recipe, table)
     train = table.of_identities(split.train).with_at_least(recipe.split.min_photos)
     validation = table.of_identities(split.validation)
     if len(train.names) < 2:

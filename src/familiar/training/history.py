@@ -24,6 +24,7 @@ class EpochRecord:
     validation_accuracy: float | None
     validation_auc: float | None
     validation_recall_at_1: float | None
+    validation_loss: float | None  # of all triplets, as the run began with it; None for classifiers
     stranger_similarity: float | None  # mean over pairs of different identities; near 1 is a collapse
     photos_per_second: float
     seconds: float
@@ -49,6 +50,16 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     loss.plot(epochs, [record.loss for record in records], color="tab:blue")
     loss.set_title("training loss")
     seen = [record for record in records if record.validation_accuracy is not None]
+    if any(record.validation_loss is not None for record in seen):
+        at = [record.epoch for record in seen]
+        loss.plot(
+            at,
+            [float("nan") if record.validation_loss is None else record.validation_loss for record in seen],
+            color="tab:orange",
+            marker=".",
+            label="unseen identities, all triplets",
+        )
+        loss.legend()
     for name, label in (
         ("validation_accuracy", "verification accuracy"),
         ("validation_auc", "ROC AUC"),

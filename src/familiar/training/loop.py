@@ -6,22 +6,31 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float, Float32
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from familiar.core.errors import BadRun, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
-from familiar.models.mobile import EmbeddingNetwork
+from familiar.models.network import EmbeddingNetwork
 from familiar.training.checkpoint import load_state, save_state, save_weights
 from familiar.training.fold import Fold
+from familiar.training.gradient_caching import backward
 from familiar.training.history import EpochRecord, draw_curves, write_history
-from familiar.training.objective import Objective
+from familiar.training.objective import Objective, validation_loss
 from familiar.training.offline import OfflineTriplets
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
-from familiar.training.validation import COLLAPSED_SIMILARITY, embed_dataset, validate, validation_pairs
+from familiar.training.validation import (
+    COLLAPSED_SIMILARITY,
+    compared_rows,
+    embed_dataset,
+    validate,
+    validation_pairs,
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +80,11 @@ class Trainer:
         else:
             self.sampler = ShuffledBatches(len(table), sampler.batch_size, recipe.seed)
         self.batches = PhotoBatches(fold.train, self.sampler, device, workers)
-        self.batch_norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+        self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
         self.pairs = validation_pairs(fold.validation.table.labels, recipe.validation.pairs, recipe.seed)
+        self.compared = compared_rows(fold.validation.table.labels, recipe.seed)
         self.records: list[EpochRecord] = []
-        self.best_accuracy = -1.0
+        self.best_score = -1.0
         self.best_epoch = 0
 
     def train(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
@@ -111,7 +121,7 @@ class Trainer:
             self.objective.load_state_dict(state["objective"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.records = [EpochRecord(**record) for record in state["records"]]
-            self.best_accuracy = state["best_accuracy"]
+            self.best_score = state["best_score"]
             self.best_epoch = state["best_epoch"]
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise BadRun(f"{self.run.state}: was saved by another version ({error})") from error
@@ -169,6 +179,7 @@ class Trainer:
             validation_accuracy=None,
             validation_auc=None,
             validation_recall_at_1=None,
+            validation_loss=None,
             stranger_similarity=None,
             photos_per_second=photos / seconds,
             seconds=seconds,
@@ -184,13 +195,21 @@ class Trainer:
 
     def _one_step(self, batch: NetworkBatch) -> tuple[float, float]:
         """Loss and norm of its gradient."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            embeddings = self.network(batch.images)
-        if isinstance(self.sampler, OfflineTriplets):
-            loss = self.objective.loss.of_triplets(*embeddings.chunk(3))
-        else:
-            loss = self.objective(embeddings, batch.labels, batch.rows)
-        return loss.item(), self.optimizer.step(loss)
+
+        def embed(images: Float[Tensor, "_ 3 s s"]) -> Float[Tensor, "_ d"]:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+                return (
+                    self.network.raw(images) if self.recipe.loss.on_raw_embeddings else self.network(images)
+                )
+
+        def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+            if isinstance(self.sampler, OfflineTriplets):
+                return self.objective.loss.of_triplets(*embeddings.chunk(3))
+            return self.objective(embeddings, batch.labels, batch.rows)
+
+        self.optimizer.zero_grad()
+        value = backward(self.network, embed, loss, batch.images, self.recipe.sampler.chunk_size)
+        return value, self.optimizer.step()
 
     def _validated(self, record: EpochRecord, ends: bool) -> EpochRecord:
         embeddings = embed_dataset(self.network, self.fold.validation)
@@ -200,16 +219,25 @@ class Trainer:
                 f"all embeddings fell on one point (mean similarity of strangers {found.stranger_similarity:.4f}, "
                 f"epoch {record.epoch})"
             )
-        if found.accuracy > self.best_accuracy and not found.collapsed:
-            self.best_accuracy, self.best_epoch = found.accuracy, record.epoch
+        score = getattr(found, self.recipe.validation.best_by)
+        if score > self.best_score and not found.collapsed:
+            self.best_score, self.best_epoch = score, record.epoch
             save_weights(self.run.best, network=self.network, objective=self.objective)
         return replace(
             record,
             validation_accuracy=found.accuracy,
             validation_auc=found.auc,
             validation_recall_at_1=found.recall_at_1,
+            validation_loss=self._validation_loss(embeddings),
             stranger_similarity=found.stranger_similarity,
         )
+
+    def _validation_loss(self, embeddings: Float32[np.ndarray, "n d"]) -> float | None:
+        loss = validation_loss(self.recipe.loss)
+        if loss is None:
+            return None
+        labels = torch.from_numpy(self.fold.validation.table.labels[self.compared])
+        return loss(torch.from_numpy(embeddings[self.compared]), labels).item()
 
     def _was_collapsed(self) -> bool:
         """At the validation before: once is no alarm."""
@@ -237,7 +265,7 @@ class Trainer:
                 "objective": self.objective.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "records": [asdict(record) for record in self.records],
-                "best_accuracy": self.best_accuracy,
+                "best_score": self.best_score,
                 "best_epoch": self.best_epoch,
             },
         )

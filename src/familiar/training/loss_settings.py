@@ -45,7 +45,8 @@ class LossSettings:
 
     Hyper-parameters are schedules, so each may move with the epochs. `margin` is in the loss's own unit: squared
     distance for triplets and contrastive, cosine for cosface, combined_margin and circle. `center_weight` adds centre
-    loss to a classifier. `prefixes` train the first so many components as embeddings too, with `prefix_weights`;
+    loss to a classifier. `raw_embeddings`: softmax sees them before they are brought to unit length, as published.
+    `prefixes` train the first so many components as embeddings too, with `prefix_weights`;
     `mined_on` says whether each finds its own triplets or all take those of the full length. `compatible_with` is a
     bundle whose vectors the new ones are to compare with.
     """
@@ -59,6 +60,7 @@ class LossSettings:
     label_smoothing: Schedule = Schedule(0.1)
     branch: Literal["penalty", "continuous"] = "penalty"
     bias: bool = True
+    raw_embeddings: bool = True
     centres_per_class: int = 3
     rate: float = 0.1
     reduction: Literal["active", "all"] = "active"
@@ -107,6 +109,13 @@ class LossSettings:
         return self.name not in CLASSIFIERS
 
     @property
+    def on_raw_embeddings(self) -> bool:
+        """Whether it is of embeddings as the head gives them, of any length; prefixes are of unit length anyway."""
+        return (
+            self.name == "softmax" and self.raw_embeddings and not self.prefixes and not self.compatible_with
+        )
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """Those of the fields that this loss has."""
         return ("name", *LOSSES[self.name][1], *OF_EVERY_LOSS)
@@ -150,7 +159,7 @@ UNSMOOTHED = Schedule(0.0)
 LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
     "softmax": (
         LossSettings("softmax", label_smoothing=UNSMOOTHED),
-        ("bias", "label_smoothing", "center_weight"),
+        ("bias", "raw_embeddings", "label_smoothing", "center_weight"),
     ),
     "normface": (
         LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED),

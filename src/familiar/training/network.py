@@ -1,5 +1,6 @@
 """The network a recipe starts from: built, given its initial weights, and the input they were made for."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,22 +10,28 @@ import torch
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.catalog import network_spec
-from familiar.models.mobile import EmbeddingNetwork
+from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import (
     has_folded_batch_norm,
-    load_timm_weights,
+    has_fresh_batch_norm,
+    load_published_weights,
     load_weights_file,
     reinflate_batch_norm,
+    settle_batch_norm,
 )
 from familiar.training.recipe import Normalisation, Recipe
 
-REINFLATION_PHOTOS = 512  # gives each channel's mean and variance to a few per cent
+log = logging.getLogger(__name__)
+
+STATISTICS_PHOTOS = 512  # gives each channel's mean and variance to a few per cent
 
 
 def build_network(recipe: Recipe) -> EmbeddingNetwork:
     """The recipe's network with random weights."""
     model = recipe.model
-    return network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout)
+    return network_spec(model.name).build(
+        recipe.input.size_px, model.embedding_dim, model.dropout, **model.options
+    )
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
@@ -33,7 +40,7 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
     weights = recipe.model.initial_weights
     needed: Normalisation = "imagenet"
     if weights == "imagenet":
-        load_timm_weights(network.trunk, network_spec(recipe.model.name).timm_name)
+        load_published_weights(network.trunk)
     elif weights != "none":
         load_weights_file(network.trunk, Path(weights))
         # Only Keras's MobileNetV3 is met with its batch norms folded, and Keras trains on [-1, 1].
@@ -47,13 +54,25 @@ def settled_as(recipe: Recipe, earlier: Recipe) -> Recipe:
 
 
 def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
-    """Give folded batch norms the statistics of some of the photos; any other network is left as it is."""
-    if not has_folded_batch_norm(network.trunk):
+    """Give batch norms that need them the statistics of some of the photos: folded ones, and frozen random ones.
+
+    Any other network is left as it is.
+    """
+    folded = has_folded_batch_norm(network.trunk)
+    random = network.frozen_trunk and has_fresh_batch_norm(network.trunk)
+    if not folded and not random:
         return
     plain = FaceDataset(photos.table, photos.crops)
-    rows = np.random.default_rng(photos.seed).permutation(len(plain))[:REINFLATION_PHOTOS]
+    rows = np.random.default_rng(photos.seed).permutation(len(plain))[:STATISTICS_PHOTOS]
     batches = PhotoBatches(plain, in_order(rows.tolist(), 64), torch.device("cpu"))
-    reinflate_batch_norm(network.trunk, [batch.images for batch in batches])
+    images = (batch.images for batch in batches)
+    if folded:
+        reinflate_batch_norm(network.trunk, images)
+    else:
+        log.warning(
+            "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
+        )
+        settle_batch_norm(network.trunk, images)
 
 
 def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from familiar.losses import (
     TripletLoss,
     active_fraction,
 )
-from familiar.training.loss_settings import SCHEDULED, LossSettings
+from familiar.training.loss_settings import CLASSIFIERS, MINED, SCHEDULED, LossSettings
 
 # From (settings, embedding_dim, classes, values), these being the loss's scheduled hyper-parameters.
 LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]] = {
@@ -60,13 +62,35 @@ AROUND_THE_LOSS = ("center_weight", "compatible_weight")  # scheduled, but not t
 
 
 def check_loss(settings: LossSettings) -> None:
-    """BadRecipe where the loss refuses what its schedules reach: what settings may be depends on each other."""
+    """BadRecipe where the loss refuses what its schedules reach, or the old bundle is missing.
+
+    What a setting may be depends on the others.
+    """
     for extreme in (0, -1):
         values = {name: getattr(settings, name).extremes[extreme] for name in _scheduled(settings)}
         try:
             LOSS_BUILDERS[settings.name](settings, 1, 1, values)
         except ValueError as error:
             raise BadRecipe(f"loss.{error}") from error
+    if settings.compatible_with and not Path(settings.compatible_with).is_file():
+        raise BadRecipe(
+            f"{settings.compatible_with}: no such file; name the old bundle with --set loss.compatible_with=FILE"
+        )
+
+
+def validation_loss(settings: LossSettings) -> Any | None:
+    """The loss as a run begins with it, of all triplets of some photos: every epoch is asked the same.
+
+    None for classifiers, which know no other identities than their own.
+    """
+    values = {name: getattr(settings, name).start for name in _scheduled(settings)}
+    if settings.name in CLASSIFIERS:
+        return None
+    if settings.name == "circle_triplets":
+        return LOSS_BUILDERS[settings.name](replace(settings, mining="batch_all"), 1, 1, values)
+    if settings.name in MINED:
+        return BatchAll(values["margin"], reduction="all")
+    return LOSS_BUILDERS[settings.name](settings, 1, 1, values)
 
 
 def _scheduled(settings: LossSettings) -> list[str]:

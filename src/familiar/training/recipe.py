@@ -23,16 +23,35 @@ NORMALISATIONS = {  # mean and std over values in [0, 1]
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """`initial_weights`: "none", "imagenet" (timm's, downloaded once), or a file of the trunk's weights."""
+    """A row of the catalogue and how it is to differ from it; `auto`, and 0 blocks, are the row's own.
+
+    `initial_weights`: "none", "imagenet" (as its library publishes them, downloaded once), or a file of the trunk's
+    weights. `frozen_trunk`: only the head is trained. `blocks`, `pooling` and `batch_norm` are for networks that leave
+    these open.
+    """
 
     name: str = "mobilenetv3_small_100"
     embedding_dim: int = 128
     dropout: float = 0.4
     initial_weights: str = "imagenet"
+    head: str = "auto"
+    frozen_trunk: bool = False
+    blocks: int = 0
+    pooling: Literal["auto", "max", "average"] = "auto"
+    batch_norm: bool = True
 
     def __post_init__(self) -> None:
         _within("embedding_dim", self.embedding_dim, 2, 4096)
         _within("dropout", self.dropout, 0, 0.95)
+        _within("blocks", self.blocks, 0, 6)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that were chosen, as `NetworkSpec.build` takes them."""
+        unchosen = {"head": "auto", "frozen_trunk": False, "blocks": 0, "pooling": "auto", "batch_norm": True}
+        return {
+            name: getattr(self, name) for name, nothing in unchosen.items() if getattr(self, name) != nothing
+        }
 
 
 @dataclass(frozen=True)
@@ -67,11 +86,15 @@ class InputSettings:
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Shares of the identities held out. `min_photos`: identities with fewer are not trained on."""
+    """Shares of the identities held out, or with `train` (folder names) the identities that are not.
+
+    All others are then validated on. `min_photos`: identities with fewer are not trained on.
+    """
 
     validation: float = 0.1
     test: float = 0.1
     min_photos: int = 1
+    train: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _within("validation", self.validation, 0.001, 0.5)
@@ -85,15 +108,22 @@ class SplitSettings:
 class SamplerSettings:
     """`shuffled`: batches of `batch_size`. `identities`: `identities` x `photos` a batch.
 
-    `auto`: by identities where the loss compares a batch's photos with each other, else shuffled.
+    `auto`: by identities where the loss compares a batch's photos with each other, else shuffled. `chunk_size`: how
+    many photos go through the network at once, where a batch would not fit into memory (gradient caching; 0: all).
     """
 
     name: Literal["auto", "shuffled", "identities"] = "auto"
     batch_size: int = 96
     identities: int = 24
     photos: int = 4
+    chunk_size: int = 0
 
     def __post_init__(self) -> None:
+        _within("chunk_size", self.chunk_size, 0, 65536)
+        if (
+            0 < self.chunk_size < 4
+        ):  # of an odd number of photos a chunk could be one, and batch norm needs two
+            raise ValueError(f"chunk_size is 0 or at least 4, not {self.chunk_size}")
         _within("batch_size", self.batch_size, 2, 65536)
         _within("identities", self.identities, 2, 65536)
         _within("photos", self.photos, 1, 65536)
@@ -120,16 +150,35 @@ class MiningSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW: `lr` for head and classifier, `backbone_lr` for the trunk; cosine to `final_lr` after the warm-up."""
+    """`lr` for head and classifier, `backbone_lr` for the trunk, both moving after the warm-up to `final_lr`.
 
+    `schedule`: half a cosine; or constant to the share `decay_from` of the epochs, then exponentially down to
+    `final_lr` at the share `decay_to`. `weight_decay` is AdamW's own, for the other two part of the gradient, as is
+    `embedding_l2`: that much times the squared weights of the layer that makes the embedding is added to the loss.
+    `accumulator`: what AdaGrad's sums of squared gradients begin with.
+    """
+
+    name: Literal["adamw", "adam", "adagrad"] = "adamw"
     lr: float = 5e-4
     backbone_lr: float = 5e-5
     weight_decay: float = 5e-4
+    embedding_l2: float = 0.0
+    accumulator: float = 0.1
     warmup_epochs: float = 5
+    schedule: Literal["cosine", "exponential"] = "cosine"
+    decay_from: float = 0.0
+    decay_to: float = 1.0
     final_lr: float = 1e-6
     gradient_norm: float = 1.0
 
     def __post_init__(self) -> None:
+        _within("embedding_l2", self.embedding_l2, 0, 10)
+        _within("accumulator", self.accumulator, 0, 1e6)
+        _within("decay_to", self.decay_to, 0, 1)
+        if not 0 <= self.decay_from <= self.decay_to:
+            raise ValueError(f"decay_from lies in [0, decay_to], not {self.decay_from}")
+        if self.schedule == "exponential" and not self.final_lr:
+            raise ValueError("final_lr is above 0 where the rate falls exponentially")
         for name in ("lr", "backbone_lr", "final_lr"):
             _within(name, getattr(self, name), 0, 10)
         _within("weight_decay", self.weight_decay, 0, 10)
@@ -153,10 +202,14 @@ class BudgetSettings:
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """Every `every_epochs` epochs, on `pairs` fixed pairs of held-out identities (all, where there are fewer)."""
+    """Every `every_epochs` epochs, on `pairs` fixed pairs of held-out identities (all, where there are fewer).
+
+    `best_by`: the figure that decides which epoch's network is kept, and when patience ends.
+    """
 
     every_epochs: int = 3
     pairs: int = 5000
+    best_by: Literal["accuracy", "auc", "recall_at_1"] = "accuracy"
 
     def __post_init__(self) -> None:
         _within("every_epochs", self.every_epochs, 1, 100_000)

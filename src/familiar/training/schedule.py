@@ -25,6 +25,24 @@ def learning_rate(peak: float, final: float, warmup_epochs: float, epochs: float
     return final + (peak - final) * 0.5 * (1 + math.cos(math.pi * share))
 
 
+def decaying_rate(
+    peak: float, final: float, warmup_epochs: float, decay: tuple[float, float], at_epoch: float
+) -> float:
+    """Linear from 0 to `peak`, constant to the epoch `decay[0]`, then exponentially down to `final` at `decay[1]`.
+
+    Hermans et al. 2017, arXiv 1703.07737, 4.4.
+
+    >>> [decaying_rate(1.0, 0.01, 0, (10, 30), at) for at in (0, 10, 20, 30, 99)]
+    [1.0, 1.0, 0.1, 0.01, 0.01]
+    """
+    start, end = decay
+    if at_epoch < min(warmup_epochs, end):
+        return peak * at_epoch / min(warmup_epochs, end)
+    if at_epoch <= start or not peak:
+        return peak
+    return final if at_epoch >= end else peak * (final / peak) ** ((at_epoch - start) / (end - start))
+
+
 def statistics_momentum(steps_taken: int) -> float:
     """Weight of the newest batch in a batch norm's running statistics: all seen weigh the same, up to ten.
 

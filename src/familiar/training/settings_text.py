@@ -44,6 +44,8 @@ def unknown(key: str, keys: Iterable[str]) -> BadRecipe:
     """With the nearest of the keys there are."""
     keys = list(keys)
     near = [known for known in keys if known.endswith(f".{key}")]
+    initials = "".join(word[:1] for word in key.rpartition(".")[2].split("_"))  # learning_rate: lr
+    near += [known for known in keys if known.endswith(f".{initials}")]
     near += difflib.get_close_matches(key, keys, n=1, cutoff=0.4)
     return BadRecipe(f"no setting is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 

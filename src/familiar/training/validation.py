@@ -19,6 +19,8 @@ from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 
 COLLAPSED_SIMILARITY = 0.999  # a working network's strangers lie near 0
+COMPARED_IDENTITIES, COMPARED_PHOTOS = 64, 8  # nearly two million triplets
+COMPARED_STREAM = 5  # keeps these draws apart from others that use the same seed
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,20 @@ def embed_dataset(
 def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:
     """The same pairs at every validation of a run."""
     return sample_pairs(labels, count, seed=seed)
+
+
+def compared_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
+    """The rows whose triplets a run is watched by: some photos of some identities, those with many first."""
+    generator = np.random.default_rng((COMPARED_STREAM, seed))
+    shuffled = generator.permutation(len(labels))
+    counts = np.bincount(labels)
+    order = generator.permutation(len(counts))
+    chosen = order[np.argsort(-np.minimum(counts[order], COMPARED_PHOTOS), kind="stable")]
+    rows = [
+        shuffled[labels[shuffled] == label][:COMPARED_PHOTOS]
+        for label in chosen[:COMPARED_IDENTITIES].tolist()
+    ]
+    return np.concatenate(rows)
 
 
 def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: Pairs) -> Validation:

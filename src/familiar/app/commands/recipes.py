@@ -23,5 +23,5 @@ def recipes(
         print_json({name: make().to_plain() for name, make in RECIPES.items()})
         return
     for name, make in RECIPES.items():
-        click.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
+        click.echo(f"{name:32} {(make.__doc__ or '').splitlines()[0]}")
     click.echo("\nChange a setting with --set, for example: --set optimizer.lr=1e-3 (all: --json)")

@@ -155,5 +155,6 @@ def train_and_export(
         note(line)
 
     result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
-    note(f"exporting the network of epoch {result.best_epoch} (accuracy {result.best_accuracy:.3f})")
+    best_by = recipe.validation.best_by.replace("_at_", "@")
+    note(f"exporting the network of epoch {result.best_epoch} ({best_by} {result.best_score:.3f})")
     return result, export_run(output, RunFolder(output).bundle, licence=licence)

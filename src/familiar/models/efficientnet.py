@@ -1,0 +1,119 @@
+"""EfficientNet-B0 (arXiv 1905.11946) as seed 002 rebuilt it for 112 px, its departures from the paper included.
+
+The last stage is 5x5 where the paper has 3x3, the 112-channel stage is strided where the paper's is not (so 112 px
+end in one place), and the squeeze takes its ratio of a block's inputs. Stem and top clip at 6, the blocks swish.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
+
+from familiar.models.initialisation import scale_convolutions_
+
+BATCH_NORM_EPS = 1e-3  # Keras's
+SQUEEZE_RATIO = 0.25
+BLOCKS = 16
+
+
+@dataclass(frozen=True)
+class Stage:
+    outputs: int
+    kernel_px: int
+    stride: int
+    expansion: int
+    blocks: int
+
+
+STEM_CHANNELS, TOP_CHANNELS = 32, 1280
+STAGES = (
+    Stage(16, 3, 1, 1, 1),
+    Stage(24, 3, 2, 6, 2),
+    Stage(40, 5, 2, 6, 2),
+    Stage(80, 3, 2, 6, 3),
+    Stage(112, 5, 2, 6, 3),
+    Stage(192, 5, 2, 6, 4),
+    Stage(320, 5, 1, 6, 1),
+)
+
+
+class EfficientNetTrunk(nn.Module):
+    """`drop_rate`: of a whole block's branch, in training, photo by photo; block i of 16, counted from 0, has i / 16 of it."""
+
+    channels = TOP_CHANNELS
+
+    def __init__(self, drop_rate: float = 0.2) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(OrderedDict(stem=_convolution(3, STEM_CHANNELS, 3, 2, nn.ReLU6())))
+        inputs, at = STEM_CHANNELS, 0
+        for number, stage in enumerate(STAGES, 1):
+            blocks: list[nn.Module] = []
+            for block in range(stage.blocks):
+                stride = stage.stride if block == 0 else 1
+                blocks.append(InvertedResidual(inputs, stage, stride, drop_rate * at / BLOCKS))
+                inputs, at = stage.outputs, at + 1
+            self.layers.add_module(f"mbconv{number}", nn.Sequential(*blocks))
+        self.layers.add_module("top", _convolution(inputs, TOP_CHANNELS, 1, 1, nn.ReLU6()))
+        scale_convolutions_(self, 2.0)
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        return self.layers(images)
+
+
+class InvertedResidual(nn.Module):
+    """Expand - depthwise - squeeze and excite - project, and the way past it where the shape stays (MBConv)."""
+
+    def __init__(self, inputs: int, stage: Stage, stride: int, drop_rate: float) -> None:
+        super().__init__()
+        wide = inputs * stage.expansion
+        expand = _convolution(inputs, wide, 1, 1, nn.SiLU()) if stage.expansion > 1 else nn.Identity()
+        self.branch = nn.Sequential(
+            OrderedDict(
+                expand=expand,
+                depthwise=_convolution(wide, wide, stage.kernel_px, stride, nn.SiLU(), groups=wide),
+                squeeze=SqueezeExcite(wide, int(inputs * SQUEEZE_RATIO)),
+                project=_convolution(wide, stage.outputs, 1, 1, nn.Identity()),
+            )
+        )
+        self.past = stride == 1 and inputs == stage.outputs
+        # The whole branch of a photo or nothing of it; what is kept is scaled up, so that the mean stays.
+        self.drop = StochasticDepth(drop_rate, "row")
+
+    def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        branch = self.branch(features)
+        return features + self.drop(branch) if self.past else branch
+
+
+class SqueezeExcite(nn.Module):
+    """Each channel weighed by what all of them hold on average (arXiv 1709.01507)."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.weigh = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, squeezed, 1),
+            nn.SiLU(),
+            nn.Conv2d(squeezed, channels, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return features * self.weigh(features)
+
+
+def _convolution(
+    inputs: int, outputs: int, kernel_px: int, stride: int, activation: nn.Module, groups: int = 1
+) -> nn.Module:
+    """With batch norm and activation. A stride of 2 halves rounding down, so that 7 px become 3, as in the seed."""
+    reach = kernel_px // 2
+    before = reach if stride == 1 else reach - 1
+    return nn.Sequential(
+        nn.ZeroPad2d((before, reach, before, reach)) if before != reach else nn.Identity(),
+        nn.Conv2d(
+            inputs, outputs, kernel_px, stride, padding=reach if stride == 1 else 0, groups=groups, bias=False
+        ),
+        nn.BatchNorm2d(outputs, eps=BATCH_NORM_EPS),
+        activation,
+    )

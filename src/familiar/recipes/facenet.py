@@ -1,0 +1,58 @@
+"""FaceNet (seed 001, arXiv 1503.03832): semi-hard triplets mined in large batches, AdaGrad, random initial weights."""
+
+from dataclasses import replace
+
+from familiar.loading.augment.settings import NOTHING
+from familiar.training.loss_settings import LossSettings
+from familiar.training.recipe import (
+    BudgetSettings,
+    InputSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    SamplerSettings,
+    ValidationSettings,
+)
+from familiar.training.schedule import Schedule
+
+# "The input consists of randomly cropped face images"; mirrored too, as everyone does since.
+RANDOM_CROPS = replace(NOTHING, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)
+BATCH_OF_1800 = SamplerSettings(identities=45, photos=40)
+
+
+def facenet_nn1() -> Recipe:
+    """FaceNet's NN1 as published: 220 px, 140 M parameters. For a large machine."""
+    return _facenet("facenet-nn1", "facenet_nn1", 220, chunk_size=60)
+
+
+def facenet_nn2() -> Recipe:
+    """FaceNet's NN2, Inception, as published: 224 px, batches of 1,800 in the memory of 60."""
+    return _facenet("facenet-nn2", "facenet_nn2", 224, chunk_size=60)
+
+
+def facenet_small() -> Recipe:
+    """FaceNet's method on NNS2, a network that a CPU can train: 128 px, batches of 1,800."""
+    return _facenet("facenet-small", "facenet_nns2", 128, chunk_size=120)
+
+
+def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
+    return Recipe(
+        name=name,
+        model=ModelSettings(name=network, embedding_dim=128, dropout=0.0, initial_weights="none"),
+        input=InputSettings(size_px=size_px, resize_px=size_px, normalisation="symmetric"),
+        augmentation=RANDOM_CROPS,
+        sampler=replace(BATCH_OF_1800, chunk_size=chunk_size),
+        loss=LossSettings("semi_hard", margin=Schedule(0.2)),
+        optimizer=OptimizerSettings(
+            name="adagrad",
+            lr=0.05,
+            backbone_lr=0.05,
+            weight_decay=0.0,
+            warmup_epochs=0,
+            schedule="exponential",
+            decay_from=0.75,
+            final_lr=5e-4,
+        ),
+        budget=BudgetSettings(epochs=200),
+        validation=ValidationSettings(every_epochs=5),
+    )
