@@ -86,6 +86,18 @@ def test_one_file_and_nothing_beside_it(exported):
     assert load_bundle(exported.path).metadata == exported.metadata
 
 
+def test_in_float16_it_is_the_same_space_in_half_the_bytes(run, exported, tmp_path):
+    half = export_run(run.path, tmp_path / "half.onnx", precision="float16")
+    assert load_bundle(half.path).metadata.precision == "float16"
+    assert len(half.onnx) < 0.52 * len(exported.onnx)
+    assert half.metadata.space_id == exported.metadata.space_id
+    assert half.file_id != exported.file_id
+    assert 0 < half.metadata.parity["max_difference"] < 1e-2
+    photos = DataSpec((str(run.data_spec().sources[0]),)).read().photos
+    found, whole = (embed_photos(Embedder(bundle), photos).embeddings for bundle in (half, exported))
+    assert (found * whole).sum(axis=1).min() > 0.9995
+
+
 def test_it_embeds_photos_as_the_run_does(run, exported, cats):
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)

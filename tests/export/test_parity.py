@@ -8,7 +8,9 @@ from torch import nn
 from familiar.core.errors import ParityFailed
 from familiar.core.vectors import normalise
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import MAX_DIFFERENCE, MIN_COSINE, embed_with_both, require_parity
+from familiar.export.parity import BOUNDS, embed_with_both, require_parity
+
+MAX_DIFFERENCE, MIN_COSINE = BOUNDS["float32"]
 
 
 def unit_rows(n=5, d=8, seed=0):

@@ -1,9 +1,27 @@
 import pytest
 
 from familiar.core.errors import BadRecipe
+from familiar.datasets.folders import DataSpec
 from familiar.models.catalog import NETWORKS
 from familiar.recipes import RECIPES, recipe_named
+from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
+from familiar.training.run import RunFolder
+from tiny import history
+
+# Small in every way but the method: a few steps of a few photos, from random weights.
+SMALL = (
+    "input.size_px=64",
+    "input.resize=stretch",
+    "input.resize_px=64",
+    "model.initial_weights=none",
+    "sampler.identities=4",
+    "sampler.photos=3",
+    "sampler.batch_size=8",
+    "split.train=",
+    "budget.epochs=1",
+    "validation.every_epochs=1",
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -16,5 +34,36 @@ def test_every_recipe_is_whole_and_called_by_its_name(name):
 
 
 def test_an_unknown_recipe_is_told_the_known_ones():
-    with pytest.raises(BadRecipe, match=r"'pets'; there are pet-mobile, quickstart"):
+    with pytest.raises(BadRecipe, match=r"'pets'; there are pet-mobile, quickstart, .*digits-arcface"):
         recipe_named("pets")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_trains(name, tmp_path, old_bundle):
+    recipe = recipe_named(name)
+    settings = list(SMALL)
+    if recipe.sampler.chunk_size:
+        settings.append("sampler.chunk_size=5")
+    if recipe.loss.compatible_with:
+        settings.append(f"loss.compatible_with={old_bundle}")
+    run = RunFolder(tmp_path)
+    result = fit(recipe.with_settings(settings), DataSpec(("synthetic:cats:20x4",)), run.path)
+    assert result.epochs == 1
+    assert [float(row["gradient_norm"]) > 0 for row in history(run)] == [True]
+    assert run.embedder.exists()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_facenets_offline_mining(tmp_path):
+    recipe = recipe_named("facenet-small").with_settings(
+        [
+            *SMALL,
+            "mining.mode=offline",
+            "sampler.chunk_size=5",
+            "sampler.batch_size=12",
+            "mining.every_steps=2",
+        ]
+    )
+    result = fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path)
+    assert result.epochs == 1

@@ -174,7 +174,7 @@ def test_a_frozen_trunk_of_random_weights_takes_the_photos_statistics(caplog):
     for norm in norms_of(network.trunk)[:9]:  # deeper, ten photos on 2 x 2 places tell variances only roughly
         seen = []
         hook = norm.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
-        network.train()(images_of(cats))
+        network.train()(images_of(photos(5)))
         hook.remove()
         variance, mean = torch.var_mean(seen[0], (0, 2, 3), correction=0)
         torch.testing.assert_close(norm.running_mean, mean, rtol=0, atol=0.05 * variance.max().sqrt().item())

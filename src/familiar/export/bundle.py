@@ -14,6 +14,7 @@ from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_both, require_parity
+from familiar.export.precision import Precision
 from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
@@ -32,9 +33,13 @@ UNKNOWN_LICENCE = "not stated; the terms of the photos it was trained on may bin
 
 
 def export_run(
-    run_dir: Path, output: Path, data: DataSpec | None = None, licence: str = UNKNOWN_LICENCE
+    run_dir: Path,
+    output: Path,
+    data: DataSpec | None = None,
+    licence: str = UNKNOWN_LICENCE,
+    precision: Precision = "float32",
 ) -> Bundle:
-    """Write the best network of a run to `output` as a float32 bundle.
+    """Write the best network of a run to `output` as one bundle, its weights in `precision`.
 
     The photos are looked for where the run found them, or in `data`. ParityFailed, and nothing written,
     where the exported network does not compute the same; BadRun where the run or its photos are missing.
@@ -53,11 +58,11 @@ def export_run(
     if not len(held_out):
         raise BadRun(f"{run_dir}: none of its validation identities is in the data given")
     read = read_table(held_out, preprocessing)
-    model = onnx_bytes(network, preprocessing.size_px)
+    model = onnx_bytes(network, preprocessing.size_px, precision)
     photos = FaceDataset(read.table, read.crops)
     batches = PhotoBatches(photos, in_order(range(len(photos)), 64), torch.device("cpu"))
     source, exported = embed_with_both(network, model, (batch.images for batch in batches))
-    parity = require_parity(source, exported)
+    parity = require_parity(source, exported, precision)
     calibration, results = _measure(exported, read.table.labels)
     described = run.data()
     compatible = described.get("compatible")
@@ -74,7 +79,7 @@ def export_run(
         prefixes=tuple(sorted(prefixes)),
         recipe=recipe.name,
         network=recipe.model.name,
-        precision="float32",
+        precision=precision,
         trained_on=described["train"],
         results={"on": "the run's validation identities", **results},
         parity=asdict(parity),

@@ -6,12 +6,17 @@ import onnx
 import torch
 from torch import nn
 
+from familiar.export.precision import Precision, halve_weights
+
 INPUT_NAME, OUTPUT_NAME = "images", "embeddings"
 OPSET = 18  # what torch's exporter writes without a conversion
 
 
-def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
-    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1."""
+def onnx_bytes(network: nn.Module, size_px: int, precision: Precision = "float32") -> bytes:
+    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1.
+
+    `precision` is of the weights alone: it computes in float32. ParityFailed where they do not fit into it.
+    """
     network = network.cpu().eval()
     with warnings.catch_warnings():
         # torch's exporter trips over deprecations of its own; none of them is about our network.
@@ -30,12 +35,14 @@ def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
     assert program is not None
     model = program.model_proto
     _strip(model)
+    if precision == "float16":
+        halve_weights(model)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)
 
 
 def _strip(model: onnx.ModelProto) -> None:
-    """Without the exporter's notes on each node, which weigh 250 KB and name source files."""
+    """Without the exporter's notes on each node, which weigh 250 KB and name source files; names as short as can be."""
     model.doc_string = ""
     del model.metadata_props[:]
     graph = model.graph
@@ -45,3 +52,12 @@ def _strip(model: onnx.ModelProto) -> None:
     for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
         part.doc_string = ""
         del part.metadata_props[:]
+    kept = {INPUT_NAME, OUTPUT_NAME, ""}
+    values = [tensor.name for tensor in graph.initializer] + [name for node in graph.node for name in node.output]
+    short = {name: f"{number:x}" for number, name in enumerate(dict.fromkeys(values)) if name not in kept}
+    for tensor in graph.initializer:
+        tensor.name = short[tensor.name]
+    for node in graph.node:
+        node.name = ""
+        for names in (node.input, node.output):
+            names[:] = [short.get(name, name) for name in names]

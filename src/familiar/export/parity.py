@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from familiar.core.errors import ParityFailed
 from familiar.export.onnx import INPUT_NAME
+from familiar.export.precision import Precision
 
-MAX_DIFFERENCE = 1e-4
-MIN_COSINE = 0.99999
+# Largest difference of a component and smallest cosine. In float16 a weight is off by 2^-12 of itself on average.
+BOUNDS: dict[Precision, tuple[float, float]] = {"float32": (1e-4, 0.99999), "float16": (1e-2, 0.9995)}
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,19 @@ def embed_with_both(
     return np.concatenate(source), np.concatenate(exported)
 
 
-def require_parity(source: Float32[np.ndarray, "n d"], exported: Float32[np.ndarray, "n d"]) -> Parity:
-    """ParityFailed unless the two agree to 1e-4 in each component and .99999 in cosine."""
+def require_parity(
+    source: Float32[np.ndarray, "n d"],
+    exported: Float32[np.ndarray, "n d"],
+    precision: Precision = "float32",
+) -> Parity:
+    """ParityFailed unless the two agree as closely as the precision of the weights lets them."""
     cosines = np.einsum("ij,ij->i", source.astype(np.float64), exported.astype(np.float64))
     with np.errstate(invalid="ignore"):  # inf - inf is NaN
         differences = np.abs(source - exported)
     parity = Parity(len(source), float(differences.max()), float(cosines.min()))
     # Asked this way round, NaN fails too.
-    if not (parity.max_difference <= MAX_DIFFERENCE and parity.min_cosine >= MIN_COSINE):
+    max_difference, min_cosine = BOUNDS[precision]
+    if not (parity.max_difference <= max_difference and parity.min_cosine >= min_cosine):
         raise ParityFailed(
             f"the exported network differs from its source by {parity.max_difference:.2e} "
             f"(cosine {parity.min_cosine:.6f}) on {parity.crops} crops; nothing was written"

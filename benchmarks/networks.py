@@ -1,0 +1,141 @@
+"""The catalogue page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
+
+    networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
+
+A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
+of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, and beside them the
+ratio to the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
+backward, AdamW) on tensors in memory, with as many threads as torch takes.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnxruntime as ort
+import torch
+
+from familiar.core.errors import FamiliarError
+from familiar.core.files import write_atomically
+from familiar.export.onnx import INPUT_NAME, onnx_bytes
+from familiar.losses import ArcFace
+from familiar.models.catalog import NETWORKS, NetworkSpec
+
+REFERENCE = "mobilenetv3_small_100"
+CLASSES = 1000
+BEGIN, END = "<!-- table: benchmarks/networks.py -->", "<!-- end of table -->"
+HEAD = (
+    "| network | input | embedding | parameters | multiply-adds | file, float32 | float16 | ms a photo "
+    "| times the pet embedder's | trains, photos/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+
+@dataclass
+class Row:
+    name: str
+    spec: NetworkSpec
+    file_bytes: int
+    half_bytes: int
+    milliseconds: list[float]
+    training_rate: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--training-seconds", type=float, default=6.0)
+    parser.add_argument("--write", type=Path, help="The page whose table is to be replaced.")
+    options = parser.parse_args()
+    names = options.names or list(NETWORKS)
+    if REFERENCE not in names:
+        names.append(REFERENCE)
+    rows, sessions = [], {}
+    for name in names:
+        spec = NETWORKS[name]
+        torch.manual_seed(0)
+        rate = training_rate(spec, options.training_seconds)
+        whole = onnx_bytes(spec.build(), spec.input_px)
+        half = onnx_bytes(spec.build(), spec.input_px, "float16")
+        sessions[name] = open_session(whole)
+        rows.append(Row(name, spec, len(whole), len(half), [], rate))
+        print(f"{name}: {len(whole):,} bytes, {len(half):,} in float16, trains {rate:.1f} photos/s", flush=True)
+    for _ in range(options.rounds):
+        for row in rows:
+            row.milliseconds.append(milliseconds(sessions[row.name], row.spec.input_px))
+    table = "\n".join([HEAD, *lines(rows)])
+    print(f"\ntorch {torch.__version__}, onnxruntime {ort.__version__}, {torch.get_num_threads()} threads\n\n{table}")
+    if options.write:
+        page = options.write.read_text(encoding="utf-8")
+        before, _, rest = page.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        write_atomically(options.write, f"{before}{BEGIN}\n{table}\n{END}{after}".encode())
+
+
+def training_rate(spec: NetworkSpec, seconds: float) -> float:
+    """Photos a second over whole steps; the batch halves until a step fits into a third of the time."""
+    network = spec.build().train().to(memory_format=torch.channels_last)
+    loss = ArcFace(spec.embedding_dim, CLASSES)
+    learned = [each for each in [*network.parameters(), *loss.parameters()] if each.requires_grad]
+    optimizer = torch.optim.AdamW(learned, lr=1e-4)
+    batch_size = 64
+    while True:
+        images = torch.randn(batch_size, 3, spec.input_px, spec.input_px).to(memory_format=torch.channels_last)
+        labels = torch.randint(CLASSES, (batch_size,))
+        times: list[float] = []
+        while sum(times) < seconds or len(times) < 2:
+            began = time.perf_counter()
+            optimizer.zero_grad()
+            loss(network(images), labels).backward()
+            optimizer.step()
+            times.append(time.perf_counter() - began)
+            if times[0] > seconds / 3 and batch_size > 4:
+                break
+        if len(times) > 1:
+            return batch_size / median(times[1:])
+        batch_size //= 2
+
+
+def open_session(model: bytes) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def milliseconds(session: ort.InferenceSession, size_px: int) -> float:
+    """The median of as many photos as take about a third of a second, at least five."""
+    images = np.zeros((1, 3, size_px, size_px), np.float32)
+    times: list[float] = []
+    while len(times) < 5 or sum(times) < 0.3:
+        began = time.perf_counter()
+        session.run(None, {INPUT_NAME: images})
+        times.append(time.perf_counter() - began)
+    return 1000 * median(times)
+
+
+def lines(rows: list[Row]) -> list[str]:
+    reference = next(row for row in rows if row.name == REFERENCE).milliseconds
+    written = []
+    for row in rows:
+        size = row.spec.size()
+        ratio = median(mine / theirs for mine, theirs in zip(row.milliseconds, reference, strict=True))
+        written.append(
+            f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} "
+            f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "
+            f"| {median(row.milliseconds):.2f} | {ratio:.2f} | {row.training_rate:,.0f} |"
+        )
+    return written
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.1f} KB"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FamiliarError as error:
+        raise SystemExit(f"networks.py: {error}") from None

@@ -1,0 +1,118 @@
+"""Our own small network: a whole bundle of it, weights and all, is at most 308,000 bytes (docs/nano.md).
+
+Inverted residuals (MobileNetV2, arXiv 1801.04381) as MobileFaceNet (arXiv 1804.07573) uses them for faces: the side
+is halved early, most weights stand where the map is small, and a global depthwise convolution reads it.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class NanoStage:
+    """`blocks` inverted residuals, the first with the stride; their inside is `expansion` times their inputs."""
+
+    outputs: int
+    expansion: int
+    blocks: int
+    stride: int
+    kernel_px: int = 3
+
+
+@dataclass(frozen=True)
+class NanoTable:
+    """Stem (a strided 3x3 and a depthwise 3x3), the stages, and a last 1x1 convolution to `top` channels."""
+
+    stem: int
+    stages: tuple[NanoStage, ...]
+    top: int
+
+
+NANO = NanoTable(
+    stem=16,
+    stages=(
+        NanoStage(24, 2, 2, stride=2),
+        NanoStage(40, 3, 3, stride=2),
+        NanoStage(56, 3, 3, stride=2),
+    ),
+    top=160,
+)
+
+ACTIVATIONS = {"relu": nn.ReLU, "hardswish": nn.Hardswish}
+
+
+class NanoTrunk(nn.Module):
+    """`table`'s network up to its last map, a sixteenth of the crop's side.
+
+    `squeeze`: inside each block channels weigh each other, as in MobileNetV3, by a bottleneck of that share.
+    """
+
+    def __init__(self, table: NanoTable = NANO, activation: str = "relu", squeeze: float = 0.0) -> None:
+        super().__init__()
+        layers = [
+            *_convolution(3, table.stem, 3, 2, activation),
+            *_convolution(table.stem, table.stem, 3, 1, activation, groups=table.stem),
+        ]
+        inputs = table.stem
+        for stage in table.stages:
+            for block in range(stage.blocks):
+                stride = stage.stride if block == 0 else 1
+                layers.append(NanoBlock(inputs, stage, stride, activation, squeeze))
+                inputs = stage.outputs
+        self.layers = nn.Sequential(*layers, *_convolution(inputs, table.top, 1, 1, activation))
+        self.channels = table.top
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
+        return self.layers(images)
+
+
+class NanoBlock(nn.Module):
+    """Expand - depthwise - project without an activation, and the way past it where the shape stays."""
+
+    def __init__(self, inputs: int, stage: NanoStage, stride: int, activation: str, squeeze: float) -> None:
+        super().__init__()
+        wide = inputs * stage.expansion
+        self.branch = nn.Sequential(
+            *_convolution(inputs, wide, 1, 1, activation),
+            *_convolution(wide, wide, stage.kernel_px, stride, activation, groups=wide),
+            Squeeze(wide, max(4, int(wide * squeeze))) if squeeze else nn.Identity(),
+            nn.Conv2d(wide, stage.outputs, 1, bias=False),
+            nn.BatchNorm2d(stage.outputs),
+        )
+        self.past = stride == 1 and inputs == stage.outputs
+
+    def forward(self, features: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h2 w2"]:
+        branch = self.branch(features)
+        return features + branch if self.past else branch
+
+
+class Squeeze(nn.Module):
+    """Squeeze and excite with the hard sigmoid that phones like (MobileNetV3, arXiv 1905.02244)."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.weigh = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, squeezed, 1),
+            nn.ReLU(),
+            nn.Conv2d(squeezed, channels, 1),
+            nn.Hardsigmoid(),
+        )
+
+    def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return features * self.weigh(features)
+
+
+def _convolution(
+    inputs: int, outputs: int, kernel_px: int, stride: int, activation: str, groups: int = 1
+) -> list[nn.Module]:
+    return [
+        nn.Conv2d(inputs, outputs, kernel_px, stride, kernel_px // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs),
+        ACTIVATIONS[activation](),
+    ]

@@ -1,0 +1,65 @@
+"""The pages about networks and recipes name every one, and tell their sizes as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from familiar.models.catalog import NETWORKS
+from familiar.models.heads import HEADS
+from familiar.recipes import RECIPES, recipe_named
+from familiar.training.recipe import Recipe
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "networks.md").read_text()
+RECIPE_PAGE = (DOCS / "recipes.md").read_text()
+ROWS = {row[0].strip("`"): row for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines()) if len(row) == 10}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_table_has_every_network_with_its_sizes(name: str) -> None:
+    spec, size = NETWORKS[name], NETWORKS[name].size()
+    _, input_px, dim, parameters, flops, whole, half, *measured = ROWS[name]
+    assert (input_px, dim) == (str(spec.input_px), str(spec.embedding_dim))
+    assert parameters == f"{size.trainable:,}"
+    assert flops == f"{size.flops / 1e6:,.1f} M"
+    assert bytes_of(half) < bytes_of(whole)
+    assert bytes_of(half) == pytest.approx(2 * (size.total - spec.constants), rel=0.12)
+    assert len(measured) == 3
+    assert all(float(number.replace(",", "")) > 0 for number in measured)
+
+
+def bytes_of(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"KB": 1e3, "MB": 1e6}[unit]
+
+
+def test_nothing_else_is_in_the_table() -> None:
+    assert ROWS.keys() - {"network", "---"} <= NETWORKS.keys()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_is_explained(name: str) -> None:
+    prose = re.sub(r"<!-- table.*?<!-- end of table -->", "", PAGE, flags=re.DOTALL)
+    assert re.search(rf"`{name}`", prose)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_is_explained(name: str) -> None:
+    assert re.search(rf"^\| .*`{name}`", PAGE, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_explained(name: str) -> None:
+    assert re.search(rf"^\| .*`{name}`", RECIPE_PAGE, flags=re.MULTILINE)
+
+
+def test_the_settings_shown_are_understood() -> None:
+    shown = re.findall(r"--recipe (\S+)((?:.*?--set \S+)*)", RECIPE_PAGE)
+    assert len(shown) >= 3
+    for name, rest in shown:
+        recipe_named(name).with_settings(re.findall(r"--set ([^\s`]+)", rest))
+    changes = re.findall(r"(?:--set |`)((?:model|sampler)\.\w+=[^\s`]+)", PAGE)
+    assert len(changes) >= 5
+    for change in changes:
+        Recipe("any").with_settings([change])
