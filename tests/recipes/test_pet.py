@@ -1,6 +1,6 @@
 import pytest
 
-from familiar.recipes.pet import pet_mobile, quickstart
+from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
 from familiar.training.schedule import Schedule
 
 
@@ -33,3 +33,10 @@ def test_the_quickstart_needs_nothing_from_outside():
     assert recipe.model.initial_weights == "none"
     assert recipe.model.name == "mobilenetv3_small_050"
     assert recipe.input.size_px <= 96
+
+
+def test_nano_starts_from_nothing_at_its_own_size():
+    recipe = pet_nano()
+    assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano", 64, 112)
+    assert recipe.model.initial_weights == "none"
+    assert recipe.loss.name == "arcface"

@@ -14,6 +14,7 @@ from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
 from familiar.models.inception import NN2, NN4, NNS1, NNS2, InceptionTrunk
 from familiar.models.initialisation import variance_scaling_
+from familiar.models.nano import NANO, NANO_WIDE, NanoTrunk
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.simple import (
     SIMPLE_V2_VARIANCE_SCALE,
@@ -138,6 +139,22 @@ NETWORKS: dict[str, NetworkSpec] = {
         embedding_dim=64,
         dropout=0.0,
         trunk=partial(MobileNetV3Trunk, "mobilenetv3_small_050"),
+        head="gdconv",
+    ),
+    "nano": NetworkSpec(
+        summary="our own: a whole bundle of it is at most 308,000 bytes with float16 weights",
+        input_px=112,
+        embedding_dim=64,
+        dropout=0.0,
+        trunk=partial(NanoTrunk, NANO),
+        head="gdconv",
+    ),
+    "nano_wide": NetworkSpec(
+        summary="its wider sibling, for as many bytes with int8 weights",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=partial(NanoTrunk, NANO_WIDE),
         head="gdconv",
     ),
     "facenet_nn1": NetworkSpec(

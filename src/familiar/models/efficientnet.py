@@ -40,7 +40,7 @@ STAGES = (
 
 
 class EfficientNetTrunk(nn.Module):
-    """`drop_rate`: of a whole block's branch, in training, photo by photo; block i of 16, counted from 0, has i / 16 of it."""
+    """`drop_rate`: of a whole block's branch, in training, photo by photo. Block i of 0 to 15 has i / 16 of it."""
 
     channels = TOP_CHANNELS
 

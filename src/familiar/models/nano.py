@@ -35,9 +35,19 @@ NANO = NanoTable(
     stages=(
         NanoStage(24, 2, 2, stride=2),
         NanoStage(40, 3, 3, stride=2),
-        NanoStage(56, 3, 3, stride=2),
+        NanoStage(68, 3, 3, stride=2),
     ),
-    top=160,
+    top=208,
+)
+# For int8, at one byte a weight: nothing in it but convolutions, additions and ReLU, which quantise well.
+NANO_WIDE = NanoTable(
+    stem=24,
+    stages=(
+        NanoStage(32, 3, 2, stride=2),
+        NanoStage(56, 3, 3, stride=2),
+        NanoStage(88, 3, 3, stride=2),
+    ),
+    top=288,
 )
 
 ACTIVATIONS = {"relu": nn.ReLU, "hardswish": nn.Hardswish}

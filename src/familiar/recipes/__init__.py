@@ -12,11 +12,12 @@ from familiar.recipes.circle import (
 from familiar.recipes.digits import digits_arcface, digits_normface, digits_softmax
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
-from familiar.recipes.pet import pet_mobile, quickstart
+from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
 from familiar.training.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
+    "pet-nano": pet_nano,
     "quickstart": quickstart,
     "facenet-nn1": facenet_nn1,
     "facenet-nn2": facenet_nn2,

@@ -1,0 +1,111 @@
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from familiar.export.onnx import onnx_bytes
+from familiar.export.parity import embed_with_both, require_parity
+from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, load_bundle, seal
+from familiar.models.catalog import network_spec
+from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, Squeeze
+from familiar.recipes import recipe_named
+
+MOST_BYTES = 308_000
+
+
+def trained_looking(name, size_px=112):
+    """A network whose batch norms are not where they began, so that folding them leaves biases behind."""
+    torch.manual_seed(0)
+    network = network_spec(name).build(size_px).eval()
+    for norm in network.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(std=0.1)
+            norm.running_var.uniform_(0.5, 2)
+            norm.bias.data.normal_(std=0.1)
+    return network
+
+
+def long_metadata(dim):
+    """As `familiar train` writes it for five sources with long names."""
+    threshold = Threshold(similarity=0.512345678901234, far=0.0001234567890123, tar=0.912345678901234)
+    number = 0.1234567890123456
+    return BundleMetadata(
+        space_id="0" * 32,
+        embedding_dim=dim,
+        preprocessing=recipe_named("pet-nano").with_settings(["input.normalisation=imagenet"]).input.preprocessing(),
+        calibration=Calibration(threshold, threshold, threshold, number, number, number, 10**6, 10**9),
+        prefixes=(dim,),
+        recipe="pet-nano",
+        network="nano",
+        precision="float16",
+        trained_on={f"a folder with a name of some length {root}": {"identities": 9999, "photos": 99999} for root in range(5)},
+        results={"on": "the run's validation identities", **{f"figure {row}": number for row in range(6)}},
+        parity={"crops": 10_000, "max_difference": number, "min_cosine": number},
+        licence="Apache-2.0; trained on synthetic pets, ImageNet weights and photos under the MIT licence",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size_px", [96, 112])
+def test_the_whole_bundle_is_within_its_bytes(size_px, tmp_path):
+    network = trained_looking("nano", size_px)
+    model = onnx_bytes(network, size_px, "float16")
+    (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(64)))
+    assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
+    assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
+    assert not [tensor for tensor in onnx.load_from_string(model).graph.initializer if tensor.external_data]
+    images = torch.randn(4, 3, size_px, size_px)
+    source, exported = embed_with_both(network, model, [images])
+    require_parity(source, exported, "float16")
+    np.testing.assert_allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5)
+
+
+def test_the_wide_one_is_within_them_at_one_byte_a_weight():
+    network = trained_looking("nano_wide")
+    model = onnx.load_from_string(onnx_bytes(network, 112))
+    weights = sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer)
+    rest = len(model.SerializeToString()) - 4 * weights
+    quantising = 60 * len(model.graph.node) * 2  # a scale and a zero point before and after each
+    assert weights + rest + quantising + 5000 <= MOST_BYTES
+    kinds = {node.op_type for node in model.graph.node}
+    assert not kinds & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
+
+
+@pytest.mark.parametrize(("table", "channels"), [(NANO, 208), (NANO_WIDE, 288)])
+@pytest.mark.parametrize(("size_px", "map_px"), [(96, 6), (112, 7)])
+def test_the_map_is_a_sixteenth_of_the_crop(table, channels, size_px, map_px):
+    trunk = NanoTrunk(table).eval()
+    assert trunk(torch.zeros(2, 3, size_px, size_px)).shape == (2, channels, map_px, map_px)
+
+
+def test_a_block_goes_past_itself_where_the_shape_stays():
+    stage = NanoStage(8, 2, 2, stride=1)
+    staying, changing = NanoBlock(8, stage, 1, "relu", 0.0), NanoBlock(6, stage, 1, "relu", 0.0)
+    nn.init.zeros_(staying.branch[-1].weight)
+    features = torch.randn(3, 8, 5, 5)
+    assert torch.equal(staying.eval()(features), features), "a branch that gives nothing changes nothing"
+    assert changing(torch.randn(3, 6, 5, 5)).shape == (3, 8, 5, 5)
+    assert NanoBlock(8, stage, 2, "relu", 0.0)(features).shape == (3, 8, 3, 3)
+
+
+def test_parameters_of_a_small_table_counted_by_hand():
+    table = NanoTable(4, (NanoStage(6, 2, 2, stride=2),), top=10)
+    stem = 3 * 9 * 4 + 2 * 4 + 9 * 4 + 2 * 4
+    first = (4 * 8 + 2 * 8) + (9 * 8 + 2 * 8) + (8 * 6 + 2 * 6)
+    second = (6 * 12 + 2 * 12) + (9 * 12 + 2 * 12) + (12 * 6 + 2 * 6)
+    top = 6 * 10 + 2 * 10
+    trunk = NanoTrunk(table)
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == stem + first + second + top
+
+
+def test_squeezing_weighs_whole_channels():
+    squeeze = Squeeze(3, 4)
+    features = torch.randn(2, 3, 4, 4)
+    with torch.no_grad():
+        weights = (squeeze(features) / features).amax((2, 3))
+    mean = features.mean((2, 3))
+    reduced = torch.relu(mean @ squeeze.weigh[1].weight.flatten(1).T + squeeze.weigh[1].bias)
+    wanted = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
+    torch.testing.assert_close(weights, wanted.detach())
+    inside = NanoTrunk(NANO, squeeze=0.25)
+    assert sum(isinstance(module, Squeeze) for module in inside.modules()) == 8
