@@ -5,7 +5,7 @@ import pytest
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable, scan_folders
-from familiar.datasets.pairs import read_lfw_pairs
+from familiar.datasets.pairs import read_lfw_folds, read_lfw_pairs, read_lfw_people
 from familiar.datasets.synthetic import SyntheticPhoto
 
 ROWS = ["Ann_0001", "Ann_0002", "Ann_0012", "Bob_0001", "Bob_0002", "Cy_0001"]
@@ -55,7 +55,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
         np.repeat(np.arange(4), 2),
         tuple(f"lfw/{name}" for name in names),
     )
-    text = "4\n" + "".join(f"{name}\t1\t2\n" for name in names) + "7\t1\tقطة\t2\n"
+    text = "".join(f"{name}\t1\t2\n" for name in names) + "7\t1\tقطة\t2\n"
     pairs = read_lfw_pairs(written(tmp_path, text), table)
     assert pairs.left.tolist() == [0, 2, 4, 6, 0]
     assert pairs.right.tolist() == [1, 3, 5, 7, 5]
@@ -135,3 +135,129 @@ def test_lfws_own_pairs(name: str, each: int, shared_data: Path) -> None:
     assert int(pairs.same.sum()) == int((~pairs.same).sum()) == each
     assert np.array_equal(table.labels[pairs.left] == table.labels[pairs.right], pairs.same)
     assert (pairs.left != pairs.right).all()
+
+
+# The header
+
+
+@pytest.mark.parametrize(
+    ("header", "said", "found"),
+    [
+        ("2\n", "1 x 2", "1 and 1"),
+        ("0\n", "1 x 0", "1 and 1"),
+        ("2\t1\n", "2 x 1", "1 and 1"),
+        ("10\t300\n", "10 x 300", "1 and 1"),
+    ],
+)
+def test_another_number_of_pairs_than_the_first_line_says_is_refused(
+    header: str, said: str, found: str, table: IdentityTable, tmp_path: Path
+) -> None:
+    path = written(tmp_path, header + "Ann\t1\t2\nAnn\t1\tBob\t1\n")
+    for reader in (read_lfw_pairs, read_lfw_folds):
+        with pytest.raises(
+            BadDataset, match=rf"pairs\.txt: its first line says {said} .* holds {found}\. Download"
+        ):
+            reader(path, table)
+
+
+def test_a_second_number_line_is_no_header(table: IdentityTable, tmp_path: Path) -> None:
+    for text in ("1\n1\nAnn\t1\t2\n", "Ann\t1\t2\n1\n", "1\t2\nAnn\t1\t2\n1\t2\n"):
+        with pytest.raises(BadDataset, match=r"pairs\.txt:\d: neither NAME I J nor"):
+            read_lfw_pairs(written(tmp_path, text), table)
+
+
+# Folds
+
+TWO_FOLDS = "Ann\t1\t2\nAnn\t1\tBob\t1\nBob\t1\t2\nCy\t1\tBob\t2\n"
+
+
+def test_a_fold_is_as_many_pairs_as_the_first_line_says(table: IdentityTable, tmp_path: Path) -> None:
+    found = read_lfw_folds(written(tmp_path, f"2\t1\n{TWO_FOLDS}"), table)
+    assert found.fold.tolist() == [0, 0, 1, 1]
+    assert found.pairs.same.tolist() == [True, False, True, False]
+    assert [ROWS[row] for row in found.pairs.left] == ["Ann_0001", "Ann_0001", "Bob_0001", "Cy_0001"]
+
+
+def test_view_1_is_one_fold(table: IdentityTable, tmp_path: Path) -> None:
+    text = "2\nAnn\t1\t2\nBob\t1\t2\nAnn\t1\tBob\t1\nCy\t1\tBob\t2\n"
+    assert read_lfw_folds(written(tmp_path, text), table).fold.tolist() == [0] * 4
+
+
+def test_folds_need_the_first_line(table: IdentityTable, tmp_path: Path) -> None:
+    with pytest.raises(BadDataset, match=r"pairs\.txt: its first line tells no number of folds"):
+        read_lfw_folds(written(tmp_path, TWO_FOLDS), table)
+
+
+def test_pairs_out_of_their_fold_are_told(table: IdentityTable, tmp_path: Path) -> None:
+    swapped = "Ann\t1\t2\nBob\t1\t2\nAnn\t1\tBob\t1\nCy\t1\tBob\t2\n"
+    with pytest.raises(
+        BadDataset, match=r"pairs\.txt: pair 2 is out of place, since a fold has 1 pairs of one"
+    ):
+        read_lfw_folds(written(tmp_path, f"2\t1\n{swapped}"), table)
+
+
+# People
+
+
+@pytest.mark.parametrize(
+    ("text", "folds"),
+    [
+        ("2\nAnn\t1\nBob\t12\n", [{"Ann", "Bob"}]),
+        ("2\n2\nAnn\t1\nBob\t2\n1\nCy\t3\n", [{"Ann", "Bob"}, {"Cy"}]),
+        ("\ufeff2\r\n1\r\nAnn\t1\r\n1\r\n7\t2\r\n\r\n", [{"Ann"}, {"7"}]),
+        ("1\n1\nAnn\t1\n", [{"Ann"}]),
+        ("1\nAnn Lee\t1", [{"Ann Lee"}]),
+    ],
+)
+def test_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) -> None:
+    assert list(read_lfw_people(written(tmp_path, text))) == folds
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", r"0 folds of \[\] people where it says 0 of \[\]"),
+        ("0\n", r"1 folds of \[0\] people"),
+        ("3\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people where it says 1 of \[3\]; download it again"),
+        ("1\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people where it says 1 of \[1\]"),
+        ("2\n2\nAnn\t1\nBob\t2\n", r"1 folds of \[2\] people where it says 2 of \[2\]"),
+        ("2\n2\nAnn\t1\n2\nCy\t3\nBob\t2\n", r"2 folds of \[1, 2\] people where it says 2 of \[2, 2\]"),
+        ("2\nAnn\t1\nAnn\t1\n", "Ann stands in it 2 times"),
+        ("2\n1\nAnn\t1\n1\nAnn\t1\n", "Ann stands in it 2 times"),
+        ("Ann\t1\n", r":1: neither a number of people nor NAME PHOTOS: 'Ann\\t1'"),
+        ("1\nAnn\n", r":2: neither a number of people"),
+        ("1\nAnn\t1\t2\n", r":2: neither a number of people"),
+        ("1\nAnn\tone\n", r":2: neither a number of people"),
+    ],
+)
+def test_people_that_do_not_add_up_are_told(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadDataset, match=rf"pairs\.txt:? ?{said}"):
+        read_lfw_people(written(tmp_path, text))
+
+
+def test_people_from_what_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
+    for name in ("binary.txt", "missing.txt"):
+        with pytest.raises(BadDataset, match="cannot be read"):
+            read_lfw_people(tmp_path / name)
+
+
+@pytest.mark.shared_data
+def test_lfws_own_folds(shared_data: Path) -> None:
+    table = scan_folders(shared_data / "lfw_112")
+    found = read_lfw_folds(shared_data / "lfw_112" / "pairs.txt", table)
+    people = read_lfw_people(shared_data / "lfw_112" / "people.txt")
+    assert len(people) == 10
+    assert sum(map(len, people)) == 5749
+    assert np.bincount(found.fold[found.pairs.same]).tolist() == [300] * 10
+    assert np.bincount(found.fold[~found.pairs.same]).tolist() == [300] * 10
+    for fold, names in enumerate(people):  # View 2: the pairs of a fold are of its own people
+        rows = found.fold == fold
+        labels = table.labels[np.concatenate([found.pairs.left[rows], found.pairs.right[rows]])]
+        assert {table.names[label].split("/")[1] for label in labels} <= names
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(("name", "people"), [("peopleDevTrain.txt", 4038), ("peopleDevTest.txt", 1711)])
+def test_lfws_own_people(name: str, people: int, shared_data: Path) -> None:
+    assert list(map(len, read_lfw_people(shared_data / "lfw_112" / name))) == [people]

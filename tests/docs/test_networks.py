@@ -13,11 +13,8 @@ from familiar.training.recipe import Recipe
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "networks.md").read_text()
 RECIPE_PAGE = (DOCS / "recipes.md").read_text()
-ROWS = {
-    row[0].strip("`"): row
-    for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines())
-    if len(row) == 10
-}
+CELLS = [line.strip("| ").split(" | ") for line in PAGE.splitlines()]
+ROWS = {row[0].strip("`"): row for row in CELLS if len(row) == 10}
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -10,7 +10,7 @@ import torch
 
 import familiar
 from familiar.export.onnx import INPUT_NAME, OPSET, OUTPUT_NAME, onnx_bytes
-from familiar.models.mobile import mobilenet_embedder
+from familiar.models.catalog import network_spec
 
 SIZE_PX, DIM = 32, 8
 
@@ -19,7 +19,7 @@ SIZE_PX, DIM = 32, 8
 def network():
     """With statistics such that embeddings of noise differ, and all that a run's network may bring along."""
     torch.manual_seed(0)
-    made = mobilenet_embedder("mobilenetv3_small_050", SIZE_PX, DIM, 0.3)
+    made = network_spec("mobilenetv3_small_050").build(SIZE_PX, DIM, 0.3)
     made.trunk.batch_norm_eps = 1e-2
     with torch.no_grad():
         for _ in range(20):

@@ -27,6 +27,7 @@ from familiar.loading import cache as module
 from familiar.loading import crops as crops_module
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import Crops, ReadTable, crop_of, read_table
+from idx_files import idx_bytes, write_mnist
 
 PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
 CROP_BYTES = 3 * 32 * 32
@@ -103,11 +104,13 @@ def test_drawn_photos_serve_networks_of_every_size(size_px: int) -> None:
 # The pack
 
 
-@pytest.mark.parametrize("source", ["files", "drawn"])
+@pytest.mark.parametrize("source", ["files", "drawn", "idx"])
 def test_packed_crops_are_the_decoded_ones_and_decoded_once(
-    cats: Path, cache: CropCache, opened: list[PhotoRef], source: str
+    cats: Path, cache: CropCache, opened: list[PhotoRef], source: str, tmp_path: Path
 ) -> None:
-    table = DataSpec((str(cats),) if source == "files" else ("synthetic:dogs:3x2",)).read()
+    digits = write_mnist(tmp_path / "mnist", {"train": 6})
+    words = {"files": f"{cats}", "drawn": "synthetic:dogs:3x2", "idx": f"mnist:{digits}"}
+    table = DataSpec((words[source],)).read()
     first = read_table(table, PREPROCESSING, cache)
     assert sorted(map(str, opened)) == sorted(map(str, table.photos))
     opened.clear()
@@ -120,6 +123,28 @@ def test_packed_crops_are_the_decoded_ones_and_decoded_once(
     assert first.table is second.table is table
     assert [pack.name[0] for pack in packs(cache)] != ["."]
     assert sorted(path.name for path in packs(cache)[0].iterdir()) == ["crops.u8", "pack.json"]
+
+
+def test_images_of_one_file_are_known_by_their_own_pixels(
+    cache: CropCache, opened: list[PhotoRef], tmp_path: Path
+) -> None:
+    folder = write_mnist(tmp_path / "mnist", {"train": 12}, packed=False)
+    table = DataSpec((f"mnist:{folder}",)).read()
+    before = read_table(table, PREPROCESSING, cache)
+    file = folder / "train-images-idx3-ubyte"
+    file.rename(folder / "train-images-idx3-ubyte.gz")  # packed or not, moved or not: the same images
+    moved = DataSpec((f"mnist:{folder.rename(tmp_path / 'moved')}",)).read()
+    opened.clear()
+    assert read_table(moved, PREPROCESSING, cache).contents == before.contents
+    assert not opened
+    images = np.random.default_rng(12).integers(0, 256, (12, 28, 28), np.uint8)
+    images[7, 20, 20] ^= 1
+    (tmp_path / "moved" / "train-images-idx3-ubyte").write_bytes(idx_bytes(images))
+    changed = read_table(DataSpec((f"mnist:{tmp_path / 'moved'}",)).read(), PREPROCESSING, cache)
+    assert len(opened) == 12
+    assert changed.contents != before.contents
+    assert_same_pixels(changed.crops)
+    assert sum((changed.crops[row] != before.crops[row]).any() for row in range(12)) == 1
 
 
 def test_a_packed_crop_cannot_be_written_into(cats: Path, cache: CropCache) -> None:

@@ -1,26 +1,75 @@
 import pytest
+import timm
 import torch
+import torchvision
 
-from familiar.models.catalog import NETWORKS
-from familiar.models.mobile import MobileNetV3Trunk, mobilenet_embedder
+from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
+from familiar.models.catalog import NETWORKS, network_spec
 
 SMALL = "mobilenetv3_small_050"
 
 
+TRUNKS = {
+    "mobilenetv3_small_100": 1024,
+    "mobilenetv3_large_100": 1280,
+    "efficientnet_b0": 1280,
+    "resnet18": 512,
+    "shufflenet_v2": 1024,
+    SMALL: 1024,
+    "efficientnet_b0_flatten": 1280,
+    "efficientnet_b0_frozen": 1280,
+}
+
+
+def test_these_are_all_the_rows_of_a_librarys_network():
+    def is_one(spec):
+        with torch.device("meta"):
+            return isinstance(spec.build().trunk, BackboneTrunk)
+
+    assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
+
+
+@pytest.mark.parametrize("name", TRUNKS)
+@pytest.mark.parametrize("size_px", [32, 33, 96, 112, 224])
+def test_a_map_of_a_32nd_of_the_side(name, size_px):
+    with torch.device("meta"):
+        trunk = network_spec(name).build(size_px).trunk.eval()
+        found = trunk(torch.zeros(2, 3, size_px, size_px))
+    assert found.shape == (2, TRUNKS[name], *2 * [-(-size_px // 32)])
+    assert trunk.channels == TRUNKS[name]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("embedding_dim", [2, 64])
-def test_unit_embeddings_of_the_wanted_size(name, embedding_dim):
-    network = mobilenet_embedder(name, 64, embedding_dim, 0.0).eval()
-    embeddings = network(torch.randn(3, 3, 64, 64))
-    assert embeddings.shape == (3, embedding_dim)
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("efficientnet_b0", lambda: timm.create_model("efficientnet_b0")),
+        ("resnet18", lambda: timm.create_model("resnet18")),
+        ("shufflenet_v2", torchvision.models.shufflenet_v2_x1_0),
+    ],
+)
+def test_pooled_and_classified_it_is_the_librarys_network(name, theirs):
+    torch.manual_seed(0)
+    library = theirs().eval()
+    trunk = network_spec(name).build(64).trunk.eval()
+    weights = library.state_dict()
+    trunk.backbone.load_state_dict({key: weights[key] for key in trunk.backbone.state_dict()})
+    images = torch.randn(2, 3, 64, 64)
+    classifier = library.fc if hasattr(library, "fc") else library.classifier
+    torch.testing.assert_close(classifier(trunk(images).mean((2, 3))), library(images), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TRUNKS)
+def test_no_classifier_is_left(name):
+    with torch.device("meta"):
+        keys = network_spec(name).build().trunk.backbone.state_dict()
+    assert not [key for key in keys if key.startswith(("fc.", "classifier."))]
 
 
 @torch.no_grad()
 def test_the_published_layout_at_224_px():
     """FACTS 5: conv_head 576 -> 1024 on a 7x7 map, GDConv 7x7, then 128."""
-    network = mobilenet_embedder("mobilenetv3_small_100", 224, 128, 0.4).eval()
+    network = network_spec("mobilenetv3_small_100").build(224, 128, 0.4).eval()
     images = torch.zeros(1, 3, 224, 224)
     assert network.trunk.backbone.forward_features(images).shape == (1, 576, 7, 7)
     assert network.trunk(images).shape == (1, 1024, 7, 7)
@@ -41,7 +90,7 @@ def test_the_kernel_is_the_whole_map_at_every_size():
 @torch.no_grad()
 @pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])
 def test_embeds_at_even_and_odd_sizes(size_px, map_px):
-    network = mobilenet_embedder(SMALL, size_px, 8, 0.0).eval()
+    network = network_spec(SMALL).build(size_px, 8, 0.0).eval()
     assert network.head.pool.kernel_size == (map_px, map_px)
     assert network(torch.randn(1, 3, size_px, size_px)).shape == (1, 8)
 
@@ -60,7 +109,7 @@ def test_conv_head_on_the_map_is_conv_head_at_each_place():
 
 @torch.no_grad()
 def test_channels_last_computes_the_same():
-    network = mobilenet_embedder(SMALL, 64, 8, 0.0).eval()
+    network = network_spec(SMALL).build(64, 8, 0.0).eval()
     images = torch.randn(3, 3, 64, 64)
     before = network(images)
     network.to(memory_format=torch.channels_last)
@@ -69,21 +118,21 @@ def test_channels_last_computes_the_same():
 
 
 def test_another_size_than_it_was_built_for_is_refused():
-    network = mobilenet_embedder(SMALL, 64, 8, 0.0).eval()
+    network = network_spec(SMALL).build(64, 8, 0.0).eval()
     with pytest.raises(RuntimeError, match=r"[Kk]ernel size"):
         network(torch.randn(1, 3, 32, 32))
 
 
 def test_the_epsilon_of_its_batch_norms_travels_with_the_weights():
     """torchvision's weights are made for another one than timm's network is built with."""
-    trained = mobilenet_embedder(SMALL, 32, 8, 0.0).eval()
+    trained = network_spec(SMALL).build(32, 8, 0.0).eval()
     trained.trunk.batch_norm_eps = 1e-3
     for module in trained.trunk.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             assert module.eps == 1e-3
             module.running_var.mul_(0.01)
             module.weight.data.mul_(0.1)
-    loaded = mobilenet_embedder(SMALL, 32, 8, 0.0).eval()
+    loaded = network_spec(SMALL).build(32, 8, 0.0).eval()
     loaded.load_state_dict(trained.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert loaded(images).norm(dim=1).min() > 0.99

@@ -1,86 +1,182 @@
+import functools
+
 import pytest
 import torch
 from torch import nn
 
 from familiar.core.errors import BadRecipe
-from familiar.models.catalog import NETWORKS, NetworkSize, layers, measure, network_spec
+from familiar.models.catalog import NETWORKS, network_spec
+from familiar.models.heads import HEADS
+from familiar.models.sizes import NetworkSize, measure
+
+# 140 million parameters: it is only ever looked at on the meta device.
+BUILT = [name for name in NETWORKS if name != "facenet_nn1"]
+SMALL_PX = 64  # the least that every network takes
 
 
-class TinyNetwork(nn.Module):
-    """3 x 8 x 8 -> 4 x 4 x 4 -> 5, with every kind of part that is counted or is not."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.nothing = nn.Identity()
-        self.act = nn.ReLU()
-        self.project = nn.Linear(4 * 4 * 4, 5, bias=False)
-
-    def forward(self, images):
-        return self.project(self.act(self.nothing(self.norm(self.conv(images)))).flatten(1))
+def on_meta(name, size_px=None, **options):
+    with torch.device("meta"):
+        return network_spec(name).build(size_px, **options)
 
 
-def test_sizes_of_a_network_counted_by_hand():
-    weights = (3 * 3 * 3 * 4 + 4) + (4 + 4) + 64 * 5
-    flops = 3 * 3 * 3 * 4 * (4 * 4) + 64 * 5  # multiply-adds of the convolution and the linear layer
-    assert measure(TinyNetwork(), 8) == NetworkSize(trainable=weights, total=weights + 4 + 4, flops=flops)
-
-
-def test_frozen_parameters_are_total_but_not_trainable():
-    network = TinyNetwork()
-    network.conv.requires_grad_(False)
-    size = measure(network, 8)
-    assert size.trainable == 8 + 320
-    assert size.total == 112 + 8 + 320 + 8
-
-
-def test_layers_in_running_order():
-    assert layers(TinyNetwork(), 8) == [
-        ("conv", "Conv2d", (4, 4, 4), 112),
-        ("norm", "BatchNorm2d", (4, 4, 4), 8),
-        ("act", "ReLU", (4, 4, 4), 0),
-        ("project", "Linear", (5,), 320),
-    ]
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_counts_are_sums_over_parameters_and_statistics(name):
-    network = network_spec(name).build(64, 32, 0.1)
-    size = measure(network, 64)
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    statistics = sum(
-        2 * module.num_features for module in network.modules() if isinstance(module, nn.BatchNorm2d)
-    )
-    assert size.trainable == parameters
-    assert size.total == parameters + statistics
-    assert sum(own for *_, own in layers(network, 64)) == parameters
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_row_builds_as_it_says(name):
+@pytest.mark.parametrize(
+    ("name", "options", "trainable", "total"),
+    [
+        ("simple", {}, 2_193_952, 2_196_192),
+        ("simple", {"head": "average"}, 1_669_664, 1_671_904),
+        ("simple_v2", {}, 2_618_400, 2_620_640),
+        ("simple_v2", {"head": "average"}, 1_635_360, 1_637_600),
+        ("efficientnet_b0_rebuilt", {}, 4_189_948, 4_231_971),
+        ("efficientnet_b0_frozen", {}, 2_621_568, 6_671_139),
+        ("efficientnet_b0_flatten", {"frozen_trunk": True}, 2_621_568, 6_671_139),
+    ],
+)
+def test_the_courseworks_counts(name, options, trainable, total):
     spec = network_spec(name)
-    network = spec.build(spec.input_px, spec.embedding_dim, spec.dropout)
-    *_, last = layers(network, spec.input_px)
-    assert last[2] == (spec.embedding_dim, 1, 1)
+    size = measure(on_meta(name, **options), spec.input_px)
+    assert (size.trainable, size.total + spec.constants) == (trainable, total)
+    assert spec.constants == (7 if name.startswith("efficientnet") else 0)
+    if not options:
+        assert (spec.size().trainable, spec.size().total) == (trainable, total)
+
+
+@functools.cache
+def size_of(name):
+    return network_spec(name).size()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_row_as_it_says(name):
+    spec = network_spec(name)
+    network = on_meta(name)
+    assert isinstance(network.head, getattr(HEADS[spec.head], "func", HEADS[spec.head]))
     assert network.head.dropout.p == spec.dropout
-    assert spec.timm_name == name
+    assert network.frozen_trunk == spec.frozen_trunk
+    assert len(spec.summary) <= 90
+    assert spec.summary.count("\n") == 0
+    parameters = sum(each.numel() for each in network.parameters())
+    trainable = sum(each.numel() for each in network.parameters() if each.requires_grad)
+    norms = [each for each in network.modules() if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d)]
+    statistics = sum(2 * norm.num_features for norm in norms)
+    assert size_of(name).trainable == trainable
+    assert size_of(name).total == parameters + statistics + spec.constants
+    assert (trainable == parameters) == (not spec.frozen_trunk)
 
 
-@pytest.mark.parametrize("look", [measure, layers])
-@pytest.mark.parametrize("training", [True, False])
-def test_looking_changes_nothing(look, training):
-    network = TinyNetwork().train(training)
-    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    first = look(network, 8)
-    assert network.training is training
-    assert network.norm.training is training
-    assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
-    assert all(parameter.grad is None for parameter in network.parameters())
-    assert not any(module._forward_hooks for module in network.modules())
-    assert look(network, 8) == first
+@pytest.mark.parametrize("name", NETWORKS)
+def test_layers_are_complete(name):
+    spec = network_spec(name)
+    rows = spec.layers()
+    assert sum(row.parameters for row in rows) == size_of(name).total
+    assert (rows[-1].kind, rows[-1].output) == ("unit length", (spec.embedding_dim,))
+    assert rows[-2].output in ((spec.embedding_dim,), (spec.embedding_dim, 1, 1))
+    names = [row.name for row in rows if row.name]
+    assert len(names) == len(set(names))
+    in_head = [part.startswith("head.") for part in names]
+    assert in_head == sorted(in_head), "the trunk runs first"
+    assert all(part.startswith(("head.", "trunk.")) for part in names)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_size_is_that_of_the_network_really_built(name):
+    spec = network_spec(name)
+    found = measure(spec.build(), spec.input_px)
+    assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", BUILT)
+def test_unit_embeddings_of_the_wanted_size(name):
+    network = network_spec(name).build(SMALL_PX, 6, 0.5).eval()
+    images = torch.randn(3, 3, SMALL_PX, SMALL_PX)
+    embeddings = network(images)
+    assert embeddings.shape == (3, 6)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+    torch.testing.assert_close(network(images[:1]), embeddings[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_parameter_is_trained(name):
+    torch.manual_seed(0)
+    network = network_spec(name).build(SMALL_PX, 6).train()
+    network.raw(torch.randn(4, 3, SMALL_PX, SMALL_PX)).square().sum().backward()
+    frozen = network_spec(name).frozen_trunk
+    for key, parameter in network.named_parameters():
+        wanted = not (frozen and key.startswith("trunk."))
+        assert (parameter.grad is not None) == wanted, key
+        assert not wanted or parameter.grad.isfinite().all(), key
+
+
+@pytest.mark.parametrize(
+    "name", ["mobilenetv3_small_050", "simple", "efficientnet_b0_rebuilt", "facenet_nns2"]
+)
+def test_building_is_deterministic(name):
+    states = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        states.append(network_spec(name).build(SMALL_PX).state_dict())
+    first, again, other = states
+    assert all(torch.equal(tensor, again[key]) for key, tensor in first.items())
+    assert not all(torch.equal(tensor, other[key]) for key, tensor in first.items())
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_any_head_stands_on_any_trunk(head):
+    # NN1's own widths are for the meta device.
+    for name in ("resnet18", "simple_v2", "facenet_nns2"):
+        network = on_meta(name, 96, embedding_dim=10, head=head)
+        assert network(torch.zeros(2, 3, 96, 96, device="meta")).shape == (2, 10)
+        assert isinstance(network.head, getattr(HEADS[head], "func", HEADS[head]))
+
+
+def test_a_head_of_its_own_has_its_options_and_another_has_not():
+    assert on_meta("facenet_nns2").head.project.in_features == 496
+    assert on_meta("facenet_nns2", head="maxout").head.project.in_features == 496
+    assert on_meta("facenet_nn2", head="maxout").head.project.in_features == 4096
+
+
+def test_what_is_not_said_is_the_rows_own():
+    spec = network_spec("mobilenetv3_small_100")
+    network = spec.build(96)
+    assert network.head.project.out_channels == 128
+    assert network.head.dropout.p == 0.4
+    assert network.head.pool.kernel_size == (3, 3)
+    network = spec.build(96, 8, 0.0, frozen_trunk=True)
+    assert network.head.project.out_channels == 8
+    assert network.head.dropout.p == 0.0
+    assert network.frozen_trunk
+    assert not network_spec("efficientnet_b0_frozen").build(64, frozen_trunk=False).frozen_trunk
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("simple", {"depth": 3}, r"this network has no depth to choose; it has blocks, pooling$"),
+        ("simple_v2", {"pooling": "max"}, r"has no pooling to choose; it has blocks$"),
+        (
+            "facenet_nn2",
+            {"blocks": 4, "pooling": "max"},
+            r"no blocks and no pooling to choose; it has batch_norm$",
+        ),
+        ("resnet18", {"batch_norm": False}, r"has no batch_norm to choose$"),
+        ("resnet18", {"head": "gdcnv"}, r"no head is called 'gdcnv'; there are gdconv, flatten"),
+    ],
+)
+def test_what_cannot_be_chosen(name, options, message):
+    with pytest.raises(BadRecipe, match=message):
+        network_spec(name).build(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "too_small"), [("efficientnet_b0_rebuilt", 63), ("simple", 31), ("digits", 3), ("resnet18", 0)]
+)
+def test_crops_that_are_too_small(name, too_small):
+    with pytest.raises(BadRecipe, match=rf"input\.size_px={too_small} is too small for this network"):
+        network_spec(name).build(too_small)
+    with torch.device("meta"):
+        network_spec(name).build(too_small + 1)
 
 
 def test_an_unknown_network_is_told_the_known_ones():
-    with pytest.raises(BadRecipe, match=r"'resnet'.*mobilenetv3_small_100, mobilenetv3_small_050"):
+    with pytest.raises(BadRecipe, match=r"'resnet'.*mobilenetv3_small_100, mobilenetv3_large_100, .*digits"):
         network_spec("resnet")

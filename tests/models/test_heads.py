@@ -2,93 +2,151 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import normalize
+from torch import nn
 
-from familiar.models.heads import GDConvHead
+from familiar.models.heads import (
+    HEADS,
+    AverageMLPHead,
+    GDConvHead,
+    HiddenHead,
+    LinearHead,
+    Maxout,
+    MaxoutHead,
+)
+
+CHANNELS, DIM = 6, 5
 
 
-def head(channels=6, map_px=3, embedding_dim=5, dropout=0.0, seed=0):
+def shaken(head, seed=0):
+    """In evaluation mode, every weight and statistic at random."""
     torch.manual_seed(seed)
-    made = GDConvHead(channels, map_px, embedding_dim, dropout)
-    torch.nn.init.normal_(made.pool.weight)
-    torch.nn.init.uniform_(made.norm.running_var, 0.5, 2.0)
-    torch.nn.init.normal_(made.norm.running_mean)
-    return made.eval()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.normal_()
+        for module in head.modules():
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2.0)
+    return head.eval()
+
+
+def gdconv(map_px=3, dropout=0.0):
+    return shaken(GDConvHead(CHANNELS, map_px, DIM, dropout))
+
+
+def normed(norm, values):
+    deviation = (norm.running_var + norm.eps).sqrt()
+    return (values - norm.running_mean) / deviation * norm.weight + norm.bias
+
+
+def average_of(photo):
+    return torch.stack([sum(row.sum() for row in channel) / channel.numel() for channel in photo])
+
+
+def slow_gdconv(head, photo):
+    pooled = torch.stack([(photo[c] * head.pool.weight[c, 0]).sum() for c in range(CHANNELS)])
+    return normed(head.norm, head.project.weight[:, :, 0, 0] @ pooled)
+
+
+def slow_linear(head, photo, average, norm):
+    values = head.project.weight @ (average_of(photo) if average else photo.reshape(-1))
+    return normed(head.norm, values) if norm else values + head.project.bias
+
+
+def slow_average_mlp(head, photo):
+    linear, norm, _ = head.hidden
+    hidden = normed(norm, linear.weight @ average_of(photo)).clamp_min(0)
+    return normed(head.norm, head.project.weight @ hidden)
+
+
+def slow_maxout(layer, values):
+    outputs = layer.weight.shape[0] // layer.pieces
+    found = []
+    for output in range(outputs):
+        rows = [piece * outputs + output for piece in range(layer.pieces)]
+        bias = [0.0 if layer.bias is None else layer.bias[row] for row in rows]
+        found.append(max((layer.weight[row] @ values + each) for row, each in zip(rows, bias, strict=True)))
+    return torch.stack(found)
+
+
+def slow_maxout_head(head, photo):
+    values = photo.reshape(-1)
+    for layer in head.hidden:
+        values = slow_maxout(layer, values) if isinstance(layer, Maxout) else normed(layer, values)
+    return head.project.weight @ values + head.project.bias
+
+
+def slow_hidden(head, photo):
+    linear, norm, _ = head.hidden
+    hidden = normed(norm, linear.weight @ photo.reshape(-1)).clamp_min(0)
+    return head.project.weight @ hidden + head.project.bias
+
+
+SLOW = {
+    "gdconv": slow_gdconv,
+    "flatten": lambda head, photo: slow_linear(head, photo, average=False, norm=True),
+    "flatten_bias": lambda head, photo: slow_linear(head, photo, average=False, norm=False),
+    "average": lambda head, photo: slow_linear(head, photo, average=True, norm=True),
+    "average_bias": lambda head, photo: slow_linear(head, photo, average=True, norm=False),
+    "average_mlp": slow_average_mlp,
+    "maxout": slow_maxout_head,
+    "hidden": slow_hidden,
+}
+NARROW = {"maxout": {"widths": (7, 4)}, "hidden": {"width": 9}}
 
 
 @torch.no_grad()
-def test_agrees_with_the_slow_reference():
-    made = head()
-    features = torch.randn(4, 6, 3, 3)
-    expected = []
-    for photo in features:
-        pooled = torch.stack([(photo[c] * made.pool.weight[c, 0]).sum() for c in range(6)])
-        projected = made.project.weight[:, :, 0, 0] @ pooled
-        normed = (projected - made.norm.running_mean) / (made.norm.running_var + made.norm.eps).sqrt()
-        expected.append(normed / normed.norm())
-    torch.testing.assert_close(made(features), torch.stack(expected), rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("map_px", [1, 3, 7])
+@pytest.mark.parametrize("name", HEADS)
+def test_agrees_with_the_slow_reference(name, map_px):
+    head = shaken(HEADS[name](CHANNELS, map_px, DIM, 0.0, **NARROW.get(name, {})))
+    features = torch.randn(4, CHANNELS, map_px, map_px)
+    found = head(features)
+    assert found.shape == (4, DIM)
+    expected = torch.stack([SLOW[name](head, photo) for photo in features])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_embedding_layer_is_called_project_and_dropout_stands_before_it(name):
+    head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.5, **NARROW.get(name, {})))
+    assert head.dropout.p == 0.5
+    assert head.project.weight.shape[0] == DIM
+    given = []
+    head.project.register_forward_pre_hook(lambda _module, inputs: given.append(inputs[0]))
+    features = torch.randn(8, CHANNELS, 3, 3)
+    assert torch.equal(head(features), head(features))
+    head.dropout.train()
+    assert not torch.equal(head(features), head(features))
+    assert (given[-1] == 0).sum() > given[-1].numel() / 4
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("map_px", [1, 3])
+def test_a_maps_gradient_is_right(name, map_px):
+    head = shaken(HEADS[name](2, map_px, 3, 0.0, **NARROW.get(name, {}))).double()
+    features = torch.randn(2, 2, map_px, map_px, dtype=torch.float64, requires_grad=True)
+    assert head(features).dtype == torch.float64
+    assert torch.autograd.gradcheck(head, (features,))
 
 
 @torch.no_grad()
-def test_starts_as_the_global_average():
+def test_gdconv_starts_as_the_global_average():
     made = GDConvHead(6, 7, 5, 0.4).eval()
     features = torch.randn(2, 6, 7, 7)
     torch.testing.assert_close(made.pool(features)[..., 0, 0], features.mean((2, 3)), rtol=1e-4, atol=1e-6)
 
 
 @torch.no_grad()
-def test_every_place_of_the_map_has_a_weight_of_its_own():
-    made = head()
-    features = torch.randn(1, 6, 3, 3)
-    assert not torch.allclose(made(features), made(features.flip(3)), atol=1e-3)
+@pytest.mark.parametrize("name", HEADS)
+def test_which_heads_know_where_in_the_face_a_feature_stood(name):
+    head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.0, **NARROW.get(name, {})))
+    features = torch.randn(1, CHANNELS, 3, 3)
+    moved = (head(features) - head(features.flip(3))).abs().max()
+    assert moved < 1e-4 if name.startswith("average") else moved > 1e-2
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])
-def test_embeddings_have_unit_length(batch, length):
-    embeddings = head()(length * torch.randn(batch, 6, 3, 3))
-    assert embeddings.shape == (batch, 5)
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(batch))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_cannot_overflow_the_norm(dtype):
-    made = head(embedding_dim=128).to(dtype)
-    made.norm.weight.fill_(300.0)  # squares that sum to some 1e7, where float16 ends at 65504
-    embeddings = made(torch.randn(3, 6, 3, 3, dtype=dtype))
-    assert embeddings.dtype == torch.float32
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
-
-
-@torch.no_grad()
-def test_under_autocast_the_norm_is_taken_in_float32():
-    made = head()
-    features = torch.randn(3, 6, 3, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        embeddings = made(features)
-    assert embeddings.dtype == torch.float32
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
-    assert (embeddings * made(features)).sum(1).min() > 0.99
-
-
-def test_float64_stays_float64_and_its_gradient_is_right():
-    made = head(channels=3, map_px=2, embedding_dim=3).double()
-    features = torch.randn(2, 3, 2, 2, dtype=torch.float64, requires_grad=True)
-    assert made(features).dtype == torch.float64
-    assert torch.autograd.gradcheck(made, (features,))
-
-
-def test_dropout_only_in_training():
-    made = head(channels=64, dropout=0.5)
-    features = torch.randn(8, 64, 3, 3)
-    assert torch.equal(made(features), made(features))
-    made.train()
-    assert not torch.equal(made(features), made(features))
-
-
-def test_projection_keeps_the_scale_of_what_it_is_given():
+def test_gdconvs_projection_keeps_the_scale_of_what_it_is_given():
     torch.manual_seed(0)
     made = GDConvHead(1024, 1, 128, 0.0)
     projected = made.project(torch.randn(256, 1024, 1, 1))
@@ -96,9 +154,57 @@ def test_projection_keeps_the_scale_of_what_it_is_given():
     assert made.project.weight.std().item() == pytest.approx(1 / math.sqrt(1024), rel=0.02)
 
 
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("head", "parameters"),
+    [
+        (GDConvHead(6, 3, 5, 0.0), 6 * 9 + 6 * 5 + 2 * 5),
+        (LinearHead(6, 3, 5, 0.0, pool="flatten"), 54 * 5 + 2 * 5),
+        (LinearHead(6, 3, 5, 0.0, pool="flatten", norm=False), 54 * 5 + 5),
+        (LinearHead(6, 3, 5, 0.0, pool="average"), 6 * 5 + 2 * 5),
+        (LinearHead(6, 3, 5, 0.0, pool="average", norm=False), 6 * 5 + 5),
+        (AverageMLPHead(6, 3, 5, 0.0), 6 * 6 + 2 * 6 + 6 * 5 + 2 * 5),
+        (MaxoutHead(6, 3, 5, 0.0, widths=(7, 4)), 2 * 54 * 7 + 2 * 7 + 2 * 7 * 4 + 2 * 4 + 4 * 5 + 5),
+        (
+            MaxoutHead(6, 3, 5, 0.0, widths=(7, 4), batch_norm=False),
+            2 * (54 * 7 + 7) + 2 * (7 * 4 + 4) + 4 * 5 + 5,
+        ),
+        (HiddenHead(6, 3, 5, 0.0, width=9), 54 * 9 + 2 * 9 + 9 * 5 + 5),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else str(value),
+)
+def test_parameters_by_hand(head, parameters):
+    assert count(head) == parameters
+
+
 @torch.no_grad()
-def test_a_point_without_direction_gives_no_nan():
-    made = head()
-    made.norm.running_mean.zero_()
-    embeddings = made(torch.zeros(2, 6, 3, 3))
-    assert torch.equal(embeddings, normalize(torch.zeros(2, 5)))
+def test_maxout_of_opposite_pieces_is_the_absolute_value():
+    layer = Maxout(3, 3, pieces=2)
+    layer.weight.copy_(torch.cat([torch.eye(3), -torch.eye(3)]))
+    layer.bias.zero_()
+    values = torch.randn(4, 3)
+    assert torch.equal(layer(values), values.abs())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+@pytest.mark.parametrize("bias", [True, False])
+def test_maxout_agrees_with_the_slow_reference(pieces, bias):
+    torch.manual_seed(0)
+    layer = Maxout(4, 6, pieces, bias)
+    values = torch.randn(5, 4)
+    assert layer(values).shape == (5, 6)
+    torch.testing.assert_close(layer(values), torch.stack([slow_maxout(layer, row) for row in values]))
+
+
+def test_maxouts_gradient_goes_to_the_largest_piece():
+    torch.manual_seed(0)
+    layer = Maxout(3, 4).double()
+    values = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (values,))
+    layer(values[:1]).sum().backward()
+    of_pieces = layer.weight.grad.unflatten(0, (2, 4)).any(2)
+    assert of_pieces.sum(0).tolist() == [1, 1, 1, 1]

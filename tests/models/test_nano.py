@@ -39,7 +39,7 @@ def long_metadata(dim):
         recipe="pet-nano",
         network="nano",
         precision="float16",
-        trained_on={f"a folder with a name of some length {root}": {"identities": 9999, "photos": 99999} for root in range(5)},
+        trained_on={f"a folder with a long name {root}": {"identities": 9999, "photos": 99999} for root in range(5)},
         results={"on": "the run's validation identities", **{f"figure {row}": number for row in range(6)}},
         parity={"crops": 10_000, "max_difference": number, "min_cosine": number},
         licence="Apache-2.0; trained on synthetic pets, ImageNet weights and photos under the MIT licence",

@@ -1,6 +1,7 @@
 import os
 import pickle
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from torch.nn.functional import hardswish
 
 from familiar.core.errors import BadWeights
 from familiar.faces.photo import load_photo
-from familiar.models.mobile import MobileNetV3Trunk, mobilenet_embedder
+from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
+from familiar.models.catalog import network_spec
 from familiar.models.weights import (
     has_folded_batch_norm,
-    load_timm_weights,
+    load_published_weights,
     load_weights_file,
     read_tensors,
     reinflate_batch_norm,
@@ -234,20 +236,56 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     assert not trap.exists()
 
 
-def test_timm_weights_are_taken_as_published(monkeypatch):
-    published = with_random_statistics(timm.create_model(NARROW, num_classes=0))
+@pytest.mark.parametrize(
+    ("trunk", "name"), [(MobileNetV3Trunk, NARROW), (TimmTrunk, "resnet18"), (TimmTrunk, "efficientnet_b0")]
+)
+def test_timm_weights_are_taken_as_published(monkeypatch, tmp_path, trunk, name):
+    """timm's own loading, of a file in place of its hub."""
+    published = with_random_statistics(timm.create_model(name))
+    path = save(tmp_path / "published.safetensors", published.state_dict())
     asked = []
-    trunk = MobileNetV3Trunk(NARROW).eval()
 
-    def create_model(name, **options):
-        asked.append((name, options["pretrained"]))
-        return published
+    def create_model(name, *, pretrained, create=timm.create_model, **options):
+        asked.append((name, pretrained))
+        return create(name, pretrained=pretrained, pretrained_cfg_overlay={"file": str(path)}, **options)
 
+    made = trunk(name).eval()
     monkeypatch.setattr(timm, "create_model", create_model)
-    load_timm_weights(trunk, NARROW)
-    assert asked == [(NARROW, True)]
+    load_published_weights(made)
+    assert asked == [(name, True)]
     images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(trunk.backbone.forward_features(images), published.forward_features(images))
+    assert torch.equal(made.backbone.forward_features(images), published.forward_features(images))
+    found, wanted = made.backbone.state_dict(), published.state_dict()
+    assert set(wanted) - set(found) <= {"fc.weight", "fc.bias", "classifier.weight", "classifier.bias"}
+    assert all(torch.equal(tensor, wanted[key]) for key, tensor in found.items())
+
+
+@pytest.fixture
+def torchvisions_cache(monkeypatch, tmp_path):
+    """Where torch.hub looks before it downloads."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    weights = torchvision.models.ShuffleNet_V2_X1_0_Weights.IMAGENET1K_V1
+    return folder / weights.url.rpartition("/")[2]
+
+
+@torch.no_grad()
+def test_torchvisions_weights_are_taken_as_published(torchvisions_cache):
+    torch.manual_seed(0)
+    published = with_random_statistics(torchvision.models.shufflenet_v2_x1_0(weights=None))
+    save(torchvisions_cache, published.state_dict())
+    trunk = ShuffleNetV2Trunk().eval()
+    load_published_weights(trunk)
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(published.fc(trunk(images).mean((2, 3))), published(images))
+
+
+def test_a_pickle_in_torchvisions_cache_is_never_executed(torchvisions_cache, tmp_path):
+    torch.save({"conv1.0.weight": _Malicious(tmp_path / "executed")}, torchvisions_cache)
+    with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be fetched"):
+        load_published_weights(ShuffleNetV2Trunk())
+    assert not (tmp_path / "executed").exists()
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), RuntimeError("hub"), ValueError("404")])
@@ -258,8 +296,45 @@ def test_without_a_network_the_way_out_is_told(monkeypatch, error):
     trunk = MobileNetV3Trunk(NARROW)
     monkeypatch.setattr(timm, "create_model", create_model)
     with pytest.raises(BadWeights, match=r"model\.initial_weights=FILE") as caught:
-        load_timm_weights(trunk, NARROW)
+        load_published_weights(trunk)
+    assert f"{NARROW} could not be fetched ({type(error).__name__})" in str(caught.value)
     assert caught.value.__cause__ is error
+
+
+def test_torchvisions_download_without_a_network(monkeypatch, torchvisions_cache):
+    def urlopen(*_args, **_options):
+        raise URLError("no route")
+
+    monkeypatch.setattr(torch.hub, "urlopen", urlopen)
+    with pytest.raises(BadWeights, match=r"shufflenet_v2_x1_0 could not be fetched \(URLError\)"):
+        load_published_weights(ShuffleNetV2Trunk())
+    assert not torchvisions_cache.exists()
+
+
+@pytest.mark.parametrize("name", ["simple", "efficientnet_b0_rebuilt", "facenet_nns2", "digits"])
+def test_networks_whose_weights_nobody_publishes(name):
+    with pytest.raises(BadWeights, match=r"nobody publishes.*model\.initial_weights=none"):
+        load_published_weights(network_spec(name).build(64).trunk)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["simple_v2", "facenet_nns2"])
+def test_a_trunk_of_our_own_from_a_file(tmp_path, name):
+    source, trunk = (network_spec(name).build(64).trunk for _ in range(2))
+    with_random_statistics(source)
+    load_weights_file(trunk, save(tmp_path / "weights.safetensors", source.state_dict()))
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(trunk.eval()(images), source(images))
+
+
+def test_torchvisions_names_are_known_of_mobilenetv3_alone(tmp_path):
+    """torchvision's EfficientNet-B0 would fit tensor for tensor, but not with MobileNetV3's epsilon."""
+    theirs = torchvision.models.efficientnet_b0(weights=None).state_dict()
+    path = save(tmp_path / "weights.pth", theirs)
+    trunk = TimmTrunk("efficientnet_b0")
+    with pytest.raises(BadWeights, match=r"weights\.pth: holds no conv_stem\.weight"):
+        load_weights_file(trunk, path)
+    assert trunk.batch_norm_eps == 1e-5
 
 
 def folded(name=NARROW, eps=1e-3, seed=0):
@@ -364,9 +439,9 @@ def test_the_given_weights_on_real_photos(shared_data):
 
 def test_torchvision_weights_survive_being_saved_with_the_network(theirs, tmp_path):
     """The run keeps tensors only, and its network is built anew before they are loaded."""
-    network = mobilenet_embedder(NAME, 32, 8, 0.0).eval()
+    network = network_spec(NAME).build(32, 8, 0.0).eval()
     load_weights_file(network.trunk, save(tmp_path / "weights.pth", theirs.state_dict()))
-    again = mobilenet_embedder(NAME, 32, 8, 0.0).eval()
+    again = network_spec(NAME).build(32, 8, 0.0).eval()
     again.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again(images), network(images))

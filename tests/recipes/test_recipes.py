@@ -34,7 +34,9 @@ def test_every_recipe_is_whole_and_called_by_its_name(name):
 
 
 def test_an_unknown_recipe_is_told_the_known_ones():
-    with pytest.raises(BadRecipe, match=r"'pets'; there are pet-mobile, quickstart, .*digits-arcface"):
+    with pytest.raises(
+        BadRecipe, match=r"'pets'; there are pet-mobile, pet-nano, quickstart, .*digits-arcface"
+    ):
         recipe_named("pets")
 
 

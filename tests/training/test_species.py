@@ -213,6 +213,11 @@ def test_one_species_is_refused():
         fit(rows[:30], species[:30], whose[:30], names=("cat", "dog"))
 
 
+def test_two_identities_of_each_are_enough():
+    rows, species, whose = clouds(identities=2, photos=3)
+    assert [sum(row) for row in fit(rows, species, whose).held_out.confusion] == [6, 6, 6]
+
+
 def test_one_identity_is_too_few():
     rows, species, whose = clouds()
     with pytest.raises(BadDataset, match="dog: has photos of 1 identities"):
@@ -235,17 +240,17 @@ def test_labels_that_disagree_are_refused():
         fit(rows, species, whose, names=("cat", "dog"))
 
 
-def test_on_photos(mean_colour_bundle: Path, tmp_path: Path):
+def test_on_photos_whose_folders_are_called_alike(mean_colour_bundle: Path, tmp_path: Path):
     generator = np.random.default_rng(0)
     colour_of = {"cat": (200, 30, 30), "dog": (30, 200, 30)}
     for name, rgb in colour_of.items():
         for photo in range(12):
-            folder = tmp_path / name / f"id {photo % 4}"
+            folder = tmp_path / name / "photos" / f"id {photo % 4}"
             folder.mkdir(parents=True, exist_ok=True)
             tint = tuple(int(value) for value in np.array(rgb) + generator.integers(-20, 20, 3))
             save_coloured(folder / f"{photo}.png", tint, photo)  # type: ignore[arg-type]
-    (tmp_path / "dog" / "id 0" / "fake.png").write_text("no photo")
-    tables = {name: DataSpec((str(tmp_path / name),)).read() for name in colour_of}
+    (tmp_path / "dog" / "photos" / "id 0" / "fake.png").write_text("no photo")
+    tables = {name: DataSpec((str(tmp_path / name / "photos"),)).read() for name in colour_of}
     done: list[int] = []
     head, skipped = fit_on_photos(
         Embedder(mean_colour_bundle, threads=1), tables, min_probability=0.8, on_batch=done.append

@@ -1,0 +1,42 @@
+"""What docs/species.md tells one to type is understood, and its Python runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from familiar.app.cli import familiar
+from familiar.faces.router import write_router
+from tiny_router import save_coloured, tiny_router
+
+PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    return found.replace("\\\n", "")
+
+
+@pytest.mark.parametrize("line", block("console").splitlines())
+def test_every_command_is_understood(line: str):
+    _, name, *arguments = shlex.split(line)
+    familiar.commands[name].make_context(name, arguments)
+
+
+def test_python_runs(
+    tmp_path: Path,
+    mean_colour_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    write_router(tmp_path / "router.json", tiny_router(mean_colour_bundle, tmp_path))
+    (tmp_path / "album").mkdir()
+    for name, rgb in (("a", (200, 20, 20)), ("b", (20, 20, 200)), ("c", (20, 200, 20))):
+        save_coloured(tmp_path / "album" / f"{name}.png", rgb)
+    monkeypatch.chdir(tmp_path)
+    exec(block("python"), {})
+    said = capsys.readouterr().out
+    assert "cat [0]" in said
+    assert "dog [2]" in said
+    assert "b.png: shows a person" in said

@@ -1,0 +1,64 @@
+"""Each row of the catalogue as ONNX: local response norm, maxout, L2 pooling and stochastic depth with them."""
+
+import pytest
+import torch
+from torch import nn
+
+from familiar.export.onnx import onnx_bytes
+from familiar.export.parity import embed_with_both, require_parity
+from familiar.models.catalog import NETWORKS, network_spec
+from familiar.models.heads import HEADS, MaxoutHead
+from familiar.models.network import EmbeddingNetwork
+from familiar.models.zeiler_fergus import ZeilerFergusTrunk
+
+SIZE_PX, DIM = 64, 8
+QUICK = ("simple", "simple_v2", "digits", "facenet_nns2")
+
+
+def assert_exports(network, size_px=SIZE_PX):
+    """With batch norms' statistics of noise, so that embeddings of different noise differ."""
+    torch.manual_seed(0)
+    network.frozen_trunk = False  # or its statistics would be those of no weights
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.momentum = None  # the mean of all batches, in place of one that still remembers its start
+    with torch.no_grad():
+        for _ in range(5):
+            network.train()(torch.randn(8, 3, size_px, size_px))
+    # Beside noise a crop of one colour, and batches of other sizes than the exporter looked at.
+    batches = [torch.randn(3, 3, size_px, size_px), torch.ones(1, 3, size_px, size_px)]
+    source, exported = embed_with_both(network, onnx_bytes(network, size_px), batches)
+    assert abs(source[0] - source[1]).max() > 1e-2, "the embeddings are all one: nothing is compared"
+    assert require_parity(source, exported).crops == 4
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_parity(name):
+    torch.manual_seed(0)
+    assert_exports(network_spec(name).build(SIZE_PX, DIM))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in (*QUICK, "facenet_nn1")])
+def test_parity_of_the_larger_ones(name):
+    torch.manual_seed(0)
+    assert_exports(network_spec(name).build(SIZE_PX, DIM))
+
+
+def test_nn1_with_narrow_maxout_layers():
+    """Its own would weigh half a gigabyte."""
+    torch.manual_seed(0)
+    assert_exports(EmbeddingNetwork(ZeilerFergusTrunk(), MaxoutHead(256, 2, DIM, 0.5, widths=(24, 16))))
+
+
+@pytest.mark.parametrize("name", ["facenet_nns2", "simple"])
+def test_without_batch_norm_and_with_average_pooling(name):
+    torch.manual_seed(0)
+    options = {"batch_norm": False} if name.startswith("facenet") else {"pooling": "average", "blocks": 4}
+    assert_exports(network_spec(name).build(SIZE_PX, DIM, **options))
+
+
+@pytest.mark.parametrize("head", [head for head in HEADS if head not in ("flatten", "maxout")])
+def test_every_head(head):
+    torch.manual_seed(0)
+    assert_exports(network_spec("simple_v2").build(32, DIM, 0.3, blocks=4, head=head), 32)

@@ -1,0 +1,199 @@
+"""Downloads through torchvision's and scikit-learn's own code, from small files served on this machine."""
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadDataset, CannotWrite
+from familiar.datasets.folders import DataSpec, open_photo, scan_folders
+from familiar.datasets.pairs import read_lfw_pairs
+from familiar.loading import downloads
+from familiar.loading.downloads import DOWNLOADS, download_lfw, download_mnist
+from mirrors import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
+
+# Of an answer that is an error, the libraries leave the socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(downloads, "RETRY_AFTER_S", 1e-3)
+    (tmp_path / "served").mkdir()
+    with serving(tmp_path / "served") as mirror:
+        yield mirror
+    gc.collect()
+
+
+def left_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"served"}
+
+
+# MNIST
+
+
+def test_mnist_arrives_as_its_reader_takes_it(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+    folder = tmp_path / "mnist"
+    assert download_mnist(folder)
+    for part, photos in (("", 40), (":test", 20)):
+        table = DataSpec((f"mnist:{folder}{part}",)).read()
+        assert (len(table), len(table.names)) == (photos, 10)
+    images = np.random.default_rng(20).integers(0, 256, (20, 28, 28), np.uint8)
+    np.testing.assert_array_equal(open_photo(table.photos[0]).rgb_u8[..., 0], images[0])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in mirror.folder.iterdir()
+    }
+    assert left_in(tmp_path) == {"mnist"}
+
+
+def test_what_is_there_is_not_fetched_again(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+    serve_lfw(mirror, monkeypatch)
+    for name, download in DOWNLOADS.items():
+        assert download(tmp_path / name)
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")}
+        mirror.asked.clear()
+        assert not download(tmp_path / name)
+        assert not mirror.asked
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")} == before
+
+
+def test_an_empty_folder_and_one_that_is_to_be_made_are_both_filled(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+    (tmp_path / "empty").mkdir()
+    assert download_mnist(tmp_path / "empty")
+    assert download_mnist(tmp_path / "to" / "be" / "made")
+    monkeypatch.chdir(tmp_path)
+    assert download_mnist(Path("here"))
+    assert left_in(tmp_path) == {"empty", "to", "here"}
+    assert not any(path.name.startswith(".") for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("fault", ["missing", "changed", "cut", "unreachable"])
+def test_a_broken_download_of_mnist_leaves_nothing(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+    file = mirror.folder / "t10k-labels-idx1-ubyte.gz"  # the last to be fetched
+    if fault == "missing":
+        file.unlink()
+    elif fault == "unreachable":
+        monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", ["http://127.0.0.1:9/"])
+    else:
+        file.write_bytes(file.read_bytes()[:-5] + (b"other" if fault == "changed" else b""))
+    with pytest.raises(BadDataset) as caught:
+        download_mnist(tmp_path / "mnist")
+    said = str(caught.value)
+    assert said.startswith("MNIST cannot be downloaded (Error downloading ")
+    assert said.endswith("); try again where there is a network")
+    assert "\n" not in said
+    assert left_in(tmp_path) == set()
+
+
+def test_an_interrupted_download_leaves_nothing(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+
+    def interrupt(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DataSpec, "read", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        download_mnist(tmp_path / "mnist")
+    assert left_in(tmp_path) == set()
+
+
+def test_a_folder_of_other_things_is_left_alone(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(mirror, monkeypatch)
+    serve_lfw(mirror, monkeypatch)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("dear")
+    for name in ("mine", "file"):
+        for download in DOWNLOADS.values():
+            with pytest.raises(
+                CannotWrite, match=rf"{name}: holds something else than (MNIST|LFW) .*name a new folder"
+            ):
+                download(tmp_path / name)
+    assert not mirror.asked
+    assert left_in(tmp_path) == {"mine", "file"}
+    assert left_in(tmp_path / "mine") == {"letter.txt"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o555)
+    with pytest.raises(CannotWrite, match=r"closed/mnist: cannot be written \(Permission denied\)"):
+        download_mnist(tmp_path / "closed" / "mnist")
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("dear")
+    with pytest.raises(CannotWrite, match=r"file/mnist: cannot be written \(Not a directory\)"):
+        download_mnist(tmp_path / "file" / "mnist")
+
+
+# LFW
+
+
+def test_lfw_arrives_as_its_readers_take_it(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_lfw(mirror, monkeypatch)
+    folder = tmp_path / "lfw"
+    assert download_lfw(folder)
+    table = scan_folders(folder)
+    assert table.names == tuple(f"lfw/{name}" for name in PEOPLE)
+    assert table.photos_per_identity.tolist() == list(PEOPLE.values())
+    assert open_photo(table.photos[0]).size_px == (250, 250)
+    for name in downloads.LFW_PAIRS:
+        assert read_lfw_pairs(folder / name, table).same.tolist() == [True, False]
+    assert left_in(folder) == {*PEOPLE, *downloads.LFW_PAIRS}
+    assert left_in(tmp_path) == {"lfw"}
+
+
+@pytest.mark.parametrize("fault", ["missing", "changed", "no archive", "unreachable"])
+def test_a_broken_download_of_lfw_leaves_nothing(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    archive = mirror.folder / "lfw-funneled.tgz"
+    serve_lfw(mirror, monkeypatch)
+    if fault == "missing":
+        archive.unlink()
+    elif fault == "changed":
+        archive.write_bytes(archive.read_bytes() + b"more")
+    elif fault == "no archive":  # though its sum is the published one
+        archive.write_bytes(b"text")
+        look_here(mirror, monkeypatch)
+    else:
+        look_here(mirror, monkeypatch, "http://127.0.0.1:9/")
+    with pytest.raises(BadDataset) as caught:
+        download_lfw(tmp_path / "lfw")
+    said = str(caught.value)
+    assert said.startswith("LFW cannot be downloaded (")
+    assert said.endswith("); try again where there is a network")
+    assert "\n" not in said
+    assert left_in(tmp_path) == set()
+
+
+def test_an_archive_that_lacks_photos_is_not_taken(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_lfw(mirror, monkeypatch, without="Ann_Lee_0003.jpg")
+    with pytest.raises(BadDataset, match="LFW cannot be downloaded"):
+        download_lfw(tmp_path / "lfw")
+    assert left_in(tmp_path) == set()

@@ -1,0 +1,143 @@
+import pytest
+import torch
+from torch import nn
+from torchvision.ops import StochasticDepth
+
+from familiar.core.errors import BadRecipe
+from familiar.models.catalog import network_spec
+from familiar.models.efficientnet import EfficientNetTrunk, InvertedResidual, SqueezeExcite, Stage
+
+NAME = "efficientnet_b0_rebuilt"
+# The printed summary: parameters with running statistics, and the output.
+STAGES = {
+    "stem": (864 + 128, (32, 56, 56)),
+    "mbconv1": (1_544, (16, 56, 56)),
+    "mbconv2": (17_770, (24, 28, 28)),
+    "mbconv3": (48_336, (40, 14, 14)),
+    "mbconv4": (248_210, (80, 7, 7)),
+    "mbconv5": (551_116, (112, 3, 3)),
+    "mbconv6": (2_044_396, (192, 1, 1)),
+    "mbconv7": (740_912, (320, 1, 1)),
+    "top": (409_600 + 5_120, (1280, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_counts_and_outputs_as_printed(stage):
+    rows = [row for row in network_spec(NAME).layers() if row.name.startswith(f"trunk.layers.{stage}.")]
+    count, output = STAGES[stage]
+    assert sum(row.parameters for row in rows) == count
+    assert rows[-1].output == output
+
+
+def test_the_rest_of_the_printed_summary():
+    rows = network_spec(NAME).layers()
+    assert (rows[0].kind, rows[0].parameters) == ("input normalisation", 7)
+    assert rows[1].output == (3, 113, 113), "padded by one, as the seed's stem"
+    assert [(row.kind, row.output, row.parameters) for row in rows[-3:]] == [
+        ("Dropout", (1280,), 0),
+        ("Linear", (128,), 163_968),
+        ("unit length", (128,), 0),
+    ]
+
+
+def test_blocks_strides_and_kernels_where_the_seed_leaves_the_paper():
+    trunk = EfficientNetTrunk()
+    blocks = [module for module in trunk.modules() if isinstance(module, InvertedResidual)]
+    depthwise = [block.branch.depthwise[1] for block in blocks]
+    kernels = [3, 3, 3, 5, 5, 3, 3, 3, 5, 5, 5, 5, 5, 5, 5, 5]
+    strides = [1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 1, 1]
+    assert [(layer.kernel_size[0], layer.stride[0]) for layer in depthwise] == list(
+        zip(kernels, strides, strict=True)
+    )
+    assert all(layer.groups == layer.in_channels == layer.out_channels for layer in depthwise)
+    assert [block.branch.squeeze.weigh[1].out_channels for block in blocks] == (
+        [8, 4, 6, 6, 10, 10, 20, 20, 20, 28, 28, 28, 48, 48, 48, 48]
+    )
+    kinds = [type(module) for module in trunk.layers.stem] + [type(module) for module in trunk.layers.top]
+    assert kinds.count(nn.ReLU6) == 2
+    assert not any(isinstance(module, nn.ReLU | nn.ReLU6) for block in blocks for module in block.modules())
+    assert {module.eps for module in trunk.modules() if isinstance(module, nn.BatchNorm2d)} == {1e-3}
+
+
+def test_drop_rates_are_shares_of_the_original_rate():
+    """The seed multiplies the rate into itself, block after block."""
+    rates = [module.p for module in EfficientNetTrunk(0.2).modules() if isinstance(module, StochasticDepth)]
+    assert rates == pytest.approx([0.2 * block / 16 for block in range(16)])
+
+
+@pytest.fixture
+def block():
+    torch.manual_seed(0)
+    made = InvertedResidual(8, Stage(8, 3, 1, 2, 1), 1, 0.3)
+    for module in made.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.normal_(module.weight)
+    return made.eval()
+
+
+@torch.no_grad()
+def test_a_photos_branch_is_kept_whole_or_not_at_all(block):
+    features = torch.randn(1, 8, 3, 3).expand(4000, -1, -1, -1)
+    branch = block.branch(features[:1])[0]
+    block.drop.train()
+    added = block(features) - features
+    kept = added.flatten(1).abs().amax(1) > 0
+    assert kept.float().mean().item() == pytest.approx(0.7, abs=0.03)
+    torch.testing.assert_close(added[kept], (branch / 0.7).expand_as(added[kept]), rtol=1e-3, atol=1e-4)
+    assert not added[~kept].any()
+    scale = branch.abs().max().item()
+    torch.testing.assert_close(added.mean(0), branch, rtol=0, atol=0.04 * scale)
+
+
+@torch.no_grad()
+def test_nothing_is_dropped_in_evaluation(block):
+    features = torch.randn(50, 8, 3, 3)
+    assert torch.equal(block(features), features + block.branch(features))
+    trunk = EfficientNetTrunk(0.9).eval()
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(trunk(images), trunk(images))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("outputs", "stride"), [(8, 2), (6, 1), (6, 2)])
+def test_no_way_past_where_the_shape_changes(outputs, stride):
+    block = InvertedResidual(8, Stage(outputs, 3, stride, 2, 1), stride, 0.99).train()
+    block.branch.eval()
+    features = torch.randn(20, 8, 7, 7)
+    assert torch.equal(block(features), block.branch(features)), "what has no other way is never dropped"
+    assert block(features).shape == (20, outputs, 7 // stride, 7 // stride)
+
+
+@torch.no_grad()
+def test_squeeze_and_excite_by_hand():
+    torch.manual_seed(0)
+    made = SqueezeExcite(6, 2)
+    features = torch.randn(3, 6, 4, 4)
+    _, reduce, _, expand, _ = made.weigh
+    for photo, found in zip(features, made(features), strict=True):
+        hidden = reduce.weight[:, :, 0, 0] @ photo.mean((1, 2)) + reduce.bias
+        weights = torch.sigmoid(expand.weight[:, :, 0, 0] @ (hidden * torch.sigmoid(hidden)) + expand.bias)
+        torch.testing.assert_close(found, photo * weights[:, None, None])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size_px", [64, 65, 90, 112, 127, 128])
+def test_sides_halve_rounding_down_six_times(size_px):
+    assert EfficientNetTrunk().eval()(torch.randn(1, 3, size_px, size_px)).shape[-1] == size_px // 64
+
+
+def test_below_64_px_nothing_is_left():
+    with pytest.raises(BadRecipe, match=r"input\.size_px=63"):
+        network_spec(NAME).build(63)
+    network_spec(NAME).build(64)
+
+
+def test_initial_weights_are_kerass():
+    torch.manual_seed(0)
+    for module in EfficientNetTrunk().modules():
+        if isinstance(module, nn.Conv2d):
+            if module.weight.numel() > 10_000:
+                variance = 2 / module.weight[0].numel()
+                assert module.weight.var().item() == pytest.approx(variance, rel=0.06)
+            assert module.bias is None or not module.bias.any()

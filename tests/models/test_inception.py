@@ -1,0 +1,246 @@
+import pytest
+import torch
+from torch import nn
+
+from familiar.core.errors import BadRecipe
+from familiar.models.catalog import network_spec
+from familiar.models.inception import NN2, NN4, NNS1, NNS2, Inception, InceptionBlock, InceptionTrunk, L2Pool
+from familiar.models.sizes import measure
+
+# FaceNet, Table 2: output at 224 px, and the exact weights, which the table gives rounded.
+BLOCKS = {
+    "3a": ((256, 28, 28), 163_328, 164e3),
+    "3b": ((320, 28, 28), 227_328, 228e3),
+    "3c": ((640, 14, 14), 397_312, 398e3),
+    "4a": ((640, 14, 14), 544_768, 545e3),
+    "4b": ((640, 14, 14), 594_432, 595e3),
+    "4c": ((640, 14, 14), 653_312, 654e3),
+    "4d": ((640, 14, 14), 721_408, 722e3),
+    "4e": ((1024, 7, 7), 716_800, 717e3),
+    "5a": ((1024, 7, 7), 1_587_200, 1.6e6),
+    "5b": ((1024, 7, 7), 1_587_200, 1.6e6),
+}
+STEM = [  # convolution, pooling and normalisation in the table's order
+    ("Conv2d", (64, 112, 112), 9_408),
+    ("MaxPool2d", (64, 56, 56), 0),
+    ("LocalResponseNorm", (64, 56, 56), 0),
+    ("Conv2d", (64, 56, 56), 4_096),
+    ("Conv2d", (192, 56, 56), 110_592),
+    ("LocalResponseNorm", (192, 56, 56), 0),
+    ("MaxPool2d", (192, 28, 28), 0),
+]
+
+
+def weights_of(module):
+    kinds = nn.Conv2d | nn.Linear
+    return sum(each.weight.numel() for each in module.modules() if isinstance(each, kinds))
+
+
+def on_meta(name, size_px=None, **options):
+    with torch.device("meta"):
+        return network_spec(name).build(size_px, **options)
+
+
+def outputs_of(network, size_px):
+    """What each block gives."""
+    shapes = {}
+    for name, block in network.trunk.blocks.items():
+        block.register_forward_hook(
+            lambda _module, _inputs, found, name=name: shapes.update({name: tuple(found.shape[1:])})
+        )
+    measure(network, size_px)
+    return shapes
+
+
+@pytest.fixture(scope="module")
+def nn2():
+    return on_meta("facenet_nn2")
+
+
+def test_blocks_of_table_2(nn2):
+    assert outputs_of(nn2, 224) == {name: output for name, (output, *_) in BLOCKS.items()}
+    assert {name: weights_of(block) for name, block in nn2.trunk.blocks.items()} == {
+        name: weights for name, (_, weights, _) in BLOCKS.items()
+    }
+    for _, weights, published in BLOCKS.values():
+        assert weights == pytest.approx(published, rel=0.01)
+
+
+def test_the_stem_of_table_2():
+    rows = [row for row in network_spec("facenet_nn2").layers() if row.name.startswith("trunk.stem")]
+    found = [
+        (row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")
+    ]
+    assert found == STEM
+    assert [row.kind for row in rows].count("BatchNorm2d") == [row.kind for row in rows].count("ReLU") == 3
+
+
+def test_where_it_pools_how_and_where_it_strides(nn2):
+    pools = {name: block.branches[-1][0] for name, block in nn2.trunk.blocks.items()}
+    assert [name for name, pool in pools.items() if isinstance(pool, L2Pool)] == [
+        "3b",
+        "4a",
+        "4b",
+        "4c",
+        "4d",
+        "5a",
+    ]
+    assert [name for name, pool in pools.items() if pool.stride == 2] == ["3c", "4e"]
+    passed_through = [name for name, block in nn2.trunk.blocks.items() if len(block.branches[-1]) == 1]
+    assert passed_through == ["3c", "4e"]
+    assert [name for name, block in nn2.trunk.blocks.items() if len(block.branches) == 3] == ["3c", "4e"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size_px", "flops", "published"),
+    [
+        ("facenet_nn2", 224, 1.597e9, 1.6e9),
+        ("facenet_nn4", 96, 284.7e6, 285e6),
+    ],
+)
+def test_flops_as_published(name, size_px, flops, published):
+    spec = network_spec(name)
+    assert spec.input_px == size_px
+    assert spec.size().flops == pytest.approx(flops, rel=0.001) == pytest.approx(published, rel=0.02)
+
+
+def test_parameters_as_published(nn2):
+    assert weights_of(nn2) == pytest.approx(7.448e6, abs=500) == pytest.approx(7.5e6, rel=0.01)
+    assert weights_of(nn2.head) == 131_072
+
+
+def test_nn3_is_nn2_at_160_px(nn2):
+    nn3 = on_meta("facenet_nn3")
+    assert network_spec("facenet_nn3").input_px == 160
+    assert weights_of(nn3) == weights_of(nn2)
+    assert outputs_of(nn3, 160)["5b"] == (1024, 5, 5)
+
+
+def test_nn4_has_no_5x5_in_its_last_blocks():
+    nn4 = on_meta("facenet_nn4")
+    kernels = {
+        name: {module.kernel_size[0] for module in block.modules() if isinstance(module, nn.Conv2d)}
+        for name, block in nn4.trunk.blocks.items()
+    }
+    assert [name for name, sizes in kernels.items() if 5 not in sizes] == ["4e", "5a", "5b"]
+    # Without them, 4e has 128 outputs fewer, and so have 5a and 5b.
+    assert [outputs_of(nn4, 96)[name] for name in ("4e", "5a", "5b")] == [(896, 3, 3)] * 3
+    assert measure(on_meta("facenet_nn2", 96), 96).flops == pytest.approx(293.3e6, rel=0.001)
+    assert NN4.blocks[:7] == NN2.blocks[:7]
+
+
+@pytest.mark.parametrize(
+    ("name", "size_px", "parameters", "flops"),
+    [("facenet_nns1", 165, 26e6, 220e6), ("facenet_nns2", 128, 4.3e6, 20e6)],
+)
+def test_the_small_ones_fill_their_published_budgets(name, size_px, parameters, flops):
+    spec = network_spec(name)
+    assert spec.input_px == size_px
+    size = spec.size()
+    assert 0.9 * parameters <= size.trainable <= parameters
+    assert 0.9 * flops <= size.flops <= flops
+
+
+@pytest.mark.parametrize("table", [NN2, NN4, NNS1, NNS2], ids=["NN2", "NN4", "NNS1", "NNS2"])
+def test_without_batch_norm_there_are_biases_and_the_same_weights(table):
+    with torch.device("meta"):
+        normed, plain = InceptionTrunk(table), InceptionTrunk(table, batch_norm=False)
+    convolutions = [
+        [module for module in trunk.modules() if isinstance(module, nn.Conv2d)] for trunk in (normed, plain)
+    ]
+    assert [each.weight.shape for each in convolutions[0]] == [each.weight.shape for each in convolutions[1]]
+    assert all(each.bias is None for each in convolutions[0])
+    assert all(each.bias is not None for each in convolutions[1])
+    norms = [module.num_features for module in normed.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert norms == [each.out_channels for each in convolutions[0]]
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
+    assert normed.channels == plain.channels
+
+
+@pytest.mark.parametrize("name", ["facenet_nns1", "facenet_nns2"])
+def test_the_maxout_head_follows_its_trunk(name):
+    plain, normed = on_meta(name, batch_norm=False), on_meta(name)
+    assert not any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in plain.modules())
+    assert plain.head.hidden[0].bias is not None
+    assert normed.head.hidden[0].bias is None
+    assert weights_of(plain) == weights_of(normed)
+
+
+@torch.no_grad()
+def test_a_block_is_its_branches_side_by_side():
+    torch.manual_seed(0)
+    block = InceptionBlock(6, Inception("x", 4, 3, 5, 2, 7, "max", 8), True).eval()
+    features = torch.randn(2, 6, 9, 9)
+    found = block(features).split([4, 5, 7, 8], 1)
+    direct, three, five, pooled = block.branches
+    expected = [direct(features), three(features), five(features), pooled(features)]
+    assert all(torch.equal(ours, wanted) for ours, wanted in zip(found, expected, strict=True))
+    assert [module.kernel_size[0] for module in three if isinstance(module, nn.Conv2d)] == [1, 3]
+    assert [module.kernel_size[0] for module in five if isinstance(module, nn.Conv2d)] == [1, 5]
+
+
+@torch.no_grad()
+def test_a_strided_block_passes_its_inputs_through_a_pooling():
+    block = InceptionBlock(6, Inception("x", 0, 3, 5, 2, 7, "max", 0, stride=2), True).eval()
+    features = torch.randn(2, 6, 9, 9)
+    found = block(features)
+    assert found.shape == (2, 5 + 7 + 6, 5, 5)
+    padded = nn.functional.pad(features, (1, 1, 1, 1), value=-torch.inf)
+    for row in range(5):
+        for column in range(5):
+            window = padded[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3]
+            assert torch.equal(found[:, -6:, row, column], window.amax((2, 3)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [1, 2, 7, 8])
+def test_l2_pooling_agrees_with_the_slow_reference(stride, side):
+    torch.manual_seed(0)
+    features = torch.randn(2, 3, side, side)
+    found = L2Pool(stride)(features)
+    steps = range(0, side, stride)
+    assert found.shape == (2, 3, len(steps), len(steps))
+    for row, top in enumerate(steps):
+        for column, left in enumerate(steps):
+            window = features[:, :, max(0, top - 1) : top + 2, max(0, left - 1) : left + 2]
+            wanted = window.square().mean((2, 3)).sqrt()
+            torch.testing.assert_close(found[:, :, row, column], wanted, rtol=1e-4, atol=2e-6)
+
+
+def test_l2_pooling_of_a_constant_is_the_constant():
+    torch.testing.assert_close(L2Pool(1)(torch.full((1, 1, 5, 5), 3.0)), torch.full((1, 1, 5, 5), 3.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_l2_poolings_gradient_at_zero_is_finite(dtype):
+    features = torch.zeros(1, 1, 4, 4, dtype=dtype, requires_grad=True)
+    found = L2Pool(1)(features)
+    assert found.dtype == dtype
+    found.sum().backward()
+    assert not features.grad.any()
+    assert found.abs().max() <= 1e-5
+
+
+def test_l2_pooling_cannot_overflow_in_half_precision():
+    found = L2Pool(1)(torch.full((1, 1, 4, 4), 1000.0, dtype=torch.float16))
+    assert found.flatten().tolist() == [1000.0] * 16
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_l2_poolings_gradient(stride):
+    torch.manual_seed(0)
+    features = torch.rand(1, 2, 4, 4, dtype=torch.float64).add_(0.1).requires_grad_()
+    assert torch.autograd.gradcheck(L2Pool(stride), (features,))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size_px", [32, 96, 111, 128])
+def test_sides_halve_rounding_up_five_times(size_px):
+    trunk = InceptionTrunk(NNS2).eval()
+    assert trunk(torch.randn(1, 3, size_px, size_px)).shape == (1, trunk.channels, *2 * [-(-size_px // 32)])
+
+
+def test_options_it_has_not():
+    with pytest.raises(BadRecipe, match=r"no blocks to choose; it has batch_norm"):
+        network_spec("facenet_nn2").build(blocks=4)

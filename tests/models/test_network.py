@@ -1,0 +1,102 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from familiar.models.network import EmbeddingNetwork, unit_length
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5))
+    return EmbeddingNetwork(trunk, nn.Sequential(nn.Flatten(), nn.Linear(4 * 3 * 3, 5), nn.BatchNorm1d(5)))
+
+
+@torch.no_grad()
+def test_trunk_then_head_then_unit_length(network):
+    network.eval()
+    images = torch.randn(3, 3, 7, 7)
+    raw = network.head(network.trunk(images))
+    assert torch.equal(network.raw(images), raw)
+    torch.testing.assert_close(network(images), raw / raw.square().sum(1, keepdim=True).sqrt())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e4])
+def test_the_length_of_the_raw_embedding_does_not_matter(network, factor):
+    network.eval()
+    images = torch.randn(3, 3, 7, 7)
+    before, raw = network(images), network.raw(images)
+    network.head.append(Scaled(factor))
+    torch.testing.assert_close(network.raw(images), factor * raw)
+    torch.testing.assert_close(network(images), before)
+
+
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, values):
+        return values * self.factor
+
+
+def test_a_frozen_trunk_is_not_trained_and_nothing_in_it_moves(network):
+    network.freeze_trunk()
+    before = {key: tensor.clone() for key, tensor in network.trunk.state_dict().items()}
+    head = copy.deepcopy(network.head.state_dict())
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(3):
+        assert network.train() is network
+        assert network.training
+        assert network.head.training
+        assert not any(module.training for module in network.trunk.modules())
+        optimizer.zero_grad()
+        network(torch.randn(4, 3, 7, 7))[:, 0].sum().backward()
+        optimizer.step()
+    assert all(parameter.grad is None for parameter in network.trunk.parameters())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in network.trunk.state_dict().items())
+    assert not any(torch.equal(tensor, head[key]) for key, tensor in network.head.state_dict().items())
+
+
+def test_a_trunk_that_is_not_frozen_is_trained(network):
+    network.eval().train()
+    assert all(module.training for module in network.modules())
+    before = network.trunk[1].running_mean.clone()
+    network(torch.randn(4, 3, 7, 7))[:, 0].sum().backward()
+    assert not torch.equal(network.trunk[1].running_mean, before)
+    assert network.trunk[0].weight.grad.any()
+    assert not any(module.training for module in network.eval().modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_cannot_overflow_the_norm(dtype):
+    """Squares that sum to some 1e7, where float16 ends at 65504."""
+    embeddings = unit_length((300 * torch.randn(3, 128)).to(dtype))
+    assert embeddings.dtype == torch.float32
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+
+
+@torch.no_grad()
+def test_under_autocast_the_norm_is_taken_in_float32(network):
+    network.eval()
+    images = torch.randn(3, 3, 7, 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        embeddings = network(images)
+    assert embeddings.dtype == torch.float32
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+    assert (embeddings * network(images)).sum(1).min() > 0.99
+
+
+def test_float64_stays_float64_and_its_gradient_is_right():
+    rows = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert unit_length(rows).dtype == torch.float64
+    assert torch.autograd.gradcheck(unit_length, (rows,))
+
+
+def test_a_point_without_direction_gives_no_nan():
+    assert torch.equal(unit_length(torch.zeros(2, 5)), normalize(torch.zeros(2, 5)))
+    assert not unit_length(torch.zeros(2, 5)).any()
