@@ -54,14 +54,19 @@ def test_a_few_numbers_and_whole_numbers_stay_as_they_are():
     whole = product_with(np.ones((8, 8), np.float32))
     whole.graph.initializer.append(numpy_helper.from_array(np.arange(100), "shape"))
     halve_weights(whole)
-    assert [tensor.data_type for tensor in whole.graph.initializer] == [TensorProto.FLOAT16, TensorProto.INT64]
+    assert [tensor.data_type for tensor in whole.graph.initializer] == [
+        TensorProto.FLOAT16,
+        TensorProto.INT64,
+    ]
 
 
 @pytest.mark.parametrize("value", [65_520.0, -1e6, np.inf, np.nan])
 def test_a_weight_beyond_float16_is_refused(value):
     weights = np.ones((8, 8), np.float32)
     weights[3, 4] = value
-    with pytest.raises(ParityFailed, match=r"the weight w reaches .* nothing was written\. Export it in float32"):
+    with pytest.raises(
+        ParityFailed, match=r"the weight w reaches .* nothing was written\. Export it in float32"
+    ):
         halve_weights(product_with(weights))
 
 

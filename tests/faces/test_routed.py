@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from familiar.core.errors import NoFaceFound, UnreadablePhoto
+from familiar.core.errors import (
+    NoBundleForSpecies,
+    NoFaceFound,
+    SpaceMismatch,
+    UnreadablePhoto,
+    UnsureSpecies,
+)
 from familiar.core.types import Crop, Detection, Photo
 from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, load_bundle
 from familiar.faces.detect import CentreSquare
 from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.routed import (
-    NoBundleForSpecies,
-    RoutedEmbedder,
-    UnsureSpecies,
-    verify_routed,
-)
-from familiar.faces.species import SpaceMismatch
+from familiar.faces.routed import RoutedEmbedder, verify_routed
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_photos
 from tiny_router import colour_head, coloured, mosaic_bundle, save_coloured, tiny_router

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from familiar.faces.species import HeldOut, SpaceMismatch, SpeciesHead, check_names
+from familiar.core.errors import SpaceMismatch
+from familiar.faces.species import HeldOut, SpeciesHead, check_names
 from tiny_router import colour_head
 
 

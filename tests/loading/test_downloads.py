@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from familiar.datasets.folders import DataSpec, open_photo, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.loading import downloads
 from familiar.loading.downloads import DOWNLOADS, download_lfw, download_mnist
+from idx_files import write_mnist
 from mirrors import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
 
 # Of an answer that is an error, the libraries leave the socket to the garbage collector.
@@ -26,11 +28,23 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     (tmp_path / "served").mkdir()
     with serving(tmp_path / "served") as mirror:
         yield mirror
-    gc.collect()
 
 
 def left_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"served"}
+
+
+def refusal(download: Callable[[Path], bool], folder: Path) -> str:
+    """Why there was no download, of which nothing is left."""
+    with pytest.raises(BadDataset) as caught:
+        download(folder)
+    said = str(caught.value)
+    assert said.endswith("); try again where there is a network")
+    assert "\n" not in said
+    assert left_in(folder.parent) == set()
+    del caught
+    gc.collect()  # so that sockets left open are told of in this test
+    return said
 
 
 # MNIST
@@ -92,13 +106,9 @@ def test_a_broken_download_of_mnist_leaves_nothing(
         monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", ["http://127.0.0.1:9/"])
     else:
         file.write_bytes(file.read_bytes()[:-5] + (b"other" if fault == "changed" else b""))
-    with pytest.raises(BadDataset) as caught:
-        download_mnist(tmp_path / "mnist")
-    said = str(caught.value)
-    assert said.startswith("MNIST cannot be downloaded (Error downloading ")
-    assert said.endswith("); try again where there is a network")
-    assert "\n" not in said
-    assert left_in(tmp_path) == set()
+    assert refusal(download_mnist, tmp_path / "mnist").startswith(
+        "MNIST cannot be downloaded (Error downloading "
+    )
 
 
 def test_an_interrupted_download_leaves_nothing(
@@ -132,6 +142,25 @@ def test_a_folder_of_other_things_is_left_alone(
     assert not mirror.asked
     assert left_in(tmp_path) == {"mine", "file"}
     assert left_in(tmp_path / "mine") == {"letter.txt"}
+
+
+def test_half_of_mnist_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "mnist", {"train": 10})
+    with pytest.raises(
+        CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"
+    ):
+        download_mnist(tmp_path / "mnist")
+
+
+def test_a_library_that_is_missing_is_not_taken_for_a_broken_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torchvision.datasets", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for download in DOWNLOADS.values():
+        with pytest.raises(ModuleNotFoundError):  # of which the command line makes: pip install ...
+            download(tmp_path / "new")
+    assert left_in(tmp_path) == set()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -181,19 +210,11 @@ def test_a_broken_download_of_lfw_leaves_nothing(
         look_here(mirror, monkeypatch)
     else:
         look_here(mirror, monkeypatch, "http://127.0.0.1:9/")
-    with pytest.raises(BadDataset) as caught:
-        download_lfw(tmp_path / "lfw")
-    said = str(caught.value)
-    assert said.startswith("LFW cannot be downloaded (")
-    assert said.endswith("); try again where there is a network")
-    assert "\n" not in said
-    assert left_in(tmp_path) == set()
+    assert refusal(download_lfw, tmp_path / "lfw").startswith("LFW cannot be downloaded (")
 
 
 def test_an_archive_that_lacks_photos_is_not_taken(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_lfw(mirror, monkeypatch, without="Ann_Lee_0003.jpg")
-    with pytest.raises(BadDataset, match="LFW cannot be downloaded"):
-        download_lfw(tmp_path / "lfw")
-    assert left_in(tmp_path) == set()
+    assert "LFW cannot be downloaded" in refusal(download_lfw, tmp_path / "lfw")

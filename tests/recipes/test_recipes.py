@@ -69,3 +69,38 @@ def test_facenets_offline_mining(tmp_path):
     )
     result = fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path)
     assert result.epochs == 1
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(
+            "model.head=average_mlp",
+            "model.head=flatten",
+            "model.frozen_trunk=true",
+            "model.name=shufflenet_v2",
+        ),
+        *("optimizer.name=adagrad", "loss.name=softmax"),
+    ],
+)
+def test_the_pet_embedder_with_another_part(setting, tmp_path):
+    recipe = recipe_named("pet-mobile").with_settings([*SMALL, setting])
+    fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path)
+    assert RunFolder(tmp_path).embedder.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("model.head=gap", r"no head is called 'gap'"),
+        ("model.blocks=5", r"no blocks to choose"),
+        ("model.batch_norm=false", r"no batch_norm to choose"),
+        ("model.name=vgg", r"no network is called 'vgg'; there are mobilenetv3_small_100, "),
+    ],
+)
+def test_what_a_network_has_not_is_refused_before_anything_is_begun(setting, said, tmp_path):
+    recipe = recipe_named("pet-mobile").with_settings([*SMALL, setting])
+    with pytest.raises(BadRecipe, match=said):
+        fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

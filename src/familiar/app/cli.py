@@ -7,6 +7,7 @@ import click
 
 from familiar import __version__
 from familiar.app.commands.augment import augment
+from familiar.app.commands.download import download
 from familiar.app.commands.embed import embed
 from familiar.app.commands.evaluate import evaluate
 from familiar.app.commands.export import export
@@ -14,13 +15,27 @@ from familiar.app.commands.inspect import inspect
 from familiar.app.commands.models import models
 from familiar.app.commands.quickstart import quickstart
 from familiar.app.commands.recipes import recipes
+from familiar.app.commands.species import species
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
 from familiar.app.console import prepare
 from familiar.core.errors import FamiliarError
 from familiar.core.text import one_line
 
-COMMANDS = (quickstart, inspect, recipes, models, augment, train, evaluate, export, embed, verify)
+COMMANDS = (
+    quickstart,
+    download,
+    inspect,
+    recipes,
+    models,
+    augment,
+    train,
+    evaluate,
+    export,
+    embed,
+    verify,
+    species,
+)
 
 EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",

@@ -17,7 +17,11 @@ FILE = click.Path(readable=False, path_type=Path)  # what cannot be read is said
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 model_option = click.option(
-    "--model", "-m", required=True, type=FILE, help="A bundle (.onnx) or the folder of a run."
+    "--model",
+    "-m",
+    required=True,
+    type=FILE,
+    help="A bundle (.onnx), the folder of a run or, for embed and verify, a router (.json).",
 )
 licence_option = click.option("--licence", help="Terms of use to write into the bundle.")
 

@@ -25,6 +25,18 @@ class BadBundle(FamiliarError):
     """A file that is no bundle of ours, or one whose bytes changed since it was written."""
 
 
+class SpaceMismatch(FamiliarError):
+    """Embeddings of one space were given to what belongs to another."""
+
+
+class UnsureSpecies(FamiliarError):
+    """A photo of which no species is probable enough."""
+
+
+class NoBundleForSpecies(FamiliarError):
+    """A photo of a species that is known, and no bundle is for it."""
+
+
 class BadRecipe(FamiliarError):
     """A recipe with an unknown key, or a value of the wrong type or out of range."""
 

@@ -1,10 +1,9 @@
-"""Labelled photos as one table of (photo, identity), read from folders or drawn on the fly."""
+"""Labelled photos as one table of (photo, identity), read from whatever sources are named."""
 
 import hashlib
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +12,14 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
-from familiar.core.text import printable
 from familiar.core.types import Photo
-from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
-from familiar.faces.photo import PHOTO_SUFFIXES, load_photo
+from familiar.datasets.sources import PhotoRef, Root, named_sources, some_of
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.photo import load_photo
 
 log = logging.getLogger(__name__)
 
-PhotoRef = Path | SyntheticPhoto
 DRAWN_SIDES_PX = (32, 512)  # what SyntheticPhoto can be drawn at
-NAMED_AT_MOST = 10  # of names that are missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,26 +76,18 @@ class IdentityTable:
 
 
 def open_photo(photo: PhotoRef, /, *, min_side_px: int | None = None) -> Photo:
-    """The pixels of one row: a file decoded, or a drawn photo drawn, no larger than `min_side_px` asks."""
+    """The pixels of one row: a file decoded, or a photo that is no file drawn, no larger than `min_side_px` asks."""
     if isinstance(photo, Path):
         return load_photo(photo, min_side_px=min_side_px)
-    if min_side_px is not None:
+    if min_side_px is not None and isinstance(photo, SyntheticPhoto):
         smallest, largest = DRAWN_SIDES_PX
         photo = replace(photo, size_px=min(max(min_side_px, smallest), largest))
     return photo.draw()
 
 
 @dataclass(frozen=True)
-class _Root:
-    """The identities of one source. Their photos are listed when asked for: drawn ones can be millions."""
-
-    identities: tuple[str, ...]
-    photos_of: Callable[[str], Sequence[PhotoRef]]
-
-
-@dataclass(frozen=True)
 class DataSpec:
-    """What to read: folders of identities and `synthetic:` sources, and which share of them.
+    """What to read: folders of identities and other sources (`named_sources`), and which share of them.
 
     `identities` (folder names) filters only the roots that contain one of them; names that none contains are
     warned of. `max_identities` and `max_photos` (per identity) keep a share that is the same on every machine.
@@ -119,10 +108,7 @@ class DataSpec:
         if not self.sources:
             raise BadDataset("no data given: name a folder that holds one folder of photos per identity")
         ignored: Counter[str] = Counter()
-        roots = {
-            name: _drawn(source) if isinstance(source, SyntheticSource) else _scan_root(source, ignored)
-            for name, source in _named_sources(self.sources).items()
-        }
+        roots = {name: scan(ignored) for name, scan in named_sources(self.sources).items()}
         if self.identities is not None:
             roots = _only_listed(roots, set(self.identities), ignored)
         names = [f"{root}/{identity}" for root, found in roots.items() for identity in found.identities]
@@ -167,33 +153,10 @@ def by_hash(names: Iterable[str], seed: int = 0) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(_bytes(f"{seed}\0{name}")).digest())
 
 
-def _named_sources(sources: Iterable[str]) -> dict[str, Path | SyntheticSource]:
-    named: dict[str, Path | SyntheticSource] = {}
-    for text in sources:
-        if is_synthetic(text):
-            source = SyntheticSource.parse(text)
-            # Everything of the source but its counts: a larger draw holds a smaller one.
-            name = source.photos(0)[0].name.split("/", 1)[0]
-        else:
-            source = Path(text)
-            if not text or not source.is_dir():
-                found = "is no folder" if text and source.exists() else "no such folder"
-                raise BadDataset(
-                    f"{text or 'an empty name'}: {found}; wanted is one that holds a folder per identity"
-                )
-            name = source.resolve().name
-        if name in named:
-            raise BadDataset(
-                f"two of the sources are called {name!r}; rename one, so that identities stay apart"
-            )
-        named[name] = source
-    return named
-
-
-def _only_listed(roots: dict[str, _Root], listed: set[str], ignored: Counter[str]) -> dict[str, _Root]:
+def _only_listed(roots: dict[str, Root], listed: set[str], ignored: Counter[str]) -> dict[str, Root]:
     """The roots that hold a listed name without their other identities; the other roots whole."""
     missing = set(listed)
-    kept: dict[str, _Root] = {}
+    kept: dict[str, Root] = {}
     for name, root in roots.items():
         wanted = tuple(identity for identity in root.identities if identity in listed)
         kept[name] = replace(root, identities=wanted or root.identities)
@@ -203,8 +166,7 @@ def _only_listed(roots: dict[str, _Root], listed: set[str], ignored: Counter[str
         raise BadDataset(f"none of the {len(listed)} listed identities is a folder of {', '.join(roots)}")
     if missing:
         ignored["listed identities not found"] += len(missing)
-        some = ", ".join(sorted(missing)[:NAMED_AT_MOST]) + (", ..." if len(missing) > NAMED_AT_MOST else "")
-        log.warning("%d listed identities not found: %s", len(missing), printable(some))
+        log.warning("%d listed identities not found: %s", len(missing), some_of(missing))
     return kept
 
 
@@ -214,66 +176,6 @@ def _capped(identity: str, photos: Sequence[PhotoRef], count: int | None) -> Seq
     # The identity's name is hashed too: of numbered photos everyone would keep the same numbers.
     kept = set(by_hash(f"{identity}/{photo.name}" for photo in photos)[:count])
     return [photo for photo in photos if f"{identity}/{photo.name}" in kept]
-
-
-def _drawn(source: SyntheticSource) -> _Root:
-    names = tuple(f"{identity:06d}" for identity in range(source.identities))
-    return _Root(names, lambda name: source.photos(int(name)))
-
-
-def _scan_root(root: Path, ignored: Counter[str]) -> _Root:
-    real_root = root.resolve()
-    found: dict[str, Sequence[PhotoRef]] = {}
-    loose = 0
-    for entry in _sorted_entries(root):
-        if _left_out(entry, real_root, ignored):
-            continue
-        if not entry.is_dir():
-            loose += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
-            ignored["files outside an identity's folder"] += 1
-            continue
-        photos: list[PhotoRef] = []
-        for inner in _sorted_entries(Path(entry.path)):
-            if _left_out(inner, real_root, ignored):
-                continue
-            if inner.is_dir():
-                ignored["folders within an identity's folder"] += 1
-            elif Path(inner.name).suffix.lower() not in PHOTO_SUFFIXES:
-                ignored["files that are no photos"] += 1
-            else:
-                photos.append(Path(inner.path))
-        if photos:
-            found[entry.name] = photos
-        else:
-            ignored["identities without a photo"] += 1
-    if not found:
-        hint = f"; {loose} photos lie directly in it" if loose else ""
-        raise BadDataset(
-            f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg"
-        )
-    return _Root(tuple(found), found.__getitem__)
-
-
-def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        return sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        raise BadDataset(f"{folder}: cannot be read ({error.strerror})") from error
-
-
-def _left_out(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -> bool:
-    if entry.name.startswith("."):
-        ignored["hidden files"] += 1
-        return True
-    if not entry.is_symlink():
-        return False
-    try:
-        outside = not Path(entry.path).resolve(strict=True).is_relative_to(real_root)
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
-        ignored["broken links"] += 1
-        return True
-    ignored["links out of the folder"] += outside
-    return outside
 
 
 def _size_bytes(path: Path) -> int:

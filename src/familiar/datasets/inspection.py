@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
@@ -15,7 +16,6 @@ from familiar.core.types import Photo
 from familiar.datasets.duplicates import Alike, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
 from familiar.datasets.photo_facts import PhotoFacts, facts_of_all
-from familiar.datasets.synthetic import SyntheticPhoto
 
 SAMPLE = 9
 _MOST_BINS = 12
@@ -241,7 +241,7 @@ def photo_name(table: IdentityTable, row: int) -> str:
 
 
 def _path(photo: PhotoRef) -> str:
-    return photo.name if isinstance(photo, SyntheticPhoto) else str(photo)
+    return str(photo) if isinstance(photo, Path) else photo.name
 
 
 def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ from familiar.core.errors import ParityFailed
 Precision = Literal["float32", "float16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-# A cast to float32 costs a node of some forty bytes, so that fewer numbers than this stay as they are.
-FEWEST_WORTH_HALVING = 32
+# The node that casts back costs up to thirty bytes, so that fewer numbers than this stay as they are.
+FEWEST_WORTH_HALVING = 16
 
 
 def halve_weights(model: onnx.ModelProto) -> None:

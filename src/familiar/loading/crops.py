@@ -20,6 +20,7 @@ from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.machine import available_cores
 from familiar.core.text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.idx import IdxPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.faces.embedder import crop_photo
 from familiar.faces.tensor import Preprocessing
@@ -135,10 +136,20 @@ def read_table(
 
 
 def _contents(photos: tuple[PhotoRef, ...], remembered: Path | None) -> list[str | None]:
-    """What decides each photo's pixels: a file's bytes, a drawn photo's name."""
+    """What decides each photo's pixels: a file's bytes, a drawn photo's name, an image's pixels themselves."""
     files = [photo for photo in photos if isinstance(photo, Path)]
     of_file = dict(zip(files, content_hashes(files, remembered), strict=True))
-    return [of_file[photo] if isinstance(photo, Path) else photo.name for photo in photos]
+
+    def content(photo: PhotoRef) -> str | None:
+        match photo:
+            case Path():
+                return of_file[photo]
+            case SyntheticPhoto():
+                return photo.name
+            case IdxPhoto():
+                return photo.content
+
+    return [content(photo) for photo in photos]
 
 
 def _digest(table: IdentityTable, contents: list[str | None]) -> str:

@@ -146,7 +146,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         input_px=112,
         embedding_dim=64,
         dropout=0.0,
-        trunk=partial(NanoTrunk, NANO),
+        trunk=partial(NanoTrunk, NANO, "hardswish"),
         head="gdconv",
     ),
     "nano_wide": NetworkSpec(

@@ -47,7 +47,7 @@ NANO_WIDE = NanoTable(
         NanoStage(56, 3, 3, stride=2),
         NanoStage(88, 3, 3, stride=2),
     ),
-    top=288,
+    top=216,
 )
 
 ACTIVATIONS = {"relu": nn.ReLU, "hardswish": nn.Hardswish}

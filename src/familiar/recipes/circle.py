@@ -1,4 +1,4 @@
-"""The circle-loss coursework (seed 002): triplets mined hard, a loss that grows stricter, recall@1 as the judge."""
+"""The circle-loss coursework: triplets mined hard, a loss that grows stricter, recall@1 as the judge."""
 
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
@@ -17,18 +17,18 @@ NO_CLIPPING = 1e9
 
 
 def circle_simple() -> Recipe:
-    """SimpleEmbeddingNet, 5 blocks: the network whose LFW figures seed 002 reports."""
+    """SimpleEmbeddingNet, 5 blocks: the network whose LFW figures the coursework reports."""
     return _circle("circle-simple", ModelSettings(name="simple", dropout=0.0, initial_weights="none"))
 
 
 def circle_simple_v2() -> Recipe:
-    """SimpleEmbeddingNetV2, 6 blocks: the network whose training seed 002 prints."""
+    """SimpleEmbeddingNetV2, 6 blocks: the network whose training the coursework prints."""
     model = ModelSettings(name="simple_v2", dropout=0.0, initial_weights="none", blocks=6)
     return _circle("circle-simple-v2", model)
 
 
 def circle_efficientnet() -> Recipe:
-    """EfficientNet-B0 as rebuilt in seed 002, from random weights."""
+    """EfficientNet-B0 as the coursework rebuilt it, from random weights."""
     model = ModelSettings(name="efficientnet_b0_rebuilt", dropout=0.2, initial_weights="none")
     return _circle("circle-efficientnet", model)
 

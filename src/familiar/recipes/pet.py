@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from familiar.loading.augment.settings import NOTHING, Augmentation
+from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import (
     BudgetSettings,
@@ -28,13 +28,16 @@ def pet_nano() -> Recipe:
         name="pet-nano",
         model=ModelSettings(name="nano", embedding_dim=64, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=112, resize_px=112),
+        # A network this small underfits before it overfits: only what moves and relights a face.
         augmentation=replace(
-            Augmentation(),
+            NOTHING,
             rotate_p=0.3,
             rotate_deg=10.0,
+            flip_p=0.5,
             affine_p=0.6,
             translate=0.07,
             scale=0.1,
+            jitter_p=0.5,
             hue=0.03,
         ),
         split=SplitSettings(min_photos=2),

@@ -76,9 +76,8 @@ def fit_species_head(
 ) -> SpeciesHead:
     """The head of softmax regression on unit rows of the space `space_id`, its species `names` weighing the same.
 
-    First identities are dealt into `folds` (fewer where a species has fewer identities), and each fold is judged by a
-    regression on the others. On these held-out rows the temperature is fitted, and `held_out` is measured. Then the
-    head itself is fitted on all rows.
+    First identities are dealt into `folds`, two or more, and each fold is judged by a regression on the others. On
+    these held-out rows the temperature is fitted, and `held_out` is measured. Then the head itself is fitted on all.
 
     BadDataset where a species has fewer than two identities. ValueError where an identity is of two species, a row is
     no unit vector, or `species` and `names` do not agree.
@@ -98,9 +97,6 @@ def fit_species_head(
         logits[out] = x[out] @ weights.T + bias
     temperature = fit_temperature(logits, labels)
     weights, bias = softmax_regression(x, labels, len(names), penalty)
-    identities_of = {
-        name: {i for i, s in zip(identities, species, strict=True) if s == name} for name in names
-    }
     return SpeciesHead(
         names=names,
         weights=weights,
@@ -108,7 +104,10 @@ def fit_species_head(
         temperature=temperature,
         space_id=space_id,
         fitted_on={
-            name: {"identities": len(identities_of[name]), "photos": int((labels == place[name]).sum())}
+            name: {
+                "identities": len({who for who, own in zip(identities, species, strict=True) if own == name}),
+                "photos": species.count(name),
+            }
             for name in names
         },
         held_out=measure(softmax(logits / temperature), labels, min_probability),
@@ -195,7 +194,7 @@ def measure(
 def _deal(
     names: tuple[str, ...], species: Sequence[str], identities: Sequence[str], folds: int
 ) -> Int64[np.ndarray, " n"]:
-    """The fold of each row: each species' identities dealt out one by one, so that every fold has some of each."""
+    """The fold of each row: each species' identities dealt out one by one, so that no fold has all of a species."""
     species_of: dict[str, str] = {}
     for identity, name in zip(identities, species, strict=True):
         if species_of.setdefault(identity, name) != name:
@@ -204,14 +203,12 @@ def _deal(
             )
     fold_of: dict[str, int] = {}
     dealt = {name: by_hash(i for i, own in species_of.items() if own == name) for name in names}
-    fewest = min(dealt, key=lambda name: len(dealt[name]))
-    if len(dealt[fewest]) < 2:
-        raise BadDataset(
-            f"{fewest}: has photos of {len(dealt[fewest])} identities; two at least are needed, so that one can be "
-            f"held out"
-        )
-    for own in dealt.values():
-        fold_of |= {identity: place % min(folds, len(dealt[fewest])) for place, identity in enumerate(own)}
+    for name, own in dealt.items():
+        if len(own) < 2:
+            raise BadDataset(
+                f"{name}: has photos of {len(own)} identities; two at least are needed, so that one can be held out"
+            )
+        fold_of |= {identity: place % folds for place, identity in enumerate(own)}
     return np.array([fold_of[identity] for identity in identities], np.int64)
 
 

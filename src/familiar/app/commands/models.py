@@ -1,9 +1,15 @@
 """`familiar models`: what can be built."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from familiar.app.console import print_json
 from familiar.app.options import json_option
+
+if TYPE_CHECKING:
+    from familiar.models.catalog import NetworkSpec
+    from familiar.models.sizes import NetworkSize
 
 
 @click.command()
@@ -15,36 +21,58 @@ def models(
 ) -> None:
     """What can be built, and how large it is.
 
-    With a name, that network layer by layer.
+    With a name, that network layer by layer, as Keras summarises one: a batch norm's parameters count its running mean
+    and variance, which are not trained.
 
     \b
     Example:
       familiar models mobilenetv3_small_100
     """
-    from familiar.models.catalog import NETWORKS, layers, measure, network_spec
+    from familiar.models.catalog import NETWORKS, network_spec
 
     if name is not None:
-        spec = network_spec(name)
-        network = spec.build(spec.input_px, spec.embedding_dim, spec.dropout)
-        rows = layers(network, spec.input_px)
-        if as_json:
-            keys = ("layer", "kind", "output", "parameters")
-            print_json([dict(zip(keys, row, strict=True)) for row in rows])
-            return
-        for layer, kind, shape, parameters in rows:
-            click.echo(f"{layer:44} {kind:18} {'x'.join(map(str, shape)):16} {parameters:>10,}")
+        _one(name, network_spec(name), as_json)
         return
-    rows = []
-    for key, spec in NETWORKS.items():
-        size = measure(spec.build(spec.input_px, spec.embedding_dim, spec.dropout), spec.input_px)
-        row = {"name": key, "input_px": spec.input_px, "embedding_dim": spec.embedding_dim}
-        rows.append(row | {"trainable": size.trainable, "total": size.total, "flops": size.flops})
+    sizes = {key: spec.size() for key, spec in NETWORKS.items()}
     if as_json:
-        print_json(rows)
+        print_json([_row(key, NETWORKS[key], size) for key, size in sizes.items()])
         return
-    click.echo(f"{'name':24} {'input':>6} {'dim':>5} {'trainable':>12} {'total':>12} {'flops':>14}")
-    for row in rows:
+    click.echo(f"{'name':24} {'input':>5} {'dim':>4} {'trainable':>12} {'total':>12} {'flops':>14}")
+    for key, size in sizes.items():
+        spec = NETWORKS[key]
         click.echo(
-            f"{row['name']:24} {row['input_px']:>6} {row['embedding_dim']:>5} {row['trainable']:>12,} "
-            f"{row['total']:>12,} {row['flops']:>14,}"
+            f"{key:24} {spec.input_px:>5} {spec.embedding_dim:>4} {size.trainable:>12,} {size.total:>12,} "
+            f"{size.flops:>14,}  {spec.summary}"
         )
+
+
+def _row(name: str, spec: "NetworkSpec", size: "NetworkSize") -> dict[str, str | int]:
+    return {
+        "name": name,
+        "input_px": spec.input_px,
+        "embedding_dim": spec.embedding_dim,
+        "trainable": size.trainable,
+        "total": size.total,
+        "flops": size.flops,
+    }
+
+
+def _one(name: str, spec: "NetworkSpec", as_json: bool) -> None:
+    size, rows = spec.size(), spec.layers()
+    if as_json:
+        layers = [
+            {"layer": row.name, "kind": row.kind, "output": row.output, "parameters": row.parameters}
+            for row in rows
+        ]
+        print_json(_row(name, spec, size) | {"summary": spec.summary, "layers": layers})
+        return
+    click.echo(f"{name}: {spec.summary}\n")
+    wide = max(len(row.name) for row in rows)
+    click.echo(f"{'layer':{wide}}  {'kind':18} {'output':>12} {'parameters':>12}")
+    for row in rows:
+        shape = "x".join(map(str, row.output))
+        click.echo(f"{row.name:{wide}}  {row.kind:18} {shape:>12} {row.parameters:>12,}")
+    click.echo(f"\nTotal params:         {size.total:>12,}")
+    click.echo(f"Trainable params:     {size.trainable:>12,}")
+    click.echo(f"Non-trainable params: {size.total - size.trainable:>12,}")
+    click.echo(f"Multiply-adds:        {size.flops:>12,}")
