@@ -28,8 +28,8 @@ REFERENCE = "mobilenetv3_small_100"
 CLASSES = 1000
 BEGIN, END = "<!-- table: benchmarks/networks.py -->", "<!-- end of table -->"
 HEAD = (
-    "| network | input | embedding | parameters | multiply-adds | file, float32 | float16 | ms a photo "
-    "| times the pet embedder's | trains, photos/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| network | input | embedding | trained | numbers in all | multiply-adds | file, float32 | float16 | ms a photo "
+    "| times the pet embedder's | trains, photos/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -129,7 +129,7 @@ def lines(rows: list[Row]) -> list[str]:
         size = row.spec.size()
         ratio = median(mine / theirs for mine, theirs in zip(row.milliseconds, reference, strict=True))
         written.append(
-            f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} "
+            f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} | {size.total:,} "
             f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "
             f"| {median(row.milliseconds):.2f} | {ratio:.2f} | {row.training_rate:,.0f} |"
         )

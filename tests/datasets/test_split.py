@@ -231,7 +231,7 @@ def test_by_name_the_listed_are_trained_on_and_all_others_validated() -> None:
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        (("1", "9", "nobody"), r"not in the data: 9, nobody$"),
+        (("1", "9", "nobody"), r"not in the data: 9, nobody; --set split\.train="),
         (("1",), r"leaves 1 identities to train on and 2 to validate on"),
         (("0", "1"), r"leaves 2 identities to train on and 1 to validate on"),
     ],

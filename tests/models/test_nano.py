@@ -50,7 +50,7 @@ def long_metadata(dim):
 def test_the_whole_bundle_is_within_its_bytes(size_px, tmp_path):
     network = trained_looking("nano", size_px)
     model = onnx_bytes(network, size_px, "float16")
-    (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(64)))
+    (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
     assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
     assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
     assert not [tensor for tensor in onnx.load_from_string(model).graph.initializer if tensor.external_data]
@@ -74,7 +74,7 @@ def test_the_wide_one_is_within_them_at_one_byte_a_weight():
     assert not kinds & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
 
 
-@pytest.mark.parametrize(("table", "channels"), [(NANO, 208), (NANO_WIDE, 216)])
+@pytest.mark.parametrize(("table", "channels"), [(NANO, 152), (NANO_WIDE, 216)])
 @pytest.mark.parametrize(("size_px", "map_px"), [(96, 6), (112, 7)])
 def test_the_map_is_a_sixteenth_of_the_crop(table, channels, size_px, map_px):
     trunk = NanoTrunk(table).eval()

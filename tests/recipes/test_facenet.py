@@ -3,6 +3,7 @@ import pytest
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.pet import pet_mobile
+from familiar.training.recipe import NO_CLIPPING
 from familiar.training.schedule import Schedule
 
 
@@ -17,16 +18,17 @@ from familiar.training.schedule import Schedule
 def test_facenets_method_is_the_published_one(make, network, size_px):
     """FACTS 1."""
     recipe = make()
-    assert (recipe.model.name, recipe.model.embedding_dim, recipe.model.batch_norm) == (network, 128, True)
+    assert (recipe.model.name, recipe.model.embedding_dim, recipe.model.batch_norm) == (network, 128, "auto")
     assert (recipe.input.size_px, recipe.model.initial_weights) == (size_px, "none")
     loss = recipe.loss
     assert (loss.name, loss.margin, loss.select) == ("semi_hard", Schedule(0.2), "all")
     assert (recipe.mining.mode, recipe.by_identities) == ("online", True)
     assert recipe.sampler.photos == 40
-    assert recipe.sampler.identities * recipe.sampler.photos == 1800
+    assert recipe.sampler.identities * recipe.sampler.photos == recipe.sampler.batch_size == 1800
     assert 0 < recipe.sampler.chunk_size < 1800
     optimizer = recipe.optimizer
     assert (optimizer.name, optimizer.lr, optimizer.backbone_lr) == ("adagrad", 0.05, 0.05)
+    assert (optimizer.gradient_norm, optimizer.accumulator) == (NO_CLIPPING, 1e-3)
     assert optimizer.schedule == "exponential"
     assert (optimizer.decay_from, optimizer.decay_to) == (0.75, 1.0), "lowered at the end"
     assert optimizer.final_lr < 0.05 == optimizer.lr

@@ -37,6 +37,6 @@ def test_the_quickstart_needs_nothing_from_outside():
 
 def test_nano_starts_from_nothing_at_its_own_size():
     recipe = pet_nano()
-    assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano", 64, 112)
+    assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano", 128, 112)
     assert recipe.model.initial_weights == "none"
     assert recipe.loss.name == "arcface"

@@ -71,7 +71,8 @@ def test_with_moving_statistics_it_is_the_batch_embedded_in_chunks(chunk_size, m
     network = small_network(dropout=0.4).train()
     for norm in norms_of(network):
         norm.momentum = momentum
-    chunks = images().tensor_split(-(-len(LABELS) // chunk_size))
+    count = -(-len(LABELS) // chunk_size)
+    chunks = [images()[first::count] for first in range(count)]
     reference = copy.deepcopy(network)
     statistics = {name: [] for name, _ in reference.named_buffers() if "running" in name}
     torch.manual_seed(7)
@@ -82,7 +83,8 @@ def test_with_moving_statistics_it_is_the_batch_embedded_in_chunks(chunk_size, m
         parts.append(reference(chunk))
         for name, seen in statistics.items():
             seen.append(len(chunk) / len(LABELS) * reference.get_buffer(name).clone())
-    value = loss_of(torch.cat(parts))
+    places = torch.cat([torch.arange(len(LABELS))[first::count] for first in range(count)])
+    value = loss_of(torch.cat(parts)[places.argsort()])
     value.backward()
     after = torch.rand(3)
 
@@ -132,6 +134,25 @@ def test_a_batch_that_fits_is_embedded_once(chunk_size):
     network.register_forward_hook(lambda _, __, output: sizes.append(len(output)))
     backward(network, network, loss_of, images().float(), chunk_size)
     assert sizes == [11]
+
+
+def test_a_chunk_meets_photos_from_all_over_the_batch():
+    """45 identities of 40 photos each, side by side: a chunk of 60 in a row would hold two of them."""
+    identities = torch.arange(45).repeat_interleave(40).float()
+    seen = []
+
+    def embed(chunk):
+        seen.append(chunk[:, 0, 0, 0].unique().numel())
+        return chunk.flatten(1).requires_grad_()
+
+    backward(
+        nn.Identity(),
+        embed,
+        lambda found: found.sum(),
+        identities.reshape(-1, 1, 1, 1).expand(-1, 3, 1, 1),
+        60,
+    )
+    assert min(seen[:30]) == 45
 
 
 @settings(deadline=None, max_examples=20)

@@ -80,7 +80,10 @@ def split_by_name(table: IdentityTable, train: Sequence[str], seed: int = 0) -> 
     """
     folders = {name: name.split("/", 1)[1] for name in table.names}
     if missing := sorted(set(train) - set(folders.values())):
-        raise BadDataset(f"split.train lists identities that are not in the data: {', '.join(missing)}")
+        raise BadDataset(
+            f"split.train lists identities that are not in the data: {', '.join(missing)}; "
+            "--set split.train= splits by shares instead"
+        )
     listed = tuple(name for name in table.names if folders[name] in train)
     others = tuple(name for name in table.names if folders[name] not in train)
     if min(len(listed), len(others)) < MIN_IDENTITIES_A_SIDE:

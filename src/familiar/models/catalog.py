@@ -144,7 +144,7 @@ NETWORKS: dict[str, NetworkSpec] = {
     "nano": NetworkSpec(
         summary="our own: a whole bundle of it is at most 308,000 bytes with float16 weights",
         input_px=112,
-        embedding_dim=64,
+        embedding_dim=128,
         dropout=0.0,
         trunk=partial(NanoTrunk, NANO, "hardswish"),
         head="gdconv",

@@ -37,7 +37,7 @@ NANO = NanoTable(
         NanoStage(40, 3, 3, stride=2),
         NanoStage(68, 3, 3, stride=2),
     ),
-    top=208,
+    top=152,
 )
 # For int8, at one byte a weight: nothing in it but convolutions, additions and ReLU, which quantise well.
 NANO_WIDE = NanoTable(

@@ -3,6 +3,7 @@
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import (
+    NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
@@ -12,8 +13,6 @@ from familiar.training.recipe import (
     ValidationSettings,
 )
 from familiar.training.schedule import Schedule
-
-NO_CLIPPING = 1e9
 
 
 def circle_simple() -> Recipe:

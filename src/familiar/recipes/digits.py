@@ -6,6 +6,7 @@ For data as `familiar train mnist:FOLDER` reads them.
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import (
+    NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
@@ -49,7 +50,13 @@ def _digits(name: str, loss: LossSettings) -> Recipe:
         sampler=SamplerSettings(batch_size=128),
         loss=loss,
         optimizer=OptimizerSettings(
-            name="adam", lr=1e-3, backbone_lr=1e-3, weight_decay=0.0, warmup_epochs=0, final_lr=1e-5
+            name="adam",
+            lr=1e-3,
+            backbone_lr=1e-3,
+            weight_decay=0.0,
+            warmup_epochs=0,
+            final_lr=1e-5,
+            gradient_norm=NO_CLIPPING,
         ),
         budget=BudgetSettings(epochs=5),
         validation=ValidationSettings(every_epochs=1, best_by="auc"),

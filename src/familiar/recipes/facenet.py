@@ -5,6 +5,7 @@ from dataclasses import replace
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import (
+    NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
@@ -17,7 +18,7 @@ from familiar.training.schedule import Schedule
 
 # "The input consists of randomly cropped face images"; mirrored too, as everyone does since.
 RANDOM_CROPS = replace(NOTHING, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)
-BATCH_OF_1800 = SamplerSettings(identities=45, photos=40)
+BATCH_OF_1800 = SamplerSettings(identities=45, photos=40, batch_size=1800)
 
 
 def facenet_nn1() -> Recipe:
@@ -47,6 +48,10 @@ def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
             name="adagrad",
             lr=0.05,
             backbone_lr=0.05,
+            # Sums that begin at torch's 0 would make the first steps as long as the rate, whatever the gradient;
+            # at .1, or with gradients clipped to 1, four million weights would never see them grow.
+            accumulator=1e-3,
+            gradient_norm=NO_CLIPPING,
             weight_decay=0.0,
             warmup_epochs=0,
             schedule="exponential",

@@ -26,32 +26,34 @@ def backward(
     whole batch's where every photo is embedded on its own, as with batch norms in evaluation mode. Batch norms in
     training mode take the statistics of each chunk, so that the gradients are those of a batch embedded in chunks,
     kept whole; their running statistics move once, by their own momentum, towards the chunks' mean. Chunks are of
-    equal size, but for one photo.
+    equal size, but for one photo. Each takes photos from all over the batch: samplers put an identity's photos side by
+    side, and a batch norm that saw one identity would take away what its photos have in common.
     """
     if not 0 < chunk_size < len(images):
         value = loss(embed(images))
         value.backward()
         return value.item()
-    chunks = images.tensor_split(-(-len(images) // chunk_size))
+    count = -(-len(images) // chunk_size)
+    chunks = [images[first::count] for first in range(count)]
     states: list[list[Tensor]] = []
+    parts: list[Tensor] = []
     with torch.no_grad(), _statistics_move_once(network, [len(chunk) for chunk in chunks]) as next_chunk:
-        parts: list[Tensor] = []
         for chunk in chunks:
             next_chunk()
             states.append(_random_state(images.device))
             parts.append(embed(chunk).float())
-    embeddings = torch.cat(parts).requires_grad_()
-    value = loss(embeddings)
+        embeddings = torch.empty(len(images), parts[0].shape[1], device=images.device, dtype=parts[0].dtype)
+        for first, part in enumerate(parts):
+            embeddings[first::count] = part
+    value = loss(embeddings.requires_grad_())
     value.backward()
     assert embeddings.grad is not None
     after = _random_state(images.device)
     with _statistics_stay(network):
-        for chunk, state, gradient in zip(
-            chunks, states, embeddings.grad.tensor_split(len(chunks)), strict=True
-        ):
+        for first, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
             _set_random_state(images.device, state)
             again = embed(chunk)
-            again.backward(gradient.to(again.dtype))
+            again.backward(embeddings.grad[first::count].to(again.dtype))
     _set_random_state(images.device, after)
     return value.item()
 
@@ -85,9 +87,8 @@ def _statistics_move_once(network: nn.Module, sizes: Iterable[int]) -> Iterator[
         for norm, (momentum, old_mean, old_variance, old_count) in zip(norms, before, strict=True):
             mean, variance, count = _statistics(norm)
             count.copy_(old_count + 1)
-            share = (
-                1 / count.item() if momentum is None else momentum
-            )  # None: torch's plain average over steps
+            # Without a momentum torch takes the plain average over steps.
+            share = 1 / count.item() if momentum is None else momentum
             mean.copy_(torch.lerp(old_mean, mean, share))
             variance.copy_(torch.lerp(old_variance, variance, share))
             norm.momentum = momentum

@@ -79,9 +79,10 @@ def check_loss(settings: LossSettings) -> None:
 
 
 def validation_loss(settings: LossSettings) -> Any | None:
-    """The loss as a run begins with it, of all triplets of some photos: every epoch is asked the same.
+    """What a run's validation is asked, the same in every epoch, by hyper-parameters as the run began.
 
-    None for classifiers, which know no other identities than their own.
+    Triplet losses as the mean hinge of all triplets, whichever they mine; circle on triplets likewise of all;
+    circle and contrastive as they are. None for classifiers, which know no other identities than their own.
     """
     values = {name: getattr(settings, name).start for name in _scheduled(settings)}
     if settings.name in CLASSIFIERS:

@@ -14,6 +14,9 @@ from familiar.training.loss_settings import MINED, LossSettings
 from familiar.training.settings_text import from_plain, kinds_of, parse, plain, unknown
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
+Choice = Literal["auto", "true", "false"]
+
+NO_CLIPPING = 1e9  # a gradient_norm that none reaches
 
 NORMALISATIONS = {  # mean and std over values in [0, 1]
     "imagenet": (IMAGENET_MEAN_RGB, IMAGENET_STD_RGB),
@@ -35,10 +38,10 @@ class ModelSettings:
     dropout: float = 0.4
     initial_weights: str = "imagenet"
     head: str = "auto"
-    frozen_trunk: bool = False
+    frozen_trunk: Choice = "auto"
     blocks: int = 0
     pooling: Literal["auto", "max", "average"] = "auto"
-    batch_norm: bool = True
+    batch_norm: Choice = "auto"
 
     def __post_init__(self) -> None:
         _within("embedding_dim", self.embedding_dim, 2, 4096)
@@ -48,9 +51,12 @@ class ModelSettings:
     @property
     def options(self) -> dict[str, Any]:
         """Those that were chosen, as `NetworkSpec.build` takes them."""
-        unchosen = {"head": "auto", "frozen_trunk": False, "blocks": 0, "pooling": "auto", "batch_norm": True}
+        chosen = {
+            name: getattr(self, name) for name in ("head", "frozen_trunk", "blocks", "pooling", "batch_norm")
+        }
+        switches = {"true": True, "false": False}
         return {
-            name: getattr(self, name) for name, nothing in unchosen.items() if getattr(self, name) != nothing
+            name: switches.get(value, value) for name, value in chosen.items() if value not in ("auto", 0)
         }
 
 
