@@ -48,9 +48,9 @@ def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
             name="adagrad",
             lr=0.05,
             backbone_lr=0.05,
-            # Sums that begin at torch's 0 would make the first steps as long as the rate, whatever the gradient;
-            # at .1, or with gradients clipped to 1, four million weights would never see them grow.
-            accumulator=1e-3,
+            # TensorFlow's default. Sums that begin at torch's 0 would make the first steps as long as the rate,
+            # whatever the gradient.
+            accumulator=0.1,
             gradient_norm=NO_CLIPPING,
             weight_decay=0.0,
             warmup_epochs=0,
