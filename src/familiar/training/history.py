@@ -47,8 +47,8 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     figure = Figure(figsize=(10, 6), layout="constrained")
     loss, validation, rates, speed = figure.subplots(2, 2).flat
     epochs = [record.epoch for record in records]
-    loss.plot(epochs, [record.loss for record in records], color="tab:blue")
-    loss.set_title("training loss")
+    loss.plot(epochs, [record.loss for record in records], color="tab:blue", label="training")
+    loss.set_title("loss")
     seen = [record for record in records if record.validation_accuracy is not None]
     if any(record.validation_loss is not None for record in seen):
         at = [record.epoch for record in seen]
