@@ -172,6 +172,8 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
         ["loss.name=partial_fc", "loss.rate=0.5"],
         ["loss.name=softmax", "loss.center_weight=0.1"],
         ["loss.name=semi_hard", "loss.select=random"],
+        ["loss.name=semi_hard", "loss.select=random", "sampler.chunk_size=5"],
+        ["loss.name=batch_all", "optimizer.name=adagrad", "optimizer.schedule=exponential"],
         ["loss.name=circle_triplets", "loss.gamma=64 + 32 every 1"],
         ["loss.name=arcface", "loss.prefixes=4,16", "loss.prefix_weights=0.5,0.5"],
     ],
