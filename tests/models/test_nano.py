@@ -8,7 +8,8 @@ from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_both, require_parity
 from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, load_bundle, seal
 from familiar.models.catalog import network_spec
-from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, Squeeze
+from familiar.models.efficientnet import SqueezeExcite
+from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite
 from familiar.recipes import recipe_named
 
 MOST_BYTES = 308_000
@@ -102,7 +103,7 @@ def test_parameters_of_a_small_table_counted_by_hand():
 
 
 def test_squeezing_weighs_whole_channels():
-    squeeze = Squeeze(3, 4)
+    squeeze = squeeze_excite(3, 4)
     features = torch.randn(2, 3, 4, 4)
     with torch.no_grad():
         weights = (squeeze(features) / features).amax((2, 3))
@@ -111,4 +112,4 @@ def test_squeezing_weighs_whole_channels():
     wanted = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
     torch.testing.assert_close(weights, wanted.detach())
     inside = NanoTrunk(NANO, squeeze=0.25)
-    assert sum(isinstance(module, Squeeze) for module in inside.modules()) == 8
+    assert sum(isinstance(module, SqueezeExcite) for module in inside.modules()) == 8

@@ -1,6 +1,6 @@
 """Weights in fewer bytes than they were trained in."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 from familiar.core.errors import ParityFailed
 
 Precision = Literal["float32", "float16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # The node that casts back costs up to thirty bytes, so that fewer numbers than this stay as they are.
 FEWEST_WORTH_HALVING = 16

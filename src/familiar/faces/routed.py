@@ -16,7 +16,7 @@ from familiar.faces.embedder import Embedder, OpenPhoto, Source, crop_photo
 from familiar.faces.photo import load_photo
 from familiar.faces.species import SpeciesHead
 from familiar.faces.tensor import Preprocessing, resize_crop, to_tensor
-from familiar.faces.verify import Answer, verify_photos
+from familiar.faces.verify import Answer, verify_embeddings
 
 Cuts = Mapping[Preprocessing, Crop]  # one face, as each of the networks wants it
 
@@ -181,7 +181,9 @@ def verify_routed(
     (_, left, p), (_, right, q) = routed.by_row()
     answer = None
     if left == right:
-        answer = verify_photos(router.embedders[left], first, second, detector, flip=flip)
+        # Both photos went to one bundle, so its two rows are theirs.
+        one, other = routed.of[left].embeddings
+        answer = verify_embeddings(one, other, router.embedders[left].metadata.calibration)
     return RoutedAnswer((left, right), (p, q), answer)
 
 

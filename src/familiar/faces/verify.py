@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Float32
+
 from familiar.faces.bundle import Calibration
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder, crop_photo
@@ -27,8 +30,14 @@ def verify_photos(
     preprocessing = embedder.metadata.preprocessing
     crops = [crop_photo(photo, preprocessing, detector) for photo in (first, second)]
     left, right = embedder.embed(crops, flip=flip)
+    return verify_embeddings(left, right, embedder.metadata.calibration)
+
+
+def verify_embeddings(
+    left: Float32[np.ndarray, " d"], right: Float32[np.ndarray, " d"], calibration: Calibration
+) -> Answer:
+    """Two embeddings of one bundle, judged as it is calibrated."""
     similarity = float(min(max(left @ right, -1.0), 1.0))
-    calibration = embedder.metadata.calibration
     return Answer(
         similarity=similarity,
         probability=probability_same(similarity, calibration),

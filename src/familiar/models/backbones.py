@@ -1,5 +1,6 @@
 """Networks of timm and torchvision as trunks: their last features stay a map, and ImageNet weights fit them."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import timm
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torchvision.models import shufflenetv2
 
 
-class BackboneTrunk(nn.Module):
+class BackboneTrunk(nn.Module, ABC):
     """A library's network, `backbone`, under the name by which the library knows its ImageNet weights."""
 
     def __init__(self, name: str, backbone: nn.Module, channels: int) -> None:
@@ -37,12 +38,13 @@ class BackboneTrunk(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self.batch_norm_eps = float(state)
 
+    @abstractmethod
     def download(self) -> dict[str, Tensor]:
         """The weights its library publishes, of the backbone without a classifier; fetched once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n c k k"]:
-        raise NotImplementedError
+        """The last features, a map of `channels`."""
 
 
 class TimmTrunk(BackboneTrunk):

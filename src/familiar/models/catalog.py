@@ -115,6 +115,13 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
 
 
 BATCH_NORM = {"batch_norm": True}
+FLATTENED = {  # the coursework's EfficientNets
+    "input_px": 112,
+    "embedding_dim": 128,
+    "dropout": 0.2,
+    "head": "flatten_bias",
+    "constants": INPUT_NORMALISATION,
+}
 PET = {"input_px": 224, "embedding_dim": 128, "dropout": 0.4, "head": "gdconv"}
 
 NETWORKS: dict[str, NetworkSpec] = {
@@ -225,31 +232,19 @@ NETWORKS: dict[str, NetworkSpec] = {
     ),
     "efficientnet_b0_rebuilt": NetworkSpec(
         summary="EfficientNet-B0 as the circle-loss coursework rebuilt it for 112 px",
-        input_px=112,
-        embedding_dim=128,
-        dropout=0.2,
         trunk=EfficientNetTrunk,
-        head="flatten_bias",
-        constants=INPUT_NORMALISATION,
+        **FLATTENED,
     ),
     "efficientnet_b0_flatten": NetworkSpec(
         summary="EfficientNet-B0 (timm) under a flatten head at 112 px, all of it trained",
-        input_px=112,
-        embedding_dim=128,
-        dropout=0.2,
         trunk=_backbone("efficientnet_b0"),
-        head="flatten_bias",
-        constants=INPUT_NORMALISATION,
+        **FLATTENED,
     ),
     "efficientnet_b0_frozen": NetworkSpec(
         summary="EfficientNet-B0 (timm) under a flatten head at 112 px, only the head trained",
-        input_px=112,
-        embedding_dim=128,
-        dropout=0.2,
         trunk=_backbone("efficientnet_b0"),
-        head="flatten_bias",
         frozen_trunk=True,
-        constants=INPUT_NORMALISATION,
+        **FLATTENED,
     ),
     "digits": NetworkSpec(
         summary="two convolutions and two components, to look at margins on MNIST",

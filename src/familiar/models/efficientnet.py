@@ -89,14 +89,20 @@ class InvertedResidual(nn.Module):
 class SqueezeExcite(nn.Module):
     """Each channel weighed by what all of them hold on average (arXiv 1709.01507)."""
 
-    def __init__(self, channels: int, squeezed: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        squeezed: int,
+        activation: type[nn.Module] = nn.SiLU,
+        gate: type[nn.Module] = nn.Sigmoid,
+    ) -> None:
         super().__init__()
         self.weigh = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Conv2d(channels, squeezed, 1),
-            nn.SiLU(),
+            activation(),
             nn.Conv2d(squeezed, channels, 1),
-            nn.Sigmoid(),
+            gate(),
         )
 
     def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from familiar.models.efficientnet import SqueezeExcite
+
 
 @dataclass(frozen=True)
 class NanoStage:
@@ -90,7 +92,7 @@ class NanoBlock(nn.Module):
         self.branch = nn.Sequential(
             *_convolution(inputs, wide, 1, 1, activation),
             *_convolution(wide, wide, stage.kernel_px, stride, activation, groups=wide),
-            Squeeze(wide, max(4, int(wide * squeeze))) if squeeze else nn.Identity(),
+            squeeze_excite(wide, max(4, int(wide * squeeze))) if squeeze else nn.Identity(),
             nn.Conv2d(wide, stage.outputs, 1, bias=False),
             nn.BatchNorm2d(stage.outputs),
         )
@@ -101,21 +103,9 @@ class NanoBlock(nn.Module):
         return features + branch if self.past else branch
 
 
-class Squeeze(nn.Module):
-    """Squeeze and excite with the hard sigmoid that phones like (MobileNetV3, arXiv 1905.02244)."""
-
-    def __init__(self, channels: int, squeezed: int) -> None:
-        super().__init__()
-        self.weigh = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1),
-            nn.Conv2d(channels, squeezed, 1),
-            nn.ReLU(),
-            nn.Conv2d(squeezed, channels, 1),
-            nn.Hardsigmoid(),
-        )
-
-    def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        return features * self.weigh(features)
+def squeeze_excite(channels: int, squeezed: int) -> SqueezeExcite:
+    """With the hard sigmoid that phones like (MobileNetV3, arXiv 1905.02244)."""
+    return SqueezeExcite(channels, squeezed, nn.ReLU, nn.Hardsigmoid)
 
 
 def _convolution(

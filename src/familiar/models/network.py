@@ -1,5 +1,8 @@
 """What every network of the catalogue is: a trunk, a head, and an embedding of unit length."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -42,3 +45,16 @@ def unit_length(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Rows of length 1, in float32 or wider: a norm in float16 can overflow, and autocast leaves it as it is."""
     half = embeddings.dtype in (torch.float16, torch.bfloat16)
     return normalize(embeddings.float() if half else embeddings)
+
+
+@contextmanager
+def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Evaluation mode; afterwards, also after an error, every module is in its own mode again."""
+    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():  # one by one, since some may be frozen
+            module.training = training

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from familiar.models.network import evaluating
+
 
 @dataclass(frozen=True)
 class NetworkSize:
@@ -70,13 +72,8 @@ def layers(network: nn.Module, size_px: int) -> list[Layer]:
 @torch.no_grad()
 def look_at(network: nn.Module, size_px: int) -> Tensor:
     """The output for one black crop, in evaluation mode; every module's mode stays."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
+    with evaluating(network):
         return network(torch.zeros(1, 3, size_px, size_px, device=next(network.parameters()).device))
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _own_count(module: nn.Module) -> int:

@@ -94,7 +94,7 @@ def _read(path: Path) -> Any:
 
 def has_folded_batch_norm(network: nn.Module) -> bool:
     """Whether the batch norms only add a bias, as after a conversion for inference."""
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = _norms(network)
     return (
         bool(norms)
         and all(
@@ -109,7 +109,7 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
 
 def has_fresh_batch_norm(network: nn.Module) -> bool:
     """Whether there are batch norms and none has seen a photo yet."""
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = _norms(network)
     return bool(norms) and all(
         not norm.running_mean.any() and bool((norm.running_var == 1).all())
         for norm in norms
@@ -125,7 +125,7 @@ def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 
     features. Afterwards: running mean and variance are those of its input, weight = sqrt(var + eps),
     bias = bias + mean. One pass is enough, since no norm's input changes.
     """
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = _norms(network)
     sums = {norm: torch.zeros(3, norm.num_features, dtype=torch.float64) for norm in norms}
 
     def observe(norm: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -166,7 +166,7 @@ def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s
     For a trunk that is frozen without ever having been trained: with statistics that fit nothing its features fade
     layer by layer, until all photos look alike.
     """
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = _norms(network)
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
@@ -177,6 +177,10 @@ def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()
+
+
+def _norms(network: nn.Module) -> list[nn.BatchNorm2d]:
+    return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 def _from_torchvision(stored: dict[str, Tensor], backbone: nn.Module, path: Path) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from familiar.losses.mining import MINERS
-from familiar.training.validation import evaluating
+from familiar.models.network import evaluating
 
 
 def get_triplets(

@@ -1,13 +1,11 @@
 """How well a network tells unseen identities apart, while it is being trained."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from torch import Tensor, nn
+from torch import nn
 
 from familiar.core.errors import TrainingFailed
 from familiar.core.vectors import check_unit_rows
@@ -17,6 +15,7 @@ from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
+from familiar.models.network import evaluating
 
 COLLAPSED_SIMILARITY = 0.999  # a working network's strangers lie near 0
 COMPARED_IDENTITIES, COMPARED_PHOTOS = 64, 8  # nearly two million triplets
@@ -42,19 +41,6 @@ class Validation:
     def collapsed(self) -> bool:
         """Whether every photo lands on one point."""
         return self.stranger_similarity > COLLAPSED_SIMILARITY
-
-
-@contextmanager
-def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Evaluation mode; afterwards, also after an error, every module is in its own mode again."""
-    modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
-    for module in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, training in modes.items():  # one by one, since some may be frozen
-            module.training = training
 
 
 @torch.no_grad()
