@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
+from familiar.core.blocks import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
-from familiar.metrics.blocks import similarities, unit_rows
-from familiar.metrics.retrieval import nearest, rank_queries, retrieval, summarise
+from familiar.metrics.retrieval import rank_queries, retrieval, summarise
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
@@ -130,30 +130,6 @@ def test_queries_against_a_gallery():
 def test_rows_that_are_no_unit_vectors_are_refused():
     with pytest.raises(ValueError, match="not unit vectors"):
         retrieval(np.ones((4, 3), np.float32), np.array([0, 0, 1, 1]))
-
-
-@pytest.mark.parametrize("block_rows", [None, 1, 7])
-def test_nearest_agrees_with_a_full_sort(block_rows):
-    embeddings, _ = photos()
-    scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
-    np.fill_diagonal(scores, -2)
-    indices, found = nearest(embeddings, 4, block_rows=block_rows)
-    np.testing.assert_array_equal(indices, np.argsort(-scores, axis=1)[:, :4])
-    np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :4])
-    some, _ = nearest(embeddings, 4, queries=np.array([5, 2]))
-    np.testing.assert_array_equal(some, indices[[5, 2]])
-
-
-def test_nearest_excludes_the_row_itself_among_duplicates():
-    indices, found = nearest(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
-    assert [sorted(row) for row in indices.tolist()] == [sorted({*range(5)} - {row}) for row in range(5)]
-    assert (found == 1.0).all()
-
-
-@pytest.mark.parametrize("k", [0, 18])
-def test_nearest_refuses_more_neighbours_than_there_are(k):
-    with pytest.raises(ValueError, match="neighbours"):
-        nearest(photos()[0], k)
 
 
 def test_equal_vectors_tie_exactly_whatever_the_block():

@@ -10,10 +10,10 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
+from familiar.core.blocks import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics import roc as module
-from familiar.metrics.blocks import similarities, unit_rows
 from familiar.metrics.roc import RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import (
     OperatingPoint,

@@ -14,7 +14,7 @@ from familiar.evaluation.plots import example_queries, neighbour_picture, roc_pi
 from familiar.evaluation.suites import SEED, Measured, Verified
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import crop_photo
-from familiar.metrics.retrieval import nearest
+from familiar.neighbors.exact import nearest
 
 QUERIES, NEIGHBOURS = 10, 5
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
-from familiar.metrics.blocks import blocks, unit_rows
+from familiar.core.blocks import blocks, unit_rows
 
 
 @dataclass(frozen=True, eq=False)

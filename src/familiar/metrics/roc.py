@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
 
+from familiar.core.blocks import blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.blocks import blocks, similarities, unit_rows
 
 MAX_SAME_PAIRS = 20_000_000  # of `roc_counts_all_pairs`: more would not fit into 2 GB
 _GRID = np.linspace(-1, 1, 2049, dtype=np.float32)  # steps of 1/1024, exact in float32

@@ -1,0 +1,1 @@
+"""Nearest vectors and the groups they form: pure functions over unit rows."""
