@@ -10,10 +10,12 @@ from sklearn.linear_model import LogisticRegression
 
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.calibration import (
+    FIXED_THRESHOLDS,
     MIN_SLOPE,
     ProbabilityCurve,
     calibration_error,
     fit_probability,
+    reliability,
     thresholds,
 )
 from familiar.metrics.roc import roc_counts
@@ -161,6 +163,56 @@ def test_calibration_error_weighs_the_two_kinds_alike():
     assert calibration_error(np.full(100, 0.5), same) == pytest.approx(0.0, abs=1e-12)
     assert calibration_error(np.where(same, 0.0, 1.0), same) == pytest.approx(1.0)
     assert calibration_error(np.where(same, 1.0, 0.0), same) == 0.0
+
+
+def test_reliability_of_a_known_table():
+    # Three bins, nothing in the middle one; a same pair weighs 1/4, a different one 1/6.
+    probabilities = np.array([0.1, 0.3, 0.7, 1.0, 0.0])
+    found = reliability(probabilities, np.array([True, False, True, False, False]), bins=3)
+    low, high = 1 / 4 + 2 / 6, 1 / 4 + 1 / 6
+    assert found.weight == pytest.approx([low, high])
+    assert found.probability == pytest.approx([(0.1 / 4 + 0.3 / 6) / low, (0.7 / 4 + 1.0 / 6) / high])
+    assert found.observed == pytest.approx([0.25 / low, 0.25 / high])
+
+
+@settings(deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=50),
+    bins=st.integers(1, 20),
+    seed=st.integers(0, 99),
+)
+def test_reliability_agrees_with_the_slow_reference_whatever_the_order(pairs, bins, seed):
+    probabilities, same = (np.array(column) for column in zip(*pairs, strict=True))
+    if same.all() or not same.any():
+        return
+    weights = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
+    which = [min(int(p * bins), bins - 1) for p in probabilities]
+    expected = []
+    for bin_ in sorted(set(which)):
+        inside = np.array(which) == bin_
+        share = weights[inside] / weights[inside].sum()
+        expected.append((probabilities[inside] @ share, same[inside] @ share, weights[inside].sum()))
+    order = np.random.default_rng(seed).permutation(len(same))
+    found = reliability(probabilities[order], same[order], bins)
+    columns = np.stack([found.probability, found.observed, found.weight], axis=1)
+    assert columns == pytest.approx(np.array(expected), abs=1e-12)
+    gaps = sum(weight * abs(said - observed) for said, observed, weight in expected)
+    assert calibration_error(probabilities, same, bins) == pytest.approx(gaps, abs=1e-12)
+    assert found.error == pytest.approx(gaps, abs=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, 1.5, -0.01])
+def test_what_is_no_probability_is_refused(wrong):
+    for figure in (reliability, calibration_error):
+        with pytest.raises(ValueError, match="the first is number 1"):
+            figure(np.array([0.2, wrong]), np.array([True, False]))
+
+
+def test_the_fixed_thresholds_are_named_as_the_fitted_ones():
+    scores, same = scores_of(2.0)
+    fitted = dataclasses.asdict(thresholds(roc_counts(scores[same], scores[~same])))
+    assert list(FIXED_THRESHOLDS) == [name for name in fitted if name != "target_far"]
+    assert list(FIXED_THRESHOLDS.values()) == sorted(FIXED_THRESHOLDS.values(), reverse=True)
 
 
 def test_a_fitted_curve_is_calibrated_and_a_wrong_one_is_not():

@@ -18,6 +18,9 @@ from familiar.metrics.verification import (
 
 HIGH_PRECISION_FAR = 1e-4
 HIGH_RECALL_TAR = 0.95
+# Similarities of seed 004, section 6.3. A threshold means nothing across models, so these serve only where
+# nothing is known of a model: no bundle's own thresholds, no validation pairs to fit any on.
+FIXED_THRESHOLDS = {"high_precision": 0.65, "balanced": 0.55, "high_recall": 0.40}
 MIN_SLOPE = 1e-3  # a curve all but flat, where the data would have it fall
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are one and the same
 _NEWTON_STEPS = 100
@@ -51,6 +54,24 @@ class ProbabilityCurve:
     def probabilities(self, similarities: Float[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
         """In [0, 1]."""
         return _sigmoid(self.slope * similarities.astype(np.float64) + self.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Bins that hold pairs, by rising probability: the points of a reliability diagram.
+
+    `probability`: mean of what was said of the bin's pairs; `observed`: share of them of the same identity;
+    `weight`: the bin's share of all pairs. All in [0, 1], the weights together 1.
+    """
+
+    probability: Float64[np.ndarray, " b"]
+    observed: Float64[np.ndarray, " b"]
+    weight: Float64[np.ndarray, " b"]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error in [0, 1]: mean gap of said and observed (Naeini et al. 2015)."""
+        return float(self.weight @ np.abs(self.observed - self.probability))
 
 
 def thresholds(counts: RocCounts) -> Thresholds:
@@ -101,11 +122,30 @@ def calibration_error(
 ) -> float:
     """Expected calibration error in [0, 1] over equal bins, both kinds of pairs with the same total weight.
 
-    Raises `NothingToMeasure` unless there are pairs of both kinds.
+    Raises as `reliability`.
+    """
+    return reliability(probabilities, same, bins).error
+
+
+def reliability(
+    probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15
+) -> Reliability:
+    """Said and observed probability over equal bins of [0, 1], both kinds of pairs with the same total weight.
+
+    Raises `NothingToMeasure` unless there are pairs of both kinds, `ValueError` on a probability outside
+    [0, 1].
     """
     weights = _equal_class_weights(same)
+    probabilities = probabilities.astype(np.float64)
+    bad = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))
+    if bad.size:
+        raise ValueError(f"{bad.size} probabilities are not in [0, 1], the first is number {bad[0]}")
     which = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
-    return float(np.abs(np.bincount(which, weights * (same - probabilities), bins)).sum())
+    weight = np.bincount(which, weights, bins)
+    filled = weight > 0
+    said = np.bincount(which, weights * probabilities, bins)[filled] / weight[filled]
+    observed = np.bincount(which, weights * same, bins)[filled] / weight[filled]
+    return Reliability(said, observed, weight[filled])
 
 
 def _equal_class_weights(same: Bool[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:

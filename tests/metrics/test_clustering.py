@@ -1,0 +1,264 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
+
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.metrics.clustering import (
+    PrecisionRecall,
+    ami,
+    ari,
+    bcubed,
+    contingency,
+    kmeans_groups,
+    nmi,
+    pairwise,
+    purity,
+)
+
+SCIKIT_LEARN = {
+    nmi: normalized_mutual_info_score,
+    ami: adjusted_mutual_info_score,
+    ari: adjusted_rand_score,
+}
+partitions = st.integers(2, 30).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, 6), min_size=n, max_size=n).map(np.array),
+        st.lists(st.integers(-1, 6), min_size=n, max_size=n).map(np.array),
+    )
+)
+
+
+def slow_bcubed(labels, groups):
+    both = list(zip(labels, groups, strict=True))
+    precision = np.mean([np.mean(labels[groups == group] == label) for label, group in both])
+    recall = np.mean([np.mean(groups[labels == label] == group) for label, group in both])
+    return precision, recall, 2 * precision * recall / (precision + recall)
+
+
+def slow_pairwise(labels, groups, weights):
+    """Weights (right, grouped, same) of pairs; `weights` by label."""
+    right = grouped = same = 0
+    for i, j in itertools.combinations(range(len(labels)), 2):
+        is_same, together = labels[i] == labels[j], groups[i] == groups[j]
+        weight = weights[labels[i]] * (1 if is_same else weights[labels[j]])
+        right += weight * (is_same and together)
+        grouped += weight * together
+        same += weight * is_same
+    return right, grouped, same
+
+
+def clouds(identities=12, per=5, noise=0.1, dim=16, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(identities), per))
+    rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
+    return normalise(rows.astype(np.float32)), labels
+
+
+@settings(deadline=None)
+@given(partitions)
+def test_bcubed_agrees_with_the_slow_reference(partition):
+    found = bcubed(*partition)
+    assert (found.precision, found.recall, found.f) == pytest.approx(slow_bcubed(*partition), abs=1e-12)
+
+
+@settings(deadline=None)
+@given(partition=partitions, drawn=st.lists(st.integers(0, 3), min_size=7, max_size=7))
+def test_weighted_pairs_agree_with_the_slow_reference(partition, drawn):
+    labels, groups = partition
+    assume(any(drawn[label] for label in labels))
+    right, grouped, same = slow_pairwise(labels, groups, drawn)
+    weights = np.array(drawn, np.float64)[np.unique(labels)]
+    if not same:
+        with pytest.raises(NothingToMeasure, match="two photos"):
+            contingency(labels, groups).pairwise(weights)
+        return
+    found = contingency(labels, groups).pairwise(weights)
+    assert found.recall == pytest.approx(right / same)
+    assert found.precision == (pytest.approx(right / grouped) if grouped else None)
+    assert found.f == pytest.approx(2 * right / (grouped + same))
+
+
+@settings(deadline=None)
+@given(partition=partitions, drawn=st.lists(st.integers(0, 3), min_size=7, max_size=7))
+def test_a_copy_of_an_identity_is_neither_match_nor_stranger_in_weighted_bcubed(partition, drawn):
+    labels, groups = partition
+    assume(any(drawn[label] for label in labels))
+    copies = [
+        (label, copy, g) for label, g in zip(labels, groups, strict=True) for copy in range(drawn[label])
+    ]
+    precisions, recalls = [], []
+    for label, copy, group in copies:
+        mine = [g for other, c, g in copies if (other, c) == (label, copy)]
+        strangers = [g for other, _, g in copies if other != label]
+        precisions.append(mine.count(group) / (mine.count(group) + strangers.count(group)))
+        recalls.append(mine.count(group) / len(mine))
+    found = contingency(labels, groups).bcubed(np.array(drawn, np.float64)[np.unique(labels)])
+    assert found.precision == pytest.approx(np.mean(precisions))
+    assert found.recall == pytest.approx(np.mean(recalls))
+
+
+@pytest.mark.parametrize("weights", [[2.0, -1.0], [0.0, 0.0], [np.nan, 1.0]])
+def test_weights_that_are_none_are_refused(weights):
+    table = contingency(np.array([0, 0, 1]), np.array([0, 0, 0]))
+    for figure in (table.bcubed, table.pairwise):
+        with pytest.raises(ValueError, match="weights"):
+            figure(np.array(weights))
+
+
+def test_worked_example():
+    # Two groups: four A and a B; an A and a B. Each photo's share of its own in its group, and in its identity.
+    labels, groups = np.array([0, 0, 0, 0, 1, 0, 1]), np.array([0, 0, 0, 0, 0, 1, 1])
+    found = bcubed(labels, groups)
+    assert found.precision == pytest.approx((4 * 4 / 5 + 1 / 5 + 2 * 1 / 2) / 7)
+    assert found.recall == pytest.approx((4 * 4 / 5 + 1 / 5 + 2 * 1 / 2) / 7)
+    # Pairs: of the 11 grouped, the 6 of the four A are right; of the 10 + 1 same ones, those 6 are grouped.
+    assert pairwise(labels, groups) == PrecisionRecall(6 / 11, 6 / 11, 6 / 11)
+    assert purity(labels, groups) == pytest.approx(5 / 7)
+
+
+def test_all_alone_and_all_together():
+    labels = np.repeat(np.arange(10), 4)
+    alone, together = np.arange(40), np.zeros(40, np.int64)
+    assert pairwise(labels, alone) == PrecisionRecall(None, 0.0, 0.0)
+    found = bcubed(labels, alone)
+    assert (found.precision, found.recall, found.f) == pytest.approx((1.0, 0.25, 0.4))
+    found = pairwise(labels, together)
+    assert (found.precision, found.recall, found.f) == pytest.approx((60 / 780, 1.0, 120 / 840))
+    found = bcubed(labels, together)
+    assert (found.precision, found.recall, found.f) == pytest.approx((0.1, 1.0, 2 / 11))
+    assert (nmi(labels, together), ami(labels, together), ari(labels, together)) == (0.0, 0.0, 0.0)
+    assert (purity(labels, together), purity(labels, alone)) == (0.1, 1.0)
+    # Entropies log 10 and log 40, and all of the first is found; but by chance it would be as well.
+    assert nmi(labels, alone) == pytest.approx(2 * np.log(10) / (np.log(10) + np.log(40)))
+    assert ami(labels, alone) == pytest.approx(0.0, abs=1e-12)
+    assert ari(labels, alone) == 0.0
+
+
+@settings(deadline=None)
+@given(partitions)
+def test_agrees_with_scikit_learn(partition):
+    assume(len(set(partition[0])) > 1)
+    for ours, theirs in SCIKIT_LEARN.items():
+        assert ours(*partition) == pytest.approx(theirs(*partition), abs=1e-9)
+    labels, groups = partition
+    most = [np.unique(labels[groups == group], return_counts=True)[1].max() for group in set(groups)]
+    assert purity(labels, groups) == pytest.approx(sum(most) / len(labels))
+
+
+@pytest.mark.parametrize("sizes", [np.full(400, 2), np.arange(1, 45), np.array([900, 40, *[1] * 60])])
+def test_agrees_with_scikit_learn_on_many_identities(sizes):
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    mistaken = rng.random(len(labels)) < 0.3
+    groups = np.where(mistaken, rng.integers(-5, 300, len(labels)), labels)
+    for ours, theirs in SCIKIT_LEARN.items():
+        assert ours(labels, groups) == pytest.approx(theirs(labels, groups), abs=1e-9)
+
+
+@settings(deadline=None)
+@given(partition=partitions, seed=st.integers(0, 999))
+def test_neither_the_names_nor_the_order_of_photos_matter(partition, seed):
+    labels, groups = partition
+    assume(1 < len(np.unique(labels)) < len(labels))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(labels))
+    names, other_names = rng.permutation(7) * 10 - 3, rng.permutation(8) * 7 - 20
+    renamed = names[labels][order], other_names[groups + 1][order]
+    for figure in (nmi, ami, ari, purity):
+        assert figure(*renamed) == pytest.approx(figure(*partition), abs=1e-12)
+    for figure in (bcubed, pairwise):
+        one, other = figure(*renamed), figure(*partition)
+        assert (one.precision, one.recall, one.f) == pytest.approx((other.precision, other.recall, other.f))
+
+
+@settings(deadline=None)
+@given(partitions)
+def test_a_perfect_grouping_has_ones_everywhere(partition):
+    labels = partition[0]
+    assume(1 < len(np.unique(labels)) < len(labels))
+    assert [figure(labels, -labels) for figure in (ami, ari, purity)] == [1.0, 1.0, 1.0]
+    assert nmi(labels, -labels) == pytest.approx(1.0, abs=1e-12)
+    assert bcubed(labels, -labels) == pairwise(labels, -labels) == PrecisionRecall(1.0, 1.0, 1.0)
+
+
+def test_chance_is_nothing_to_ami_and_ari_but_much_to_nmi():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(1000), 2)
+    groups = rng.permutation(labels)
+    assert nmi(labels, groups) > 0.8
+    assert ami(labels, groups) == pytest.approx(0.0, abs=0.03)
+    assert ari(labels, groups) == pytest.approx(0.0, abs=0.01)
+
+
+def test_no_photos_and_one_identity_are_nothing_to_measure():
+    nothing = np.empty(0, np.int64)
+    for figure in (nmi, ami, ari, purity, bcubed, pairwise):
+        with pytest.raises(NothingToMeasure, match="no photos"):
+            figure(nothing, nothing)
+    for figure in (nmi, ami, ari, purity):
+        with pytest.raises(NothingToMeasure, match="single identity"):
+            figure(np.zeros(5, np.int64), np.arange(5))
+
+
+def test_kmeans_finds_clouds_far_apart():
+    embeddings, labels = clouds()
+    groups = kmeans_groups(embeddings, 12)
+    assert ari(labels, groups) == 1.0
+    assert set(groups) == set(range(12))
+
+
+def spread_within(rows, groups):
+    return sum(np.square(rows[groups == g] - rows[groups == g].mean(axis=0)).sum() for g in np.unique(groups))
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+def test_kmeans_is_as_good_as_scikit_learns(noise):
+    embeddings, labels = clouds(identities=150, per=3, noise=noise, dim=32)
+    theirs = KMeans(150, n_init=1, random_state=0).fit(embeddings)
+    ours = kmeans_groups(embeddings, 150)
+    assert spread_within(embeddings, ours) < 1.02 * theirs.inertia_
+    assert ami(labels, ours) > ami(labels, theirs.labels_) - 0.03
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), k=st.integers(1, 20))
+def test_kmeans_ends_where_no_photo_is_nearer_to_another_mean(seed, k):
+    embeddings, _ = clouds(identities=7, per=3, noise=1.0, dim=3, seed=seed)
+    groups = kmeans_groups(embeddings, k, seed)
+    assert len(np.unique(groups)) == k
+    means = np.stack([embeddings[groups == group].mean(axis=0) for group in range(k)])
+    distances = np.linalg.norm(embeddings[:, None] - means, axis=2)
+    assert (distances[np.arange(21), groups] <= distances.min(axis=1) + 1e-6).all()
+    assert np.array_equal(groups, kmeans_groups(embeddings, k, seed))
+
+
+def test_kmeans_makes_no_more_groups_than_there_are_distinct_photos():
+    three = normalise(np.array([[1, 2, 3], [3, 2, 1], [-1, 0, 1]], np.float32))
+    groups = kmeans_groups(np.repeat(three, 5, axis=0), 10)
+    assert len(np.unique(groups)) == 3
+    assert ari(np.repeat(np.arange(3), 5), groups) == 1.0
+    rng = np.random.default_rng(3)  # float32 cannot tell from none what is between these
+    one = rng.normal(size=127) + 1e-5 * rng.normal(size=(101, 127))
+    assert len(np.unique(kmeans_groups(normalise(one.astype(np.float32)), 20))) == 1
+
+
+def test_kmeans_from_one_group_to_one_a_photo():
+    embeddings, _ = clouds()
+    assert set(kmeans_groups(embeddings, 1)) == {0}
+    assert len(set(kmeans_groups(embeddings, 60))) == 60
+
+
+def test_kmeans_refuses_what_it_cannot_group():
+    embeddings, _ = clouds()
+    for k in (0, 61):
+        with pytest.raises(ValueError, match=f"60 photos make 1 to that many groups, not {k}"):
+            kmeans_groups(embeddings, k)
+    embeddings[7] = np.nan
+    with pytest.raises(ValueError, match="row 7"):
+        kmeans_groups(embeddings, 3)

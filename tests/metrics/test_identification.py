@@ -1,0 +1,257 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.blocks import similarities, unit_rows
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.metrics.identification import (
+    IdentifiedProbes,
+    at_threshold,
+    dir_at_far,
+    enrol_split,
+    identification,
+    identify,
+    point_at_far,
+    rank_k,
+)
+
+
+def photos(identities=8, per=6, dim=5, noise=0.8, seed=0, coarse=False):
+    """Unit rows around one direction per identity, and their labels, shuffled."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(identities) * 5 - 7, per))
+    rows = rng.normal(size=(identities, dim))[(labels + 7) // 5] + noise * rng.normal(size=(len(labels), dim))
+    if coarse:  # few directions, so that many similarities tie
+        rows = np.round(rows) + 0.25
+    return normalise(rows.astype(np.float32)), labels
+
+
+def split(embeddings, labels, seed=0, photos_enrolled=2):
+    rows = enrol_split(labels, seed, photos_enrolled)
+    return tuple((embeddings[part], labels[part]) for part in (rows.gallery, rows.probes))
+
+
+def slow_identify(gallery, probes):
+    """(rank of the probe's own identity or 0, similarity to the nearest) of each probe."""
+    found = []
+    for row, label in zip(*probes, strict=True):
+        scores = similarities(unit_rows(row[None]), unit_rows(gallery[0]))[0]
+        best = {identity: scores[gallery[1] == identity].max() for identity in set(gallery[1])}
+        rank = sum(score >= best[label] for score in best.values()) if label in best else 0
+        found.append((rank, max(best.values())))
+    return found
+
+
+def probes_of(known, unknown):
+    """Known probes as (rank, similarity), unknown ones as similarities; each of its own identity."""
+    ranks, scores = zip(*known, *((0, score) for score in unknown), strict=True)
+    return IdentifiedProbes(
+        np.arange(len(ranks)), np.array(ranks), np.array(scores, np.float32), np.ones(len(ranks))
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 999),
+    identities=st.integers(2, 8),
+    per=st.integers(2, 6),
+    coarse=st.booleans(),
+    block_rows=st.sampled_from([None, 1, 3]),
+)
+def test_agrees_with_the_slow_reference_whatever_the_block(seed, identities, per, coarse, block_rows):
+    gallery, probes = split(*photos(identities, per, 2 if coarse else 5, seed=seed, coarse=coarse))
+    found = identify(gallery, probes, block_rows)
+    expected = slow_identify(gallery, probes)
+    assert list(zip(found.rank.tolist(), found.similarity.tolist(), strict=True)) == expected
+    assert found.known.tolist() == [rank > 0 for rank, _ in expected]
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 999), threshold=st.floats(-1, 1), coarse=st.booleans())
+def test_rates_are_the_counted_ones_whatever_names_and_order(seed, threshold, coarse):
+    gallery, probes = split(*photos(seed=seed, coarse=coarse))
+    expected = slow_identify(gallery, probes)
+    known = [(rank, score) for rank, score in expected if rank]
+    unknown = [score for rank, score in expected if not rank]
+    found = identify(gallery, probes)
+    point = at_threshold(found, threshold)
+    assert point.dir == pytest.approx(np.mean([rank == 1 and score >= threshold for rank, score in known]))
+    assert point.misnamed == pytest.approx(
+        np.mean([rank > 1 and score >= threshold for rank, score in known])
+    )
+    assert point.dir + point.misnamed + point.refused == pytest.approx(1.0)
+    assert point.far == pytest.approx(np.mean([score >= threshold for score in unknown]))
+
+    rng = np.random.default_rng(seed)
+    shuffles = rng.permutation(len(gallery[1])), rng.permutation(len(probes[1]))
+    shuffled = [
+        (rows[order], 100 - labels[order])
+        for (rows, labels), order in zip((gallery, probes), shuffles, strict=True)
+    ]
+    assert identify(*shuffled).rank.tolist() == found.rank[shuffles[1]].tolist()
+    assert at_threshold(identify(*shuffled), threshold) == point
+
+
+def test_worked_example():
+    found = probes_of(known=[(1, 0.9), (1, 0.6), (2, 0.7), (1, 0.2)], unknown=[0.8, 0.5, 0.5, 0.1])
+    point = at_threshold(found, 0.5)
+    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.75)
+    # FAR of at most a quarter: only .8 may be let in, so the threshold is just above .5.
+    point = point_at_far(found, 0.25)
+    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.25)
+    assert point.similarity == np.nextafter(np.float32(0.5), np.float32(1))
+    # At most a half or a little less than 3/4: both .5 at once or none.
+    assert point_at_far(found, 0.74) == point
+    assert point_at_far(found, 0.75).far == 0.75
+    nobody = point_at_far(found, 0.0)
+    assert (nobody.dir, nobody.misnamed, nobody.far) == (0.25, 0.0, 0.0)
+    # A stranger that was not drawn holds no threshold up.
+    drawn = dataclasses.replace(found, weights=np.array([1.0, 1, 1, 1, 0, 1, 1, 1]))
+    assert point_at_far(drawn, 0.0).similarity == np.nextafter(np.float32(0.5), np.float32(1))
+    assert [rank_k(found, k) for k in (1, 2)] == [0.75, 1.0]
+
+
+@settings(deadline=None)
+@given(
+    unknown=st.lists(st.integers(-4, 4).map(lambda i: i / 4), min_size=1, max_size=30),
+    known=st.lists(
+        st.tuples(st.integers(1, 2), st.integers(-4, 4).map(lambda i: i / 4)), min_size=1, max_size=30
+    ),
+    far=st.floats(0, 0.99),
+)
+def test_the_point_is_of_the_largest_rate_not_above_the_target(unknown, known, far):
+    found = probes_of(known, unknown)
+    point = point_at_far(found, far)
+    reachable = [np.mean(np.array(unknown) >= t) for t in [*unknown, 2.0]]
+    assert point.far == pytest.approx(max(rate for rate in reachable if rate <= far + 1e-9))
+    # Of all thresholds with that rate none names more of the known probes.
+    others = [at_threshold(found, t) for t in [score for _, score in known] + unknown]
+    assert point.dir >= max((other.dir for other in others if other.far <= point.far + 1e-9), default=0.0)
+
+
+def test_a_rate_is_stated_only_with_ten_false_accepts():
+    enough, few = (probes_of([(1, 0.5)], np.linspace(0, 1, size)) for size in (100, 99))
+    assert dir_at_far(enough, 0.1) == point_at_far(enough, 0.1)
+    assert dir_at_far(few, 0.1) is None
+    assert dir_at_far(enough, 0.01) is None
+
+
+def test_without_unknown_probes_there_is_no_false_accept_rate():
+    found = probes_of([(1, 0.5), (2, 0.6)], [])
+    assert at_threshold(found, 0.5).far is None
+    assert dir_at_far(found, 0.1) is None
+    with pytest.raises(NothingToMeasure, match="every probe's identity is enrolled"):
+        point_at_far(found, 0.1)
+
+
+def test_without_known_probes_there_is_nothing_to_identify():
+    embeddings, labels = photos()
+    with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
+        identify((embeddings, labels), (embeddings, labels + 1))
+    nobody = np.empty((0, 5), np.float32), np.empty(0, np.int64)
+    for gallery, probes in ((nobody, (embeddings, labels)), ((embeddings, labels), nobody)):
+        with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
+            identification(gallery, probes)
+    with pytest.raises(NothingToMeasure):
+        at_threshold(dataclasses.replace(probes_of([(1, 0.5)], [0.5]), weights=np.array([0.0, 1.0])), 0.5)
+
+
+def test_a_collapsed_model_names_nobody_rightly():
+    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
+    measured = identification(*split(embeddings, np.arange(400) // 4))
+    assert measured.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
+    point = measured.dir_at_far["1e-1"]
+    assert (point.dir, point.misnamed, point.refused, point.far) == (0.0, 0.0, 1.0, 0.0)
+
+
+def test_a_perfect_model_names_all_and_no_stranger():
+    embeddings = np.repeat(np.eye(60, dtype=np.float32), 4, axis=0)
+    measured = identification(*split(embeddings, np.arange(240) // 4))
+    assert measured.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
+    point = measured.dir_at_far["1e-1"]
+    assert (point.dir, point.misnamed, point.refused, point.far) == (1.0, 0.0, 0.0, 0.0)
+    assert measured.dir_at_far["1e-2"] is measured.dir_at_far["1e-3"] is None
+    counts = measured.known_probes, measured.unknown_probes
+    assert counts == (30 * 2, 30 * 4)
+    assert (measured.enrolled_identities, measured.enrolled_photos) == (30, 60)
+
+
+@settings(deadline=None, max_examples=40)
+@given(drawn=st.lists(st.integers(0, 3), min_size=8, max_size=8), seed=st.integers(0, 99), t=st.floats(-1, 1))
+def test_weights_are_copies_of_probes(drawn, seed, t):
+    gallery, probes = split(*photos(seed=seed))
+    found = identify(gallery, probes)
+    times = np.array(drawn)[(found.label + 7) // 5]
+    if not times[found.known].any() or not times[~found.known].any():
+        return
+    copied = IdentifiedProbes(
+        np.repeat(found.label, times),
+        np.repeat(found.rank, times),
+        np.repeat(found.similarity, times),
+        np.ones(times.sum()),
+    )
+    weighted = dataclasses.replace(found, weights=times.astype(np.float64))
+    for one, other in (
+        (at_threshold(weighted, t), at_threshold(copied, t)),
+        (point_at_far(weighted, 0.3), point_at_far(copied, 0.3)),
+    ):
+        assert dataclasses.astuple(one) == pytest.approx(dataclasses.astuple(other))
+    assert rank_k(weighted, 2) == pytest.approx(rank_k(copied, 2))
+
+
+def test_the_threshold_is_not_rounded_to_float32():
+    found = probes_of([(1, 0.3)], [0.3])
+    above = float(np.nextafter(float(np.float32(0.3)), 1.0))
+    assert at_threshold(found, float(np.float32(0.3))).dir == 1.0
+    assert at_threshold(found, above).dir == 0.0
+
+
+def test_bad_input_is_refused():
+    embeddings, labels = photos()
+    broken = embeddings.copy()
+    broken[4, 0] = np.nan
+    for gallery, probes in ((broken, embeddings), (embeddings, 2 * embeddings)):
+        with pytest.raises(ValueError, match="not unit vectors"):
+            identify((gallery, labels), (probes, labels))
+    for far in (1.0, -0.1, np.nan):
+        with pytest.raises(ValueError, match="in \\[0, 1\\)"):
+            point_at_far(probes_of([(1, 0.5)], [0.5]), far)
+
+
+@settings(deadline=None)
+@given(
+    labels=st.lists(st.integers(-3, 9), min_size=2, max_size=60).map(np.array),
+    seed=st.integers(0, 99),
+    photos_enrolled=st.integers(1, 4),
+)
+def test_half_of_the_identities_are_enrolled_and_the_rest_unknown(labels, seed, photos_enrolled):
+    identities, counts = np.unique(labels, return_counts=True)
+    able = identities[counts >= 2]
+    if not able.size:
+        with pytest.raises(NothingToMeasure, match="no identity has two photos"):
+            enrol_split(labels, seed, photos_enrolled)
+        return
+    rows = enrol_split(labels, seed, photos_enrolled)
+    assert sorted([*rows.gallery, *rows.probes]) == list(range(len(labels)))
+    known, enrolled = np.unique(labels[rows.gallery], return_counts=True)
+    assert len(known) == (len(able) + 1) // 2
+    assert set(known) <= set(able)
+    of = dict(zip(identities, counts, strict=True))
+    assert enrolled.tolist() == [min(photos_enrolled, of[identity] - 1) for identity in known]
+    again = enrol_split(labels, seed, photos_enrolled)
+    assert np.array_equal(rows.gallery, again.gallery)
+
+
+def test_the_split_is_random_in_identities_and_photos():
+    labels = np.repeat(np.arange(200), 5)
+    galleries = [enrol_split(labels, seed).gallery for seed in range(2)]
+    # Two random halves share half; of those an identity's one of five photos is the same in a fifth.
+    both = np.intersect1d(labels[galleries[0]], labels[galleries[1]]).size
+    assert 30 < both < 70
+    assert np.intersect1d(*galleries).size < both / 2
+    with pytest.raises(ValueError, match="at least one photo"):
+        enrol_split(labels, photos_enrolled=0)
