@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics import bootstrap as module
-from familiar.metrics.bootstrap import retrieval_intervals, verification_intervals
+from familiar.metrics.bootstrap import intervals, mean_replicates, sampling_weights, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries, summarise
 from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
@@ -20,9 +20,30 @@ def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
     return normalise(rows.astype(np.float32)), labels
 
 
+def verification_intervals(*pairs, **settings):
+    return intervals(verification_replicates(*pairs, **settings))
+
+
+def retrieval_intervals(ranked, ks=(1, 5, 10), **settings):
+    return intervals(mean_replicates(ranked.figures(ks), ranked.identity, **settings))
+
+
+def ranked_at(identity, first_match_rank):
+    queries = len(identity)
+    return RankedQueries(
+        query=np.arange(queries),
+        identity=identity,
+        first_match_rank=first_match_rank,
+        ndcg_at_10=np.ones(queries),
+        map_at_r=np.ones(queries),
+        negatives_ahead=np.zeros(queries, np.int64),
+        without_match=0,
+    )
+
+
 def drawing(monkeypatch, *weights):
     """Let the bootstrap draw these weights."""
-    monkeypatch.setattr(module, "_resampled", lambda *_: iter(np.array(weights, np.float64)))
+    monkeypatch.setattr(module, "identity_weights", lambda *_: iter(np.array(weights, np.float64)))
 
 
 labels_lists = st.lists(st.integers(0, 5), min_size=0, max_size=25).map(
@@ -93,19 +114,19 @@ def test_weights_of_one_reproduce_the_figures(monkeypatch):
     pairs = sample_pairs(labels, 3000)
     scores = pair_similarities(embeddings, pairs)
     drawing(monkeypatch, np.ones(60))
-    intervals = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
+    found = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
     measured = verification(counts)
     expected = {name: getattr(measured, name) for name in module._FIGURES} | {
         "accuracy_at_threshold": accuracy_at(counts, 0.4, balanced=True),
         "tar_at_far_1e-2": measured.tar_at_far["1e-2"],
     }
-    assert intervals == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
+    assert found == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
 
     ranked = rank_queries(embeddings, labels)
     summary = summarise(ranked)
     expected = {f"recall_at_{k}": recall for k, recall in summary.recall_at_k.items()}
-    expected |= {"mrr": summary.mrr, "ndcg_at_10": summary.ndcg_at_10}
+    expected |= {"mrr": summary.mrr, "ndcg_at_10": summary.ndcg_at_10, "map_at_r": summary.map_at_r}
     drawing(monkeypatch, np.ones(60))
     assert retrieval_intervals(ranked) == {
         name: (pytest.approx(value),) * 2 for name, value in expected.items()
@@ -130,14 +151,12 @@ def test_a_duplicated_identity_is_no_perfect_match_of_itself(monkeypatch):
     )
     assert (repeated.same_pairs, repeated.different_pairs) == (3, 8)
     drawing(monkeypatch, times)
-    intervals = verification_intervals(scores, left, right)
-    assert intervals == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in intervals}
+    found = verification_intervals(scores, left, right)
+    assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
 
 
 def test_queries_are_resampled_by_identity_against_a_fixed_gallery(monkeypatch):
-    ranked = RankedQueries(
-        np.arange(3), np.array([7, 7, 9]), np.array([1, 2, 4]), np.array([1.0, 0.6, 0.4]), 0
-    )
+    ranked = ranked_at(np.array([7, 7, 9]), np.array([1, 2, 4]))
     drawing(monkeypatch, [0, 2], [2, 0])
     low, high = retrieval_intervals(ranked, ks=(1,))["mrr"]
     # 9 twice gives 1/4, 7 twice gives 3/4; the quantiles lie 2.5 % inside.
@@ -163,7 +182,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         rng = np.random.default_rng(seed)
         identity = np.repeat(np.arange(60), 5)
         found = (rng.random(60) < truth)[identity]
-        ranked = RankedQueries(np.arange(300), identity, np.where(found, 1, 2), np.ones(300), 0)
+        ranked = ranked_at(identity, np.where(found, 1, 2))
         low, high = retrieval_intervals(ranked, ks=(1,), seed=seed)["recall_at_1"]
         covered += low <= truth <= high
         widths.append(high - low)
@@ -203,3 +222,34 @@ def test_replicates_without_both_kinds_are_left_out(monkeypatch):
     drawing(monkeypatch, [2, 0], [0, 2])
     with pytest.raises(NothingToMeasure, match="replicate"):
         verification_intervals(scores, left, right)
+
+
+def test_items_count_by_their_weight(monkeypatch):
+    figures = {"share": np.array([1.0, 0.0, 0.5])}
+    drawing(monkeypatch, [1, 1], [2, 0])
+    found = mean_replicates(figures, np.array([4, 4, 8]), weights=np.array([3.0, 1.0, 4.0]))
+    assert found["share"].tolist() == [(3 + 2) / 8, 3 / 4]
+
+
+def test_replicates_of_two_models_pair_up():
+    identity = np.repeat(np.arange(30), 3)
+    better = np.random.default_rng(0).random(90)
+    first, second = (mean_replicates({"x": values}, identity)["x"] for values in (better, better - 0.1))
+    np.testing.assert_allclose(first - second, 0.1)
+    assert np.ptp(first) > 0.05
+
+
+def test_a_sample_of_one_kind_stands_for_all_of_its_kind(monkeypatch):
+    embeddings, labels = photos(identities=60)
+    sampled = sample_pairs(labels, 3000)  # all same pairs, some of the different ones
+    same_total, different_total = pair_totals(labels)
+    weights = sampling_weights(sampled.same, same_total, different_total)
+    assert (weights[sampled.same].sum(), weights[~sampled.same].sum()) == (
+        pytest.approx(same_total),
+        pytest.approx(different_total),
+    )
+    drawing(monkeypatch, np.ones(60))
+    scores = pair_similarities(embeddings, sampled)
+    found = verification_intervals(scores, labels[sampled.left], labels[sampled.right], weights=weights)
+    whole = verification(roc_counts_all_pairs(embeddings, labels))
+    assert found["average_precision"][0] == pytest.approx(whole.average_precision, abs=0.02)

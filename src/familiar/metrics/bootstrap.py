@@ -5,13 +5,12 @@ identity drawn w times weighs its pairs instead of being copied (a copy would be
 itself): same pairs count w_i times, different ones w_i w_j times.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.retrieval import RankedQueries
 from familiar.metrics.roc import RocCounts, roc_counts
 from familiar.metrics.verification import (
     FARS,
@@ -25,6 +24,9 @@ from familiar.metrics.verification import (
 )
 
 Interval = tuple[float, float]
+Replicates = dict[str, Float64[np.ndarray, " r"]]
+"""Each figure as it came out in every replicate. Two models judged by the same identities and seed have drawn the
+same ones, so their replicates pair up."""
 
 _FIGURES: dict[str, Callable[[RocCounts], float]] = {
     "auc": roc_auc,
@@ -35,18 +37,20 @@ _FIGURES: dict[str, Callable[[RocCounts], float]] = {
 }
 
 
-def verification_intervals(
+def verification_replicates(
     scores: Float[np.ndarray, " p"],
     left_labels: Int[np.ndarray, " p"],
     right_labels: Int[np.ndarray, " p"],
     threshold: float | None = None,
+    weights: Float[np.ndarray, " p"] | None = None,
     replicates: int = 200,
     seed: int = 0,
-) -> dict[str, Interval]:
-    """95 % intervals of the figures of these pairs, named as in `Verification`.
+) -> Replicates:
+    """The figures of these pairs, named as in `Verification`, in each replicate.
 
-    With `threshold` also `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the
-    like where the pairs are enough for it. A replicate that drew no same or no different pair is left
+    `weights`: how many pairs each stands for, where they were sampled from more of one kind than of the other
+    (`sampling_weights`). With `threshold` also `accuracy_at_threshold`, both kinds weighed alike;
+    `tar_at_far_1e-3` and the like where the pairs are enough for it. A replicate that drew no same or no different pair is left
     out. Raises `NothingToMeasure` as `roc_counts` does.
     """
     same = left_labels == right_labels
@@ -58,47 +62,74 @@ def verification_intervals(
         if tar_at_far(whole, far):
             figures[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar
 
+    stands_for = np.ones(len(scores)) if weights is None else weights
     at = np.searchsorted(whole.scores, scores)
     identities, index = np.unique(np.concatenate([left_labels, right_labels]), return_inverse=True)
     left, right = np.split(index, 2)
     drawn: list[list[float]] = []
-    for weight in _resampled(len(identities), replicates, seed):
-        weights = np.where(same, weight[left], weight[left] * weight[right])
+    for weight in identity_weights(len(identities), replicates, seed):
+        drawn_pairs = stands_for * np.where(same, weight[left], weight[left] * weight[right])
         try:
             counts = RocCounts(
                 whole.scores,
-                np.bincount(at[same], weights[same], len(whole.scores)),
-                np.bincount(at[~same], weights[~same], len(whole.scores)),
+                np.bincount(at[same], drawn_pairs[same], len(whole.scores)),
+                np.bincount(at[~same], drawn_pairs[~same], len(whole.scores)),
                 whole.different_between,
             )
         except NothingToMeasure:
             continue
         drawn.append([figure(counts) for figure in figures.values()])
-    return _intervals(list(figures), drawn)
+    columns = np.array(drawn).reshape(len(drawn), len(figures))
+    return {name: columns[:, column] for column, name in enumerate(figures)}
 
 
-def retrieval_intervals(
-    ranked: RankedQueries, ks: Sequence[int] = (1, 5, 10), replicates: int = 200, seed: int = 0
-) -> dict[str, Interval]:
-    """95 % intervals of recall_at_k, mrr and ndcg_at_10: the queries are resampled, the gallery stays."""
-    figures = ranked.figures(ks)
-    identities, index = np.unique(ranked.identity, return_inverse=True)
-    queries = np.bincount(index)
-    sums = np.stack([np.bincount(index, values) for values in figures.values()])
-    weights = _resampled(len(identities), replicates, seed)
-    return _intervals(list(figures), [(sums @ weight / (queries @ weight)).tolist() for weight in weights])
+def sampling_weights(
+    same: Bool[np.ndarray, " p"], same_total: int, different_total: int
+) -> Float64[np.ndarray, " p"]:
+    """How many pairs each sampled one stands for, where there are so many of each kind."""
+    sampled = int(same.sum())
+    return np.where(same, same_total / max(sampled, 1), different_total / max(len(same) - sampled, 1)).astype(
+        np.float64
+    )
 
 
-def _resampled(identities: int, replicates: int, seed: int) -> Iterator[Float64[np.ndarray, " c"]]:
+def mean_replicates(
+    figures: dict[str, Float64[np.ndarray, " q"]],
+    identity: Int[np.ndarray, " q"],
+    weights: Float64[np.ndarray, " q"] | None = None,
+    replicates: int = 200,
+    seed: int = 0,
+) -> Replicates:
+    """Means of each figure over items (queries, photos) of the identities drawn, each item with its weight.
+
+    For retrieval the items are queries, against a gallery that stays as it is. A replicate whose items weigh
+    nothing is left out.
+    """
+    identities, index = np.unique(identity, return_inverse=True)
+    weight = np.ones(len(identity)) if weights is None else weights
+    totals = np.bincount(index, weight)
+    sums = np.stack([np.bincount(index, weight * values) for values in figures.values()])
+    drawn = np.stack(list(identity_weights(len(identities), replicates, seed)))
+    weighed = drawn @ totals
+    kept = weighed > 0
+    means = (sums @ drawn[kept].T) / weighed[kept]
+    return dict(zip(figures, means, strict=True))
+
+
+def intervals(replicates: Replicates) -> dict[str, Interval]:
+    """The middle 95 % of each figure's replicates. `NothingToMeasure` where there is none."""
+    found: dict[str, Interval] = {}
+    for name, values in replicates.items():
+        if not len(values):
+            raise NothingToMeasure("bootstrap: no replicate had both same and different pairs")
+        low, high = np.quantile(values, [0.025, 0.975]).tolist()
+        found[name] = (low, high)
+    return found
+
+
+def identity_weights(identities: int, replicates: int, seed: int) -> Iterator[Float64[np.ndarray, " c"]]:
     """How often each identity is drawn, in each replicate."""
     rng = np.random.default_rng(seed)
     for _ in range(replicates):
         drawn = rng.integers(identities, size=identities)
         yield np.bincount(drawn, minlength=identities).astype(np.float64)
-
-
-def _intervals(names: list[str], drawn: list[list[float]]) -> dict[str, Interval]:
-    if not drawn:
-        raise NothingToMeasure("bootstrap: no replicate had both same and different pairs")
-    low, high = np.quantile(np.array(drawn), [0.025, 0.975], axis=0)
-    return {name: (float(low[i]), float(high[i])) for i, name in enumerate(names)}

@@ -111,12 +111,14 @@ def best_accuracy(counts: RocCounts, balanced: bool = False) -> tuple[float, flo
 
     `balanced` gives both kinds of pairs the same total weight.
     """
-    tar = np.append(counts.accepted_same / counts.same, 0.0)
-    far = np.append(counts.accepted_different / counts.different, 0.0)
-    weight = _same_weight(counts, balanced)
-    accuracy = weight * tar + (1 - weight) * (1 - far)
-    best = len(accuracy) - 1 - int(np.argmax(accuracy[::-1]))
-    return float(accuracy[best]), threshold_above(counts, best)
+    accepted_same = np.append(counts.accepted_same, 0.0)
+    accepted_different = np.append(counts.accepted_different, 0.0)
+    # In whole numbers, so that equally good means equal.
+    each_same, each_different = (counts.different, counts.same) if balanced else (1.0, 1.0)
+    right = each_same * accepted_same + each_different * (counts.different - accepted_different)
+    best = len(right) - 1 - int(np.argmax(right[::-1]))
+    whole = each_same * counts.same + each_different * counts.different
+    return float(right[best] / whole), threshold_above(counts, best)
 
 
 def accuracy_at(counts: RocCounts, threshold: float, balanced: bool = False) -> float:
