@@ -19,15 +19,16 @@ from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
-from familiar.metrics.calibration import calibration_error, fit_probability, thresholds
+from familiar.metrics.calibration import FIXED_THRESHOLDS, calibration_error, fit_probability, thresholds
 from familiar.metrics.pairs import pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
-from familiar.metrics.roc import roc_counts_all_pairs
+from familiar.metrics.roc import pair_totals, roc_counts_all_pairs
 from familiar.metrics.verification import OperatingPoint, verification
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 
+MIN_CALIBRATION_PAIRS = 10  # of each kind: fewer say nothing of what a similarity means
 CURVE_PAIRS = 100_000  # a curve of two numbers needs no more
 UNKNOWN_LICENCE = "not stated; the terms of the photos it was trained on may bind it"
 
@@ -98,32 +99,49 @@ def _own_space_id(run: RunFolder) -> str:
 def _measure(
     embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray
 ) -> tuple[Calibration, dict[str, Any]]:
-    """Thresholds, curve and headline figures on validation identities."""
-    counts = roc_counts_all_pairs(embeddings, labels)
-    points = thresholds(counts)
+    """Thresholds, curve and headline figures on validation identities; figures are None where there are no pairs."""
+    results: dict[str, Any] = {"identities": int(labels.max()) + 1, "photos": len(labels)}
+    same, different = pair_totals(labels)
+    figures = dict.fromkeys(("auc", "eer", "best_accuracy", "recall_at_1"))
+    if same and different:
+        found = verification(roc_counts_all_pairs(embeddings, labels))
+        figures = {
+            "auc": found.auc,
+            "eer": found.eer,
+            "best_accuracy": found.best_balanced_accuracy,
+            "recall_at_1": retrieval(embeddings, labels).recall_at_k[1],
+        }
+    return calibrate(embeddings, labels), results | figures
+
+
+def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> Calibration:
+    """What similarities mean, fitted to all pairs of these photos; fixed thresholds where those are too few."""
+    same, different = pair_totals(labels)
+    if min(same, different) < MIN_CALIBRATION_PAIRS:
+        fixed = {name: Threshold(similarity, None, None) for name, similarity in FIXED_THRESHOLDS.items()}
+        return Calibration(
+            **fixed,
+            slope=None,
+            intercept=None,
+            calibration_error=None,
+            pairs_same=same,
+            pairs_different=different,
+        )
+    points = thresholds(roc_counts_all_pairs(embeddings, labels))
     pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
     scores = pair_similarities(embeddings, pairs)
     curve = fit_probability(scores, pairs.same)
-    figures = verification(counts)
-    calibration = Calibration(
+    return Calibration(
         high_precision=_threshold(points.high_precision),
         balanced=_threshold(points.balanced),
         high_recall=_threshold(points.high_recall),
         slope=curve.slope,
         intercept=curve.intercept,
         calibration_error=calibration_error(curve.probabilities(scores), pairs.same),
-        pairs_same=figures.same_pairs,
-        pairs_different=figures.different_pairs,
+        pairs_same=same,
+        pairs_different=different,
+        target_far=points.target_far,
     )
-    found = retrieval(embeddings, labels)
-    return calibration, {
-        "identities": int(labels.max()) + 1,
-        "photos": len(labels),
-        "auc": figures.auc,
-        "eer": figures.eer,
-        "best_accuracy": figures.best_balanced_accuracy,
-        "recall_at_1": found.recall_at_k[1],
-    }
 
 
 def _threshold(point: OperatingPoint) -> Threshold:

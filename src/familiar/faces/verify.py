@@ -15,10 +15,13 @@ from familiar.faces.embedder import Embedder, crop_photo
 @dataclass(frozen=True)
 class Answer:
     """`similarity` in [-1, 1]; `probability` that it is one individual, where both answers are equally likely
-    beforehand; `same` where the similarity reaches the bundle's balanced `threshold`."""
+    beforehand; `same` where the similarity reaches the bundle's balanced `threshold`.
+
+    Of a bundle whose similarities were never calibrated the threshold is a fixed one, and `probability` None.
+    """
 
     similarity: float
-    probability: float
+    probability: float | None
     same: bool
     threshold: float
 
@@ -46,10 +49,12 @@ def verify_embeddings(
     )
 
 
-def probability_same(similarity: float, calibration: Calibration) -> float:
-    """The bundle's calibrated curve at a similarity.
+def probability_same(similarity: float, calibration: Calibration) -> float | None:
+    """The bundle's calibrated curve at a similarity, None where it has none.
 
     A steep curve takes the exponent beyond what a float holds, so it is bounded first.
     """
+    if calibration.slope is None or calibration.intercept is None:
+        return None
     exponent = min(max(calibration.slope * similarity + calibration.intercept, -700.0), 700.0)
     return 1.0 / (1.0 + math.exp(-exponent))

@@ -67,7 +67,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     for name, answer in answers.items():
         verdict = "the same" if answer.same else "another"
         click.echo(
-            f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f}, {answer.probability:.0%})"
+            f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})"
         )
     click.echo("\n4/4  how good is it?")
     show(results)

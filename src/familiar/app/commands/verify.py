@@ -58,8 +58,14 @@ def verify(
 def _said(answer: "Answer") -> str:
     return (
         f"{'the same individual' if answer.same else 'different individuals'}: similarity "
-        f"{answer.similarity:.3f} (threshold {answer.threshold:.3f}), probability {answer.probability:.1%}"
+        f"{answer.similarity:.3f} ({_trust(answer)})"
     )
+
+
+def _trust(answer: "Answer") -> str:
+    if answer.probability is None:
+        return f"threshold {answer.threshold:.3f}, a fixed one: this bundle was never calibrated, so it proves little"
+    return f"threshold {answer.threshold:.3f}, probability {answer.probability:.1%}"
 
 
 def _answered(answer: "Answer | None") -> dict[str, Any]:
@@ -67,7 +73,7 @@ def _answered(answer: "Answer | None") -> dict[str, Any]:
         return {"similarity": None, "probability": None, "same": False, "threshold": None}
     return {
         "similarity": round(answer.similarity, 6),
-        "probability": round(answer.probability, 6),
+        "probability": None if answer.probability is None else round(answer.probability, 6),
         "same": answer.same,
         "threshold": answer.threshold,
     }
