@@ -45,6 +45,10 @@ class BadRun(FamiliarError):
     """A run folder that is missing, incomplete, made by another recipe, or in another process's hands."""
 
 
+class BadResults(FamiliarError):
+    """An `eval_results.json` that cannot be read, or cannot be compared with another."""
+
+
 class BadWeights(FamiliarError):
     """A weights file that does not fit the network."""
 

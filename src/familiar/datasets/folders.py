@@ -1,6 +1,7 @@
 """Labelled photos as one table of (photo, identity), read from whatever sources are named."""
 
 import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.core.errors import BadDataset
+from familiar.core.errors import BadDataset, BadRun
 from familiar.core.types import Photo
 from familiar.datasets.sources import PhotoRef, Root, named_sources, some_of
 from familiar.datasets.synthetic import SyntheticPhoto
@@ -19,6 +20,7 @@ from familiar.faces.photo import load_photo
 
 log = logging.getLogger(__name__)
 
+RECORD = "data.json"  # of a run: which photos it was made from
 DRAWN_SIDES_PX = (32, 512)  # what SyntheticPhoto can be drawn at
 
 
@@ -64,6 +66,15 @@ class IdentityTable:
         """Only the identities that have this many photos or more."""
         return self.rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
 
+    def at_most(self, photos: int) -> "IdentityTable":
+        """This many photos of each identity: the same ones on every machine."""
+        kept: list[int] = []
+        for label, name in enumerate(self.names):
+            rows = np.flatnonzero(self.labels == label).tolist()
+            chosen = set(_capped(name, [self.photos[row] for row in rows], photos))
+            kept += [row for row in rows if self.photos[row] in chosen]
+        return self.rows(np.array(kept, np.int64))
+
     def rows(self, rows: Int64[np.ndarray, " k"]) -> "IdentityTable":
         """These rows, in the order given, with the identities they leave."""
         present, labels = np.unique(self.labels[rows], return_inverse=True)
@@ -102,6 +113,23 @@ class DataSpec:
         for name in ("max_identities", "max_photos"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}")
+
+    @staticmethod
+    def recorded(run: Path) -> "DataSpec":
+        """What a run read its photos from. BadRun where it does not say."""
+        path = run / RECORD
+        try:
+            spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
+            listed = spec["identities"]
+            return DataSpec(
+                **{
+                    **spec,
+                    "sources": tuple(spec["sources"]),
+                    "identities": None if listed is None else tuple(listed),
+                }
+            )
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise BadRun(f"{path}: does not say which photos the run was made from ({error})") from error
 
     def read(self) -> IdentityTable:
         """One table of all sources. BadDataset where there is nothing in one of them, or nothing is left."""

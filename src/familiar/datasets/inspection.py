@@ -127,7 +127,7 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it; of names that are no UTF-8, the bytes are written as escapes."""
-        paths = [_path(photo) for photo in self.table.photos]
+        paths = [photo_path(photo) for photo in self.table.photos]
         duplicates = {
             f"{'exact' if kind.exact else 'near'}_{'across' if kind.across else 'within'}": [
                 {
@@ -240,7 +240,8 @@ def photo_name(table: IdentityTable, row: int) -> str:
     return printable(f"{table.names[table.labels[row]]}/{table.photos[row].name.rpartition('/')[2]}")
 
 
-def _path(photo: PhotoRef) -> str:
+def photo_path(photo: PhotoRef) -> str:
+    """A file's path; of a photo that is no file, its name."""
     return str(photo) if isinstance(photo, Path) else photo.name
 
 

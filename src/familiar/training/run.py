@@ -130,17 +130,7 @@ class RunFolder:
 
     def data_spec(self) -> DataSpec:
         """What the run read its photos from."""
-        spec = self.data()["spec"]
-        try:
-            return DataSpec(
-                **{**spec, "sources": tuple(spec["sources"]), "identities": _tuple(spec["identities"])}
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadRun(f"{self.data_json}: does not say which photos it was made from ({error})") from error
+        return DataSpec.recorded(self.path)
 
     def split(self) -> Split:
         return Split.read(self.split_json)
-
-
-def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)

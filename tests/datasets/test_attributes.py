@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadDataset
+from familiar.datasets.attributes import read_attributes
+from familiar.datasets.folders import IdentityTable
+
+
+@pytest.fixture
+def table() -> IdentityTable:
+    """Three cats with two photos each."""
+    labels = np.repeat(np.arange(3), 2)
+    return IdentityTable(
+        tuple(Path(f"cats/{label}/{row % 2}.png") for row, label in enumerate(labels.tolist())),
+        labels.astype(np.int64),
+        ("cats/0", "cats/1", "cats/2"),
+    )
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "facts.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_facts_of_identities_are_those_of_their_photos(table, tmp_path):
+    path = written(tmp_path, "identity, coat ,age\n0,black,1\ncats/1,tabby,\n9,white,3\n")
+    coat, age = read_attributes(path, table)
+    assert coat.values == ("black", "black", "tabby", "tabby", None, None)
+    assert age.values == ("1", "1", None, None, None, None)
+    assert {value: rows.tolist() for value, rows in coat.rows_by_value().items()} == {
+        "black": [0, 1],
+        "tabby": [2, 3],
+    }
+    (only,) = read_attributes(path, table, ["age"])
+    assert only.name == "age"
+
+
+@pytest.mark.parametrize("form", ["cats/1/0.png", "1/0.png"])
+def test_facts_of_photos(table, tmp_path, form):
+    (light,) = read_attributes(written(tmp_path, f"photo,light\n{form},night\n"), table)
+    assert light.values == (None, None, "night", None, None, None)
+
+
+def test_many_numbers_are_cut_into_quarters(tmp_path):
+    table = IdentityTable(
+        tuple(Path(f"d/{row}/a.png") for row in range(40)),
+        np.arange(40),
+        tuple(f"d/{row}" for row in range(40)),
+    )
+    text = "identity,age\n" + "".join(f"{row},{row}\n" for row in range(39))
+    (age,) = read_attributes(written(tmp_path, text), table)
+    rows = age.rows_by_value()
+    assert len(rows) == 4
+    assert {len(quarter) for quarter in rows.values()} == {9, 10}
+    assert age.values[0] == "0 to 9.5"
+    assert age.values[39] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name,coat\n0,black\n", "no column photo or identity"),
+        ("identity,coat\n0,black\n0,white\n", "facts.csv:3: tells something else"),
+        ("identity,coat\n0,black,more\n", "facts.csv:2: has more or fewer"),
+        ("identity,coat\n0\n", "facts.csv:2: has more or fewer"),
+        ("identity,coat\nnobody,black\n", "none of its rows"),
+        ("identity\n0\n", "no column beside"),
+        ("identity,coat,coat\n0,a,b\n", "one name"),
+        ("", "no column photo or identity"),
+    ],
+)
+def test_files_that_tell_nothing(table, tmp_path, text, told):
+    with pytest.raises(BadDataset, match=told):
+        read_attributes(written(tmp_path, text), table)
+
+
+def test_missing_files_and_columns(table, tmp_path):
+    with pytest.raises(BadDataset, match="cannot be read"):
+        read_attributes(tmp_path / "gone.csv", table)
+    (tmp_path / "latin.csv").write_bytes(b"identity,coat\n0,\xe9\n")
+    with pytest.raises(BadDataset, match="cannot be read"):
+        read_attributes(tmp_path / "latin.csv", table)
+    with pytest.raises(BadDataset, match="no column weight"):
+        read_attributes(written(tmp_path, "identity,coat\n0,black\n"), table, ["weight"])
