@@ -26,7 +26,8 @@ def slow_ranks(scores, positive):
 
 
 def slow_retrieval(embeddings, labels, ks=(1, 5, 10)):
-    first, ndcgs = [], []
+    """recall@k, (MRR, NDCG@10, mAP@R), the queries and their violated triplets."""
+    first, ndcgs, precisions, violations = [], [], [], []
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     for query in range(len(labels)):
         others = np.arange(len(labels)) != query
@@ -35,8 +36,13 @@ def slow_retrieval(embeddings, labels, ks=(1, 5, 10)):
             first.append(ranks[0])
             gain = sum(1 / np.log2(1 + rank) for rank in ranks if rank <= 10)
             ndcgs.append(gain / sum(1 / np.log2(1 + rank) for rank in range(1, min(10, len(ranks)) + 1)))
+            # Precision among the i nearest wherever the i-th is a positive, over the R nearest.
+            at = [sum(rank <= i for rank in ranks) / i for i in range(1, len(ranks) + 1) if i in ranks]
+            precisions.append(sum(at) / len(ranks))
+            violations.append(sum(rank - place for place, rank in enumerate(ranks, start=1)))
     first = np.array(first)
-    return {k: np.mean(first <= k) for k in ks}, np.mean(1 / first), np.mean(ndcgs), len(first)
+    means = np.mean(1 / first), np.mean(ndcgs), np.mean(precisions)
+    return {k: np.mean(first <= k) for k in ks}, means, len(first), violations
 
 
 def test_worked_example():
@@ -50,13 +56,32 @@ def test_worked_example():
     assert measured.recall_at_k == {1: 0.0, 2: 0.5, 3: 1.0}
     assert measured.mrr == pytest.approx((1 / 2 + 1 / 3 + 1 / 3 + 1 / 2) / 4)
     assert measured.ndcg_at_10 == pytest.approx((2 / np.log2(3) + 2 / np.log2(4)) / 4)
+    assert measured.map_at_r == 0.0  # each has one positive, and none is the nearest
+    assert found.negatives_ahead.tolist() == [1, 2, 2, 1]
+
+
+def test_map_at_r_worked_example():
+    # From the first A, all to one side: A B A A. Three positives, so the three nearest count: 1/1 and 2/3.
+    angles = np.deg2rad([0.0, 10.0, 20.0, 30.0, 60.0])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    found = rank_queries(rows, np.array([0, 0, 1, 0, 0]))
+    assert found.map_at_r[0] == pytest.approx((1 + 2 / 3) / 3)
+
+
+def test_map_at_r_of_queries_against_a_gallery():
+    gallery = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]
+    query = normalise(np.array([[3, 2, 1]], np.float32))
+    # Its own identity is first, second and last: the fourth lies beyond R = 3.
+    found = rank_queries(query, np.array([5]), gallery=(gallery, np.array([5, 5, 6, 5])))
+    assert found.map_at_r == pytest.approx([(1 + 1) / 3])
+    assert found.negatives_ahead.tolist() == [1]
 
 
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     identities=st.integers(1, 8),
-    per=st.integers(2, 14),
+    per=st.sampled_from([2, 3, 7, 14, 40]),  # the last has more positives than are compared one by one
     coarse=st.booleans(),
     block_rows=st.sampled_from([None, 1, 3, 1000]),
 )
@@ -64,12 +89,50 @@ def test_agrees_with_the_slow_reference_whatever_the_block(seed, identities, per
     embeddings, labels = photos(identities, per, seed=seed, dim=2 if coarse else 5)
     if coarse:  # few directions, so that many similarities tie
         embeddings = normalise(np.round(embeddings) + np.float32(0.25))
-    recall, mrr, ndcg, queries = slow_retrieval(embeddings, labels)
-    measured = retrieval(embeddings, labels, block_rows=block_rows)
+    recall, means, queries, violations = slow_retrieval(embeddings, labels)
+    ranked = rank_queries(embeddings, labels, block_rows=block_rows)
+    measured = summarise(ranked)
     assert measured.recall_at_k == recall
-    assert measured.mrr == pytest.approx(mrr, abs=1e-12)
-    assert measured.ndcg_at_10 == pytest.approx(ndcg, abs=1e-12)
+    assert (measured.mrr, measured.ndcg_at_10, measured.map_at_r) == pytest.approx(means, abs=1e-12)
     assert measured.queries == queries
+    assert ranked.negatives_ahead.tolist() == violations
+
+
+def test_agrees_with_pytorch_metric_learning_where_nothing_ties():
+    torch = pytest.importorskip("torch")
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
+    rng = np.random.default_rng(5)
+    labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 12, 60)))
+    centres = rng.normal(size=(60, 16))
+    embeddings = normalise((centres[labels] + 0.9 * rng.normal(size=(len(labels), 16))).astype(np.float32))
+    ours = retrieval(embeddings, labels)
+    assert 0.2 < ours.map_at_r < ours.mrr < 0.95
+
+    names = ("precision_at_1", "mean_reciprocal_rank", "mean_average_precision_at_r")
+    calculator = calculators.AccuracyCalculator(
+        include=names,
+        device=torch.device("cpu"),
+        knn_func=inference.CustomKNN(distances.CosineSimilarity()),
+    )
+    torch.set_default_dtype(torch.float64)  # or the mean of its reciprocal ranks has seven digits
+    try:
+        theirs = calculator.get_accuracy(embeddings, labels)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (ours.recall_at_k[1], ours.mrr, ours.map_at_r) == pytest.approx(
+        tuple(theirs[name] for name in names), abs=1e-9
+    )
+
+
+def test_figures_do_not_depend_on_the_number_of_threads(monkeypatch):
+    embeddings, labels = photos(identities=20, per=5, noise=1.0)
+    found = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr("familiar.core.blocks.available_cores", lambda threads=threads: threads)
+        found.append(retrieval(embeddings, labels, block_rows=7))
+    assert found[0] == found[1] == found[2]
 
 
 def test_ndcg_agrees_with_scikit_learn_where_nothing_ties():
@@ -87,19 +150,20 @@ def test_a_collapsed_model_finds_nothing():
     measured = retrieval(embeddings, np.arange(40) // 2)
     assert measured.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
     assert measured.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
-    assert measured.ndcg_at_10 == 0.0
+    assert (measured.ndcg_at_10, measured.map_at_r) == (0.0, 0.0)
 
 
 def test_a_perfect_model_finds_everything():
     embeddings = np.repeat(np.eye(6, dtype=np.float32), 3, axis=0)
     measured = retrieval(embeddings, np.arange(18) // 3)
-    assert (measured.recall_at_k[1], measured.mrr, measured.ndcg_at_10) == (1.0, 1.0, 1.0)
+    assert (measured.recall_at_k[1], measured.mrr) == (1.0, 1.0)
+    assert (measured.ndcg_at_10, measured.map_at_r) == (1.0, 1.0)
 
 
 def test_one_identity_has_no_negatives():
     embeddings, _ = photos()
     measured = retrieval(embeddings, np.zeros(18, np.int64))
-    assert measured.mrr == 1.0
+    assert (measured.mrr, measured.map_at_r) == (1.0, 1.0)
     assert measured.ndcg_at_10 == pytest.approx(1.0, abs=1e-15)
 
 
@@ -140,3 +204,12 @@ def test_equal_vectors_tie_exactly_whatever_the_block():
     assert (similarities(rows, -rows) == -1.0).all()
     stored = unit_rows(np.tile(row.astype(np.float16).astype(np.float32), (2, 1)))  # norms a little off
     assert (similarities(stored, stored) == 1.0).all()
+
+
+def test_similarities_are_the_same_bits_whatever_the_block_and_the_tile(monkeypatch):
+    rows = unit_rows(normalise(np.random.default_rng(4).normal(size=(300, 128)).astype(np.float32)))
+    whole = similarities(rows, rows)
+    assert (np.diag(whole) == 1.0).all()
+    assert (similarities(rows[7:8], rows) == whole[7]).all()
+    monkeypatch.setattr("familiar.core.blocks._TILE_COLUMNS", 7)
+    assert (similarities(rows, rows) == whole).all()

@@ -218,6 +218,28 @@ def test_all_pairs_give_the_figures_of_the_listed_pairs(seed, identities, per, c
         assert (ours.tar if ours else None) == (expected.tar if expected else None)
 
 
+def test_all_pairs_agree_with_scikit_learn():
+    embeddings, labels = photos(identities=30, per=5, noise=1.0)
+    same, different = listed_pairs(embeddings, labels)
+    truth, scores = np.repeat([1, 0], [len(same), len(different)]), np.concatenate([same, different])
+    counts = roc_counts_all_pairs(embeddings, labels)
+    assert roc_auc(counts) == pytest.approx(roc_auc_score(truth, scores), abs=1e-9)
+    assert average_precision(counts) == pytest.approx(average_precision_score(truth, scores), abs=1e-9)
+
+
+def test_counts_do_not_depend_on_threads_nor_on_how_many_scores_are_looked_up_at_a_time(monkeypatch):
+    embeddings, labels = photos(identities=20)
+    embeddings = normalise(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
+    found = []
+    for threads, looked_up in [(1, 10**6), (2, 10**6), (5, 100)]:
+        monkeypatch.setattr("familiar.core.blocks.available_cores", lambda threads=threads: threads)
+        monkeypatch.setattr(module, "_LOOKED_UP", looked_up)
+        found.append(dataclasses.astuple(roc_counts_all_pairs(embeddings, labels, block_rows=7)))
+    for other in found[1:]:
+        for counts, expected in zip(other, found[0], strict=True):
+            assert (counts == expected).all()
+
+
 def test_blocks_beside_the_diagonal_miss_no_same_pair(monkeypatch):
     embeddings, labels = photos()
     expected = verification(roc_counts_all_pairs(embeddings, labels))

@@ -1,17 +1,24 @@
 """Similarities of many rows, block by block, so that no n x n matrix is ever held.
 
 They are computed in float64 and rounded to float32, so that equal vectors tie exactly and no figure
-depends on the block size.
+depends on the block size or on how many blocks are worked on at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float32, Float64
 
+from familiar.core.machine import available_cores
 from familiar.core.vectors import check_unit_rows
 
-BLOCK_SCORES = 8_000_000  # similarities held at once: 64 MB in float64 and 32 MB in float32
+BLOCK_SCORES = 16_000_000  # similarities of one block: 64 MB
+MAX_THREADS = 8  # of `map_blocks`: each holds a block, and together they stay below a gigabyte
+_TILE_COLUMNS = 2048  # of a block computed at once: more in float64 would not fit into the cache
+
+T = TypeVar("T")
 
 
 def unit_rows(embeddings: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
@@ -29,7 +36,10 @@ def similarities(
     A float32 product differs in its last bit with the shape of the block it was computed in, which
     would break ties by chance (and let a collapsed model look perfect or hopeless).
     """
-    scores = (left @ right.T).astype(np.float32)
+    scores = np.empty((len(left), len(right)), np.float32)
+    for start in range(0, len(right), _TILE_COLUMNS):
+        tile = slice(start, start + _TILE_COLUMNS)
+        scores[:, tile] = left @ right[tile].T
     return np.clip(scores, -1.0, 1.0, out=scores)
 
 
@@ -37,3 +47,9 @@ def blocks(rows: int, columns: int, block_rows: int | None) -> Iterator[slice]:
     """Slices that cover `rows`, each small enough that slice x columns is at most `BLOCK_SCORES`."""
     step = block_rows or max(1, BLOCK_SCORES // max(1, columns))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def map_blocks(work: Callable[[slice], T], rows: int, columns: int, block_rows: int | None) -> list[T]:
+    """`work` of each of the `blocks`, in their order; several at a time, in as many threads as there are cores."""
+    with ThreadPoolExecutor(min(available_cores(), MAX_THREADS)) as pool:
+        return list(pool.map(work, blocks(rows, columns, block_rows)))

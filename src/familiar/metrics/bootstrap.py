@@ -5,7 +5,7 @@ identity drawn w times weighs its pairs instead of being copied (a copy would be
 itself): same pairs count w_i times, different ones w_i w_j times.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
@@ -45,13 +45,14 @@ def verification_replicates(
     weights: Float[np.ndarray, " p"] | None = None,
     replicates: int = 200,
     seed: int = 0,
+    only: Collection[str] | None = None,
 ) -> Replicates:
     """The figures of these pairs, named as in `Verification`, in each replicate.
 
     `weights`: how many pairs each stands for, where they were sampled from more of one kind than of the other
     (`sampling_weights`). With `threshold` also `accuracy_at_threshold`, both kinds weighed alike;
     `tar_at_far_1e-3` and the like where the pairs are enough for it. A replicate that drew no same or no different pair is left
-    out. Raises `NothingToMeasure` as `roc_counts` does.
+    out. `only`: these figures and no others. Raises `NothingToMeasure` as `roc_counts` does.
     """
     same = left_labels == right_labels
     whole = roc_counts(scores[same], scores[~same])
@@ -61,6 +62,8 @@ def verification_replicates(
     for name, far in FARS.items():
         if tar_at_far(whole, far):
             figures[f"tar_at_far_{name}"] = lambda counts, far=far: point_at_far(counts, far).tar
+    if only is not None:
+        figures = {name: figure for name, figure in figures.items() if name in only}
 
     stands_for = np.ones(len(scores)) if weights is None else weights
     at = np.searchsorted(whole.scores, scores)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int, Int64
 
-from familiar.core.blocks import blocks, similarities, unit_rows
+from familiar.core.blocks import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 
 NDCG_DEPTH = 10
 _EXCLUDED = -2.0  # below every similarity
+_POSITIVE_SCORES = 16  # similarities that take as much memory as the figures of one positive
+_COMPARED = 20  # so many positives are compared with a row one by one; for more, sorting it once is quicker
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,19 +25,26 @@ class RankedQueries:
     """What each query with at least one match found.
 
     `query`: its row; `identity`: its label; `first_match_rank`: 1 where the nearest is of the same
-    identity; `ndcg_at_10` in [0, 1]. `without_match`: queries left out, for there was nothing to find.
+    identity; `ndcg_at_10` and `map_at_r` in [0, 1]; `negatives_ahead`: summed over the query's positives,
+    negatives at least as close. `without_match`: queries left out, for there was nothing to find.
     """
 
     query: Int64[np.ndarray, " q"]
     identity: Int[np.ndarray, " q"]
     first_match_rank: Int64[np.ndarray, " q"]
     ndcg_at_10: Float64[np.ndarray, " q"]
+    map_at_r: Float64[np.ndarray, " q"]
+    negatives_ahead: Int64[np.ndarray, " q"]
     without_match: int
 
     def figures(self, ks: Sequence[int] = (1, 5, 10)) -> dict[str, Float64[np.ndarray, " q"]]:
         """The figures of each query, by name; their mean over queries is the figure of the set."""
         recalls = {f"recall_at_{k}": (self.first_match_rank <= k).astype(np.float64) for k in ks}
-        return recalls | {"mrr": 1.0 / self.first_match_rank, "ndcg_at_10": self.ndcg_at_10}
+        return recalls | {
+            "mrr": 1.0 / self.first_match_rank,
+            "ndcg_at_10": self.ndcg_at_10,
+            "map_at_r": self.map_at_r,
+        }
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class Retrieval:
     recall_at_k: dict[int, float]
     mrr: float
     ndcg_at_10: float
+    map_at_r: float
     queries: int
     queries_without_match: int
 
@@ -67,12 +77,17 @@ def retrieval(
 
 
 def summarise(ranked: RankedQueries, ks: Sequence[int] = (1, 5, 10)) -> Retrieval:
-    """Means over the queries. NDCG@10 is binary, its ideal min(10, number relevant) positives first."""
+    """Means over the queries. NDCG@10 is binary, its ideal min(10, number relevant) positives first.
+
+    mAP@R (Musgrave et al. 2020, "A metric learning reality check"): a query with R positives looks at its
+    R nearest; the precision up to each positive among them, summed and divided by R.
+    """
     means = {name: float(values.mean()) for name, values in ranked.figures(ks).items()}
     return Retrieval(
         recall_at_k={k: means[f"recall_at_{k}"] for k in ks},
         mrr=means["mrr"],
         ndcg_at_10=means["ndcg_at_10"],
+        map_at_r=means["map_at_r"],
         queries=len(ranked.query),
         queries_without_match=ranked.without_match,
     )
@@ -103,49 +118,58 @@ def rank_queries(
 
     queries = unit_rows(embeddings)
     rows = queries[order] if leave_one_out else unit_rows(gallery_embeddings)[order]
-    ranks = np.empty(len(asked), np.int64)
-    ndcgs = np.empty(len(asked), np.float64)
-    for part in blocks(len(asked), len(rows), block_rows):
+
+    def ranked(part: slice) -> tuple[np.ndarray, ...]:
         of = asked[part]
         scores = similarities(queries[of], rows)
         if own_place is not None:
             scores[np.arange(len(of)), own_place[of]] = _EXCLUDED
-        best = _take_positives(scores, first[of], last[of])
-        ranks[part] = 1 + np.count_nonzero(scores >= best[:, :1], axis=1)
-        ndcgs[part] = _ndcg(best, relevant[of], _highest(scores, NDCG_DEPTH))
-    return RankedQueries(asked, labels[asked], ranks, ndcgs, len(labels) - len(asked))
+        return _figures(_negatives_ahead(scores, first[of], last[of], relevant[of]), relevant[of])
+
+    columns = len(rows) + _POSITIVE_SCORES * int(relevant.max())
+    found = map_blocks(ranked, len(asked), columns, block_rows)
+    ranks, ndcg, map_at_r, ahead = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return RankedQueries(asked, labels[asked], ranks, ndcg, map_at_r, ahead, len(labels) - len(asked))
 
 
-def _take_positives(
-    scores: Float32[np.ndarray, "q m"], first: Int64[np.ndarray, " q"], last: Int64[np.ndarray, " q"]
-) -> Float32[np.ndarray, "q 10"]:
-    """The ten best positives of each row, best first, filled up with -2; in `scores` they become -2."""
-    best = np.full((len(scores), NDCG_DEPTH), _EXCLUDED, np.float32)
-    for row, (start, stop) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        positives = np.sort(scores[row, start:stop])[: -NDCG_DEPTH - 1 : -1]
-        best[row, : len(positives)] = positives
-        scores[row, start:stop] = _EXCLUDED
-    return best
-
-
-def _highest(scores: Float32[np.ndarray, "q m"], count: int) -> Float32[np.ndarray, "q c"]:
-    """The `count` highest of each row, in any order. Reorders `scores`."""
-    if scores.shape[1] <= count:
-        return scores
-    scores.partition(-count, axis=1)
-    return scores[:, -count:]
-
-
-def _ndcg(
-    best: Float32[np.ndarray, "q 10"],
+def _negatives_ahead(
+    scores: Float32[np.ndarray, "q m"],
+    first: Int64[np.ndarray, " q"],
+    last: Int64[np.ndarray, " q"],
     relevant: Int64[np.ndarray, " q"],
-    rivals: Float32[np.ndarray, "q c"],
-) -> Float64[np.ndarray, " q"]:
-    """NDCG@10 from the ten best positives and the ten best negatives: no other can stand in the top ten."""
-    place = np.arange(1, NDCG_DEPTH + 1)
-    ahead = np.count_nonzero(rivals[:, None, :] >= best[:, :, None], axis=2)
+) -> Int64[np.ndarray, " p"]:
+    """How many negatives are at least as close as each positive: query after query, best positive first.
+
+    A query's identity fills its columns from `first` to `last`; `relevant` of them are positives. Spoils
+    `scores`.
+    """
+    ahead: list[Int64[np.ndarray, " r"]] = []
+    for row, start, stop, count in zip(scores, first.tolist(), last.tolist(), relevant.tolist(), strict=True):
+        positives = np.sort(row[start:stop])[::-1][:count]
+        row[start:stop] = _EXCLUDED
+        if count <= _COMPARED:
+            ahead.append(np.array([np.count_nonzero(row >= positive) for positive in positives], np.int64))
+        else:
+            row.sort()
+            ahead.append(len(row) - np.searchsorted(row, positives, "left"))
+    return np.concatenate(ahead)
+
+
+def _figures(
+    ahead: Int64[np.ndarray, " p"], relevant: Int64[np.ndarray, " q"]
+) -> tuple[
+    Int64[np.ndarray, " q"], Float64[np.ndarray, " q"], Float64[np.ndarray, " q"], Int64[np.ndarray, " q"]
+]:
+    """(rank of the first match, NDCG@10, mAP@R, negatives ahead) of each query, from all its positives."""
+    starts = np.cumsum(relevant) - relevant
+    place = 1 + np.arange(len(ahead)) - np.repeat(starts, relevant)  # among the query's positives
     rank = place + ahead
-    counted = (place <= relevant[:, None]) & (rank <= NDCG_DEPTH)
-    gain = np.where(counted, 1.0 / np.log2(1.0 + rank), 0.0).sum(axis=1)
-    ideal = np.cumsum(1.0 / np.log2(1.0 + place))[np.minimum(relevant, NDCG_DEPTH) - 1]
-    return gain / ideal
+    gain = np.where(rank <= NDCG_DEPTH, 1.0 / np.log2(1.0 + rank), 0.0)
+    ideal = np.cumsum(1.0 / np.log2(2.0 + np.arange(NDCG_DEPTH)))[np.minimum(relevant, NDCG_DEPTH) - 1]
+    precision = np.where(rank <= np.repeat(relevant, relevant), place / rank, 0.0)
+    return (
+        rank[starts],
+        np.add.reduceat(gain, starts) / ideal,
+        np.add.reduceat(precision, starts) / relevant,
+        np.add.reduceat(ahead, starts),
+    )

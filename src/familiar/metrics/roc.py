@@ -7,16 +7,18 @@ different pairs that fall on and between them say it all.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
 
-from familiar.core.blocks import blocks, similarities, unit_rows
+from familiar.core.blocks import blocks, map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 
 MAX_SAME_PAIRS = 20_000_000  # of `roc_counts_all_pairs`: more would not fit into 2 GB
 _GRID = np.linspace(-1, 1, 2049, dtype=np.float32)  # steps of 1/1024, exact in float32
 _EXCLUDED = 2.0  # above every similarity
+_LOOKED_UP = 1_000_000  # scores at a time: every thread holds their counts
 _SAME_BLOCK_ROWS = 256  # few: most of such a block beside the diagonal is computed in vain
 
 
@@ -112,23 +114,41 @@ def roc_counts_all_pairs(
     )
     below = np.zeros(len(scores), np.int64)
     up_to = np.zeros(len(scores), np.int64)
-    for part in blocks(len(rows), len(rows), block_rows):
+    adding = Lock()
+
+    def count(part: slice) -> None:
         # Behind a row's identity lie its different pairs, each of them once.
         start = ends[part.start]
         block = similarities(rows[part], rows[start:])
         for row, end in enumerate((ends[part] - start).tolist()):
             block[row, :end] = _EXCLUDED
         # Sorting the block and looking few scores up in it is many times faster than the reverse.
-        flat = block.reshape(-1)
-        flat.sort()
-        below += np.searchsorted(flat, scores, "left")
-        up_to += np.searchsorted(flat, scores, "right")
+        values = block.reshape(-1)
+        values.sort()
+        for some in blocks(len(scores), 1, _LOOKED_UP):
+            lower, upper = _below_and_up_to(values, scores[some])
+            with adding:
+                below[some] += lower
+                up_to[some] += upper
+
+    map_blocks(count, len(rows), len(rows), block_rows)
     return RocCounts(
         scores.astype(np.float64),
         np.bincount(at[: len(same)], minlength=len(scores)).astype(np.float64),
         (up_to - below).astype(np.float64),
         np.append(below[1:] - up_to[:-1], 0.0),
     )
+
+
+def _below_and_up_to(
+    values: Float32[np.ndarray, " m"], scores: Float32[np.ndarray, " k"]
+) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
+    """How many values lie below each score, and how many do not lie above it. Both ascend."""
+    below = np.searchsorted(values, scores, "left")
+    up_to = below.copy()
+    met = np.flatnonzero(values.take(below, mode="clip") == scores) if len(values) else below[:0]
+    up_to[met] = np.searchsorted(values, scores[met], "right")
+    return below, up_to
 
 
 def _same_similarities(

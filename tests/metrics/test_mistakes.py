@@ -1,0 +1,106 @@
+"""The worst pairs of each kind, against a sort of all pairs."""
+
+import numpy as np
+import pytest
+
+from familiar.metrics.mistakes import Mistakes, RankedPairs, worst_mistakes, worst_of_pairs
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def cloud(photos: int, identities: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, identities, photos) * 3 - 5  # neither dense nor positive
+    centres = {label: generator.normal(size=6) for label in np.unique(labels)}
+    rows = np.stack([centres[label] for label in labels]) + generator.normal(size=(photos, 6))
+    return unit(rows), labels
+
+
+def slow_mistakes(embeddings: np.ndarray, labels: np.ndarray, count: int) -> tuple[list, list]:
+    order = np.argsort(labels, kind="stable").tolist()
+    pairs = [
+        (order[i], order[j], float(np.float32(embeddings[order[i]] @ embeddings[order[j]])))
+        for i in range(len(order))
+        for j in range(i + 1, len(order))
+    ]
+    strangers = [pair for pair in pairs if labels[pair[0]] != labels[pair[1]]]
+    selves = [pair for pair in pairs if labels[pair[0]] == labels[pair[1]]]
+    return (
+        sorted(strangers, key=lambda pair: -pair[2])[:count],
+        sorted(selves, key=lambda pair: pair[2])[:count],
+    )
+
+
+def listed(found: RankedPairs) -> list[tuple[int, int]]:
+    return list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("block_rows", [None, 1, 7])
+@pytest.mark.parametrize(("photos", "identities", "count"), [(60, 9, 12), (60, 2, 5), (9, 3, 100)])
+def test_as_a_sort_of_all_pairs(photos: int, identities: int, count: int, block_rows: int | None):
+    embeddings, labels = cloud(photos, identities)
+    found = worst_mistakes(embeddings, labels, count, block_rows)
+    for kind, slow in zip(
+        (found.strangers, found.selves), slow_mistakes(embeddings, labels, count), strict=True
+    ):
+        assert listed(kind) == [(min(a, b), max(a, b)) for a, b, _ in slow]
+        assert kind.similarity == pytest.approx(np.array([score for _, _, score in slow]), abs=1e-6)
+        assert len(kind) == len(slow)
+
+
+@pytest.mark.parametrize("block_rows", [None, 1, 4])
+def test_ties_go_to_the_smaller_label_then_to_the_earlier_row(block_rows: int | None):
+    collapsed = np.tile(np.array([[1, 0]], np.float32), (10, 1))
+    labels = np.array([1, 0, 1, 0, 1, 0, 1, 0, 1, 0])
+    found = worst_mistakes(collapsed, labels, 3, block_rows)
+    assert listed(found.strangers) == [(0, 1), (1, 2), (1, 4)]
+    assert listed(found.selves) == [(1, 3), (1, 5), (1, 7)]
+    assert found.strangers.similarity.tolist() == [1, 1, 1]
+
+
+def test_a_wrong_name_is_found_in_both_lists():
+    embeddings, labels = unit(np.repeat(np.eye(5), 4, axis=0) + 0.01), np.repeat(np.arange(5), 4)
+    labels = labels.copy()
+    labels[7] = 3  # a photo of the second under the fourth's name
+    found = worst_mistakes(embeddings, labels, 3)
+    assert {7} == set.intersection(*({a, b} for a, b in listed(found.strangers)))
+    assert {7} == set.intersection(*({a, b} for a, b in listed(found.selves)))
+
+
+@pytest.mark.parametrize("photos", [0, 1, 5])
+def test_one_identity_has_no_strangers_and_one_photo_no_pair(photos: int):
+    embeddings = unit(np.random.default_rng(0).normal(size=(photos, 4)))
+    found = worst_mistakes(embeddings, np.zeros(photos, np.int64), 4)
+    assert len(found.strangers) == 0
+    assert len(found.selves) == min(4, photos * (photos - 1) // 2)
+
+
+def test_everybody_a_stranger():
+    embeddings, _ = cloud(6, 6)
+    found = worst_mistakes(embeddings, np.arange(6), 100)
+    assert (len(found.strangers), len(found.selves)) == (15, 0)
+    assert (np.diff(found.strangers.similarity) <= 0).all()
+
+
+def test_rows_that_are_no_unit_vectors():
+    with pytest.raises(ValueError, match="unit"):
+        worst_mistakes(np.ones((3, 4), np.float32), np.arange(3))
+
+
+def test_listed_pairs_are_judged_among_themselves():
+    embeddings, labels = cloud(50, 6)
+    pairs = sample_pairs(labels, 80, seed=3)
+    scores = pair_similarities(embeddings, pairs)
+    found: Mistakes = worst_of_pairs(embeddings, pairs, 5)
+    assert found.strangers.similarity.tolist() == sorted(scores[~pairs.same].tolist())[::-1][:5]
+    assert found.selves.similarity.tolist() == sorted(scores[pairs.same].tolist())[:5]
+    for kind, same in ((found.strangers, False), (found.selves, True)):
+        assert ((labels[kind.left] == labels[kind.right]) == same).all()
+        assert pair_similarities(embeddings, Pairs(kind.left, kind.right, kind.left == 0)) == pytest.approx(
+            kind.similarity
+        )
+    none = np.empty(0, np.int64)
+    assert len(worst_of_pairs(embeddings, Pairs(none, none, none == 0)).selves) == 0
