@@ -41,13 +41,25 @@ def mean_colour_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its ONNX is encoded by hand, since the plain environment has no `onnx` to make one with.
     """
-    path = tmp_path_factory.mktemp("bundle") / "mean colour.onnx"
     threshold = Threshold(similarity=0.9, far=0.0, tar=1.0)
+    calibration = Calibration(threshold, threshold, threshold, 20.0, -18.0, 0.0, 1, 1)
+    return _mean_colour(tmp_path_factory.mktemp("bundle") / "mean colour.onnx", calibration)
+
+
+@pytest.fixture
+def uncalibrated_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, of whose similarities nothing is known."""
+    threshold = Threshold(similarity=0.55, far=None, tar=None)
+    calibration = Calibration(threshold, threshold, threshold, None, None, None, 0, 0)
+    return _mean_colour(tmp_path_factory.mktemp("bundle") / "uncalibrated.onnx", calibration)
+
+
+def _mean_colour(path: Path, calibration: Calibration) -> Path:
     metadata = BundleMetadata(
         space_id="mean-colour",
         embedding_dim=3,
         preprocessing=Preprocessing(size_px=32, resize_px=32, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
-        calibration=Calibration(threshold, threshold, threshold, 20.0, -18.0, 0.0, 1, 1),
+        calibration=calibration,
         prefixes=(3,),
         recipe="none",
         network="mean colour",

@@ -1,7 +1,7 @@
 import json
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,12 @@ from PIL import Image
 
 import familiar
 from familiar.core.errors import BadBundle, BadRun, ParityFailed
+from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.export import bundle as export
-from familiar.export.bundle import UNKNOWN_LICENCE, export_run
-from familiar.faces.bundle import load_bundle
+from familiar.export.bundle import UNKNOWN_LICENCE, calibrate, export_run
+from familiar.faces import bundle as bundle_format
+from familiar.faces.bundle import load_bundle, seal
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
@@ -137,6 +139,30 @@ def test_the_figures_are_those_of_the_validation_identities(run, exported, cats)
         assert point.tar == pytest.approx((positive >= point.similarity).mean(), abs=1.01 / len(positive))
         assert point.far == pytest.approx((negative >= point.similarity).mean(), abs=1.01 / len(negative))
     assert calibration.slope > 0
+
+
+def test_thresholds_are_fitted_to_pairs_or_fixed_where_these_are_too_few():
+    generator = np.random.default_rng(0)
+    rows = normalise(generator.normal(size=(40, 8)).astype(np.float32))
+    known = calibrate(rows, np.arange(40) // 4)
+    assert known.fitted
+    assert known.target_far == pytest.approx(10 / known.pairs_different)  # ten false accepts, of 720 pairs
+    assert known.high_precision.similarity >= known.balanced.similarity >= known.high_recall.similarity
+    for labels in (np.arange(40), np.arange(40) // 2 * (np.arange(40) < 8) + 40 * (np.arange(40) >= 8)):
+        few = calibrate(rows[:9], labels[:9])  # no same pair; four of them
+        assert not few.fitted
+        points = (few.high_precision, few.balanced, few.high_recall)
+        assert [point.similarity for point in points] == [0.65, 0.55, 0.40]
+        assert {(point.far, point.tar) for point in points} == {(None, None)}
+        assert (few.calibration_error, few.intercept, few.target_far) == (None, None, None)
+
+
+def test_a_bundle_that_was_never_calibrated_can_be_read(exported, tmp_path):
+    fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
+    path = tmp_path / "fixed.onnx"
+    network, _ = bundle_format._open_seals(exported.onnx, exported.path)
+    path.write_bytes(seal(network, replace(exported.metadata, calibration=fixed)))
+    assert load_bundle(path).metadata.calibration == fixed
 
 
 def test_no_place_of_this_machine_is_inside(run, exported, cats):

@@ -9,7 +9,7 @@ from familiar.core.types import Photo
 from familiar.faces.bundle import Calibration, Threshold
 from familiar.faces.embedder import Embedder
 from familiar.faces.photo import save_photo
-from familiar.faces.verify import probability_same, verify_photos
+from familiar.faces.verify import probability_same, verify_embeddings, verify_photos
 
 
 def curve(slope: float, intercept: float) -> Calibration:
@@ -25,6 +25,14 @@ def test_probability_closed_form():
 def test_probability_of_a_steep_curve_does_not_overflow():
     assert probability_same(-1.0, curve(1e6, 0.0)) == pytest.approx(0.0)
     assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
+
+
+def test_without_calibration_there_is_no_probability():
+    point = Threshold(0.55, None, None)
+    fixed = Calibration(point, point, point, None, None, None, 0, 0)
+    assert probability_same(0.9, fixed) is None
+    same = verify_embeddings(np.array([1, 0], np.float32), np.array([0.6, 0.8], np.float32), fixed)
+    assert (same.same, same.probability, same.threshold) == (True, None, 0.55)
 
 
 def test_same_and_different(mean_colour_bundle: Path, tmp_path: Path):

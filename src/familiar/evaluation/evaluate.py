@@ -1,77 +1,146 @@
 """A model on labelled photos, from files to report: what `familiar evaluate` does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from familiar.core.errors import BadDataset
+import numpy as np
+
+from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
+from familiar.evaluation.leaks import find_leaks
+from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, measure
 from familiar.evaluation.report import write_report
-from familiar.evaluation.suites import REPLICATES, SEED, SUITES, Measured, measure, run_suites
+from familiar.evaluation.results import FORMAT_VERSION, write_results
+from familiar.evaluation.suites import check_names, run_suites
+from familiar.faces.bundle import load_bundle
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder
 
-FORMAT_VERSION = 1  # of eval_results.json
+LeakCheck = Literal["check", "exclude", "skip"]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The photos to judge by, and those of the same data that the model was trained on."""
+
+    table: IdentityTable
+    split: Literal["test", "all"]
+    trained_on: IdentityTable | None
 
 
 def evaluate(
     model: Path,
     data: DataSpec,
     output: Path,
+    asked: Asked | None = None,
     *,
-    suites: Sequence[str] = tuple(SUITES),
     split: str | None = None,
-    pairs_file: Path | None = None,
+    leaks: LeakCheck = "check",
+    resize_px: int | None = None,
     detector: Detector | None = None,
     flip: bool = False,
-    on_batch: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure `model` and write `eval_results.json`, the pictures and `report.html`; the results.
 
-    `split` "test" or "all"; None is "test" where every identity is known to the run beside the model.
+    `split` "test" or "all"; None is "test" where every identity is known to the run beside the model. `leaks`:
+    photos that give the answer away are listed, or listed and left out. `resize_px`: what the short side of a photo
+    is brought to before the crop is cut from its middle, in place of the bundle's own way.
     """
-    for name in suites:
-        if name not in SUITES:
-            raise BadDataset(f"no suite is called {name!r}; there are {', '.join(SUITES)}")
-    embedder = Embedder(model)
-    table, side, trained_on = choose_identities(data.read(), model, split)
-    measured = measure(embedder, table, pairs_file, detector, flip=flip, on_batch=on_batch)
-    parts, verified = run_suites(measured, suites)
-    seen = len(trained_on & set(measured.table.names))
-    results = _header(measured, data, side, seen, flip) | parts
-    write_report(output, results, measured, verified, detector)
+    asked = asked or Asked()
+    check_names(asked.suites)
+    embedder = _embedder(model, resize_px)
+    chosen = choose_identities(data.read(), model, split)
+    table, leaking = chosen.table, None
+    if leaks != "skip":
+        leaking = find_leaks(
+            table, seen_photos(model), on_photo=lambda done: on_progress(f"leak check: {done} photos read")
+        )
+        if leaks == "exclude":
+            table = table.rows(np.setdiff1d(np.arange(len(table)), leaking.rows))
+            if not len(table):
+                raise BadDataset("every photo leaks: none is left to judge by")
+    measured = measure(
+        embedder,
+        table,
+        asked,
+        detector,
+        flip=flip,
+        trained_on=chosen.trained_on,
+        on_batch=lambda done: on_progress(f"embedded {done} photos"),
+    )
+    found = run_suites(measured, asked.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
+    results = {
+        **_header(measured, data, chosen, resize_px),
+        "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(table)},
+        "reasons": found.reasons,
+        **found.parts,
+    }
+    on_progress("writing the report")
+    output.mkdir(parents=True, exist_ok=True)
+    write_results(output / "eval_results.json", results, found.replicates)
+    try:
+        judged = measured.judged
+    except NothingToMeasure:
+        judged = None
+    write_report(output, results, measured, judged)
     return results
 
 
-def choose_identities(
-    table: IdentityTable, model: Path, split: str | None
-) -> tuple[IdentityTable, str, frozenset[str]]:
-    """The photos to judge by, which side that is, and the identities the model was trained on.
+def choose_identities(table: IdentityTable, model: Path, split: str | None) -> Chosen:
+    """`split` "test" or "all"; None is "test" where every identity is known to the run beside the model.
 
-    `split` "test" or "all"; None is "test" where every identity is known to the run beside the model.
     BadDataset where the test side is asked for and is empty or unknown.
     """
-    folder = model if model.is_dir() else model.parent
-    path = folder / "split.json"
+    path = run_folder(model) / "split.json"
     if not path.exists():
         if split == "test":
-            raise BadDataset(f"{folder}: has no split.json, so there is no test side; use --split all")
-        return table, "all", frozenset()
+            raise BadDataset(f"{path.parent}: has no split.json, so there is no test side; use --split all")
+        return Chosen(table, "all", None)
     known = Split.read(path)
     names = set(table.names)
     if split is None:
         split = "test" if names <= {*known.train, *known.validation, *known.test} else "all"
-    if split == "test":
-        table = table.of_identities(known.test)
-        if not known.test:
-            raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
-        if not len(table):
-            raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
-    return table, split, frozenset(known.train)
+    trained_on = table.of_identities(known.train)
+    if split == "all":
+        return Chosen(table, "all", trained_on)
+    tested = table.of_identities(known.test)
+    if not known.test:
+        raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
+    if not len(tested):
+        raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
+    return Chosen(tested, "test", trained_on)
 
 
-def _header(measured: Measured, data: DataSpec, split: str, seen: int, flip: bool) -> dict[str, Any]:
+def seen_photos(model: Path) -> IdentityTable | None:
+    """What the run beside the model was trained on and chosen by; None where there is no run, or its photos moved."""
+    folder = run_folder(model)
+    try:
+        split = Split.read(folder / "split.json")
+        return DataSpec.recorded(folder).read().of_identities({*split.train, *split.validation})
+    except (BadRun, BadDataset):
+        return None
+
+
+def run_folder(model: Path) -> Path:
+    return model if model.is_dir() else model.parent
+
+
+def _embedder(model: Path, resize_px: int | None) -> Embedder:
+    bundle = load_bundle(model)
+    if resize_px is None:
+        return Embedder(bundle)
+    try:
+        changed = replace(bundle.metadata.preprocessing, resize="centre_crop", resize_px=resize_px)
+    except ValueError as error:
+        raise BadDataset(f"--resize-px: {error}") from error
+    return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=changed)))
+
+
+def _header(measured: Measured, data: DataSpec, chosen: Chosen, resize_px: int | None) -> dict[str, Any]:
     metadata, table = measured.embedder.metadata, measured.table
     return {
         "format_version": FORMAT_VERSION,
@@ -82,14 +151,18 @@ def _header(measured: Measured, data: DataSpec, split: str, seen: int, flip: boo
             "network": metadata.network,
             "size_bytes": len(measured.embedder.bundle.onnx),
             "embedding_dim": metadata.embedding_dim,
-            "tta": "flip" if flip else None,
+            "tta": "flip" if measured.flip else None,
+            "thresholds_fitted": metadata.calibration.fitted,
+            "resize_px": resize_px,
         },
         "data": {
             "sources": list(data.sources),
-            "split": split,
+            "split": chosen.split,
             "identities": len(table.names),
             "photos": len(table),
-            "identities_seen_in_training": seen,
+            "identities_seen_in_training": len(
+                set(table.names) & set(() if chosen.trained_on is None else chosen.trained_on.names)
+            ),
             "skipped": [str(error) for error in measured.skipped],
             "fingerprint": table.fingerprint,
         },

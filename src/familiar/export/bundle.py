@@ -118,9 +118,10 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> Cal
     """What similarities mean, fitted to all pairs of these photos; fixed thresholds where those are too few."""
     same, different = pair_totals(labels)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
-        fixed = {name: Threshold(similarity, None, None) for name, similarity in FIXED_THRESHOLDS.items()}
         return Calibration(
-            **fixed,
+            high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
+            balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
+            high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
             slope=None,
             intercept=None,
             calibration_error=None,

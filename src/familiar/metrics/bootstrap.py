@@ -51,8 +51,8 @@ def verification_replicates(
 
     `weights`: how many pairs each stands for, where they were sampled from more of one kind than of the other
     (`sampling_weights`). With `threshold` also `accuracy_at_threshold`, both kinds weighed alike;
-    `tar_at_far_1e-3` and the like where the pairs are enough for it. A replicate that drew no same or no different pair is left
-    out. `only`: these figures and no others. Raises `NothingToMeasure` as `roc_counts` does.
+    `tar_at_far_1e-3` and the like where the pairs are enough for it. A replicate that drew no same or no
+    different pair is left out. `only`: these figures and no others. Raises `NothingToMeasure` as `roc_counts` does.
     """
     same = left_labels == right_labels
     whole = roc_counts(scores[same], scores[~same])

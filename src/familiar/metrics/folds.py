@@ -1,4 +1,4 @@
-"""Accuracy of pairs in folds: the threshold comes from the other folds, so no pair is judged by one it helped to choose.
+"""Accuracy of pairs in folds: the threshold comes from the other folds, so no pair chooses the one it is judged by.
 
 The protocol of Labeled Faces in the Wild, View 2 (Huang et al. 2007, section IV; Huang and Learned-Miller 2014).
 """

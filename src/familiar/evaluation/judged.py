@@ -1,0 +1,65 @@
+"""The pairs that a model is judged by: those of a file, every pair there is, or a sample of them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64, Int64
+
+from familiar.faces.bundle import Calibration
+from familiar.metrics.bootstrap import sampling_weights
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
+
+THRESHOLDS = ("high_precision", "balanced", "high_recall")
+RESAMPLED_PAIRS = 50_000  # where all pairs are counted, the intervals are taken from so many of them
+
+WhichPairs = Literal["all", "balanced", "natural"]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The pairs' counts, and `scores` of `pairs` for pictures and intervals: a sample, where all were judged.
+
+    `weights`: how many of the pairs that were judged each of these stands for.
+    """
+
+    which: Literal["listed", "all", "balanced", "natural"]
+    counts: RocCounts
+    scores: Float[np.ndarray, " p"]
+    pairs: Pairs
+    weights: Float64[np.ndarray, " p"]
+
+
+def judge(
+    embeddings: Float32[np.ndarray, "n d"],
+    labels: Int64[np.ndarray, " n"],
+    which: WhichPairs,
+    count: int,
+    calibration: Calibration,
+    seed: int,
+) -> Judged:
+    """All pairs, or `count` of them: half of each kind ("balanced") or as they come ("natural").
+
+    All pairs are too many where more than 20,000,000 are of one identity: then a balanced sample. The rates at the
+    calibrated thresholds are exact. `NothingToMeasure` without pairs of both kinds.
+    """
+    if which == "all" and pair_totals(labels)[0] <= MAX_SAME_PAIRS:
+        thresholds = [getattr(calibration, name).similarity for name in THRESHOLDS]
+        counts = roc_counts_all_pairs(embeddings, labels, thresholds)
+        pairs = sample_pairs(labels, RESAMPLED_PAIRS, seed=seed)
+        weights = sampling_weights(pairs.same, *pair_totals(labels))
+        return Judged("all", counts, pair_similarities(embeddings, pairs), pairs, weights)
+    drawn = "natural" if which == "natural" else "balanced"
+    return judge_listed(embeddings, sample_pairs(labels, count, seed, drawn == "balanced"), drawn)
+
+
+def judge_listed(
+    embeddings: Float32[np.ndarray, "n d"],
+    pairs: Pairs,
+    which: Literal["listed", "balanced", "natural"] = "listed",
+) -> Judged:
+    """These pairs and no others. `NothingToMeasure` without pairs of both kinds."""
+    scores = pair_similarities(embeddings, pairs)
+    counts = roc_counts(scores[pairs.same], scores[~pairs.same])
+    return Judged(which, counts, scores, pairs, np.ones(len(scores)))

@@ -1,0 +1,1 @@
+"""Pictures of an evaluation: charts for a light and a dark page, and photos side by side."""

@@ -1,0 +1,67 @@
+"""Naming individuals: half of the identities are enrolled, and photos of the others should be named as nobody."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from familiar.core.errors import NothingToMeasure
+from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
+from familiar.metrics.identification import (
+    FARS,
+    IdentifiedProbes,
+    at_threshold,
+    dir_at_far,
+    enrol_split,
+    identify,
+    point_at_far,
+    rank_k,
+)
+
+RANKS = (1, 5, 10)
+PHOTOS_ENROLLED = 1
+
+
+def identification(measured: Measured) -> Outcome:
+    """DIR at FAR, ranks without a threshold, and what the bundle's balanced threshold does; one photo is enrolled."""
+    enrolment = enrol_split(measured.labels, SEED, PHOTOS_ENROLLED)
+    gallery, probes = (
+        (measured.embeddings[rows], measured.labels[rows]) for rows in (enrolment.gallery, enrolment.probes)
+    )
+    found = identify(gallery, probes)
+    replicates = resampled(found.label, lambda: _replicates(found))
+    calibration = measured.embedder.metadata.calibration
+    points = {name: dir_at_far(found, far) for name, far in FARS.items()}
+    figures: dict[str, Any] = {
+        "enrolled_identities": len(np.unique(gallery[1])),
+        "enrolled_photos_each": PHOTOS_ENROLLED,
+        "known_probes": int(found.known.sum()),
+        "unknown_probes": int((~found.known).sum()),
+        "seed": SEED,
+        **{f"rank_{k}": rank_k(found, k) for k in RANKS},
+        "dir_at_far": {name: point and point.dir for name, point in points.items()},
+        "at_bundle_thresholds": {
+            name: dataclasses.asdict(at_threshold(found, getattr(calibration, name).similarity))
+            for name in ("high_precision", "balanced", "high_recall")
+        },
+        "interval": intervals(replicates),
+    }
+    return Outcome(figures, replicates)
+
+
+def _replicates(found: IdentifiedProbes) -> Replicates:
+    """Of the known and the unknown probes' identities, drawn anew; the gallery stays."""
+    identities, index = np.unique(found.label, return_inverse=True)
+    stated = {name: far for name, far in FARS.items() if dir_at_far(found, far) is not None}
+    names = (*(f"rank_{k}" for k in RANKS), *(f"dir_at_far.{name}" for name in stated))
+    drawn: list[list[float]] = []
+    for weight in identity_weights(len(identities), REPLICATES, SEED):
+        again = dataclasses.replace(found, weights=weight[index])
+        try:
+            ranks = [rank_k(again, k) for k in RANKS]
+            drawn.append(ranks + [point_at_far(again, far).dir for far in stated.values()])
+        except NothingToMeasure:  # none of those drawn is known, or none unknown
+            continue
+    columns = np.array(drawn).reshape(len(drawn), len(names))
+    return {name: columns[:, column] for column, name in enumerate(names)} if drawn else {}

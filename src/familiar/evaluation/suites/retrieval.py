@@ -1,0 +1,48 @@
+"""Who is nearest? Each photo searched for among the others, and among the half of them that was put in a gallery."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.metrics.bootstrap import intervals, mean_replicates
+from familiar.metrics.retrieval import RankedQueries, rank_queries
+
+
+def retrieval(measured: Measured) -> Outcome:
+    """Leave-one-out, and half of each identity's photos against the other half; intervals over identities."""
+    found = outcome_of(measured.ranked)
+    return Outcome(found.figures | {"query_gallery": _query_gallery(measured)}, found.replicates)
+
+
+def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
+    """Half of each identity's photos (the larger half, so all of one), drawn by `seed`."""
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    photos = np.bincount(labels)
+    place = np.empty(len(labels), np.int64)
+    place[order] = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)
+    return place < (photos[labels] + 1) // 2
+
+
+def _query_gallery(measured: Measured) -> dict[str, Any]:
+    enrolled = gallery_half(measured.labels, SEED)
+    gallery = measured.embeddings[enrolled], measured.labels[enrolled]
+    ranked = rank_queries(measured.embeddings[~enrolled], measured.labels[~enrolled], gallery)
+    return outcome_of(ranked).figures | {"gallery": int(enrolled.sum())}
+
+
+def outcome_of(ranked: RankedQueries) -> Outcome:
+    of_queries = ranked.figures()
+    replicates = resampled(
+        ranked.identity,
+        lambda: mean_replicates(of_queries, ranked.identity, replicates=REPLICATES, seed=SEED),
+    )
+    figures: dict[str, Any] = {name: float(values.mean()) for name, values in of_queries.items()}
+    figures |= {
+        "queries": len(ranked.query),
+        "queries_without_match": ranked.without_match,
+        "interval": intervals(replicates),
+    }
+    return Outcome(figures, replicates)

@@ -1,0 +1,24 @@
+"""Photos of one colour, whose identities are colours: what the mean-colour bundle can tell apart."""
+
+from pathlib import Path
+
+import numpy as np
+
+from familiar.core.types import Photo
+from familiar.faces.photo import save_photo
+
+
+def colour_folder(
+    root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1
+) -> Path:
+    """ROOT/Person_00/Person_00_0001.png and so on, named as LFW's photos are."""
+    generator = np.random.default_rng(seed)
+    for identity in range(identities):
+        base = generator.integers(20, 230, 3)
+        folder = root / f"Person_{identity:02d}"
+        folder.mkdir(parents=True)
+        for photo in range(1, photos + 1):
+            rgb_u8 = np.clip(base + generator.normal(0, spread, 3), 1, 255).astype(np.uint8)
+            pixels = np.broadcast_to(rgb_u8, (36, 36, 3)).copy()
+            save_photo(Photo(pixels, "drawn", (36, 36)), folder / f"{folder.name}_{photo:04d}.png")
+    return root

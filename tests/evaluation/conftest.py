@@ -1,0 +1,43 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colour_folders import colour_folder
+from familiar.core.vectors import normalise
+from familiar.datasets.folders import IdentityTable
+from familiar.evaluation.measured import Measured
+from familiar.faces.embedder import Embedder
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    return colour_folder(tmp_path / "colours")
+
+
+MakeMeasured = Callable[..., Measured]
+
+
+@pytest.fixture
+def measured(mean_colour_bundle: Path) -> MakeMeasured:
+    """Embeddings around one direction per identity, of photos that are not there, under any names."""
+    embedder = Embedder(mean_colour_bundle)
+
+    def make(
+        identities: int = 12, per: int = 4, dim: int = 8, noise: float = 0.5, seed: int = 0, **changed: object
+    ) -> Measured:
+        generator = np.random.default_rng(seed)
+        labels = np.repeat(np.arange(identities), per)
+        rows = generator.normal(size=(identities, dim))[labels] + noise * generator.normal(
+            size=(len(labels), dim)
+        )
+        table = IdentityTable(
+            photos=tuple(Path(f"none/{label:02d}/{row}.png") for row, label in enumerate(labels.tolist())),
+            labels=labels.astype(np.int64),
+            names=tuple(f"none/{identity:02d}" for identity in range(identities)),
+        )
+        return replace(Measured(embedder, table, normalise(rows.astype(np.float32))), **changed)
+
+    return make

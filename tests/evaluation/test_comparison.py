@@ -1,0 +1,111 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadResults
+from familiar.core.vectors import normalise
+from familiar.evaluation.comparison import Difference, compare, summary
+from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
+from familiar.evaluation.suites import run_suites
+
+
+def results_of(found, path: Path) -> dict:
+    run = run_suites(found, ["retrieval", "verification", "triplets"])
+    whole = {
+        "format_version": FORMAT_VERSION,
+        "data": {"fingerprint": found.table.fingerprint},
+        "interval": {"seed": 0},
+        **run.parts,
+    }
+    write_results(path, whole, run.replicates)
+    return read_results(path)
+
+
+@pytest.fixture
+def pair(measured, tmp_path):
+    """A model, and one whose embeddings are a little noisier."""
+    good = measured(identities=40, noise=0.6, dim=16)
+    noise = np.random.default_rng(9).normal(size=good.embeddings.shape).astype(np.float32)
+    worse = replace(good, embeddings=normalise(good.embeddings + 0.05 * noise))
+    return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
+
+
+def test_the_better_model_is_better_by_more_than_noise(pair):
+    good, worse = pair
+    found = {one.figure: one for one in compare(worse, good)}
+    auc = found["verification.auc"]
+    assert auc.first == worse["verification"]["auc"]
+    assert auc.difference == pytest.approx(good["verification"]["auc"] - worse["verification"]["auc"])
+    assert auc.better == "second"
+    assert found["triplets.violation_rate"].better == "second"  # lower is better
+    assert found["triplets.violation_rate"].difference < 0
+    assert "B is better" in summary(tuple(found.values()), ("A", "B"))
+    turned = {one.figure: one for one in compare(good, worse)}
+    assert turned["verification.auc"].better == "first"
+    assert turned["verification.auc"].interval == pytest.approx(
+        tuple(-side for side in reversed(auc.interval))
+    )
+
+
+def test_pairing_shows_what_two_intervals_hide(pair):
+    good, worse = pair
+    auc = next(one for one in compare(worse, good) if one.figure == "verification.auc")
+    first, second = worse["verification"]["interval"]["auc"], good["verification"]["interval"]["auc"]
+    assert first[1] > second[0]  # the models' own intervals overlap
+    assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
+
+
+def test_a_model_is_as_good_as_itself(pair):
+    same = compare(pair[0], pair[0])
+    assert {one.better for one in same} == {None}
+    assert all(one.interval == (0.0, 0.0) for one in same)
+    assert "more than noise" in summary(same, ("A", "B"))
+
+
+def test_two_models_each_better_at_something():
+    won = Difference("verification.auc", 0.5, 0.6, 0.1, (0.05, 0.15))
+    lost = Difference("retrieval.mrr", 0.5, 0.4, -0.1, (-0.15, -0.05))
+    assert "Neither" in summary((won, lost), ("A", "B"))
+    assert (won.better, lost.better) == ("second", "first")
+    assert Difference("verification.eer", 0.2, 0.1, -0.1, (-0.2, -0.05)).better == "second"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("data", "fingerprint"), "other", "photos"),
+        (("interval", "seed"), 1, "draws"),
+        (("verification", "same_pairs"), 1, "pairs"),
+    ],
+)
+def test_different_questions_cannot_be_compared(pair, path, value, told):
+    changed = json.loads(json.dumps(pair[1]))
+    changed[path[0]][path[1]] = value
+    with pytest.raises(BadResults, match=told):
+        compare(pair[0], changed)
+
+
+def test_results_without_a_common_figure(pair):
+    with pytest.raises(BadResults, match="ten identities"):
+        compare(pair[0], {**pair[1], "replicates": {}})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "no json", '{"format_version": 1}'])
+def test_files_that_hold_no_results(tmp_path, content):
+    path = tmp_path / "eval_results.json"
+    path.write_text(content)
+    with pytest.raises(BadResults, match=r"eval_results\.json"):
+        read_results(path)
+    with pytest.raises(BadResults, match="gone"):
+        read_results(tmp_path / "gone.json")
+
+
+def test_replicates_stand_in_one_line_each(tmp_path):
+    path = tmp_path / "r.json"
+    write_results(path, {"format_version": FORMAT_VERSION}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
+    assert '  "a.x.y": [0.5, 0.3333333]' in path.read_text().splitlines()
+    write_results(path, {"format_version": FORMAT_VERSION}, {})
+    assert read_results(path)["replicates"] == {}

@@ -1,0 +1,77 @@
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from familiar.datasets.folders import DataSpec, scan_folders
+from familiar.evaluation.leaks import find_leaks
+
+
+def pictures(root: Path, identities: int, photos: int = 2, seed: int = 0) -> Path:
+    """Blurred noise: every photo another picture."""
+    generator = np.random.default_rng(seed)
+    for identity in range(identities):
+        for photo in range(photos):
+            path = root / f"{identity:02d}" / f"{photo}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise = cv2.GaussianBlur(generator.uniform(0, 255, (96, 96, 3)), (0, 0), 2)
+            spread = (noise - noise.mean()) * 6 + 128
+            Image.fromarray(np.clip(spread, 0, 255).astype(np.uint8)).save(path)
+    return root
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    return pictures(tmp_path / "judged", 4)
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    return pictures(tmp_path / "seen", 5, seed=1)
+
+
+def test_nothing_leaks_between_different_pictures(judged: Path, seen: Path):
+    leaks = find_leaks(scan_folders(judged), scan_folders(seen))
+    assert (leaks.across_splits, leaks.across_identities) == ((), ())
+    assert (leaks.judged_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
+
+
+def test_a_copy_and_a_picture_saved_again_are_found_across_splits(judged: Path, seen: Path):
+    shutil.copy(seen / "03" / "1.png", judged / "01" / "copy.png")
+    Image.open(seen / "04" / "0.png").convert("RGB").save(judged / "02" / "again.jpg", quality=60)
+    table = scan_folders(judged)
+    found = find_leaks(table, scan_folders(seen))
+    assert sorted(leak.exact for leak in found.across_splits) == [False, True]
+    assert {table.photos[row].name for row in found.rows} == {"copy.png", "again.jpg"}
+    exact = next(leak for leak in found.across_splits if leak.exact)
+    assert set(exact.identities) == {"judged/01", "seen/03"}
+    assert {Path(photo).name for photo in exact.photos} == {"copy.png", "1.png"}
+    assert found.across_identities == ()
+    assert find_leaks(table).seen_photos is None
+
+
+def test_a_picture_under_two_identities(judged: Path):
+    shutil.copy(judged / "00" / "0.png", judged / "03" / "other.png")
+    shutil.copy(judged / "01" / "0.png", judged / "01" / "twin.png")  # of one identity: no leak
+    found = find_leaks(scan_folders(judged))
+    assert [leak.identities for leak in found.across_identities] == [("judged/00", "judged/03")]
+    assert found.across_splits == ()
+    assert found.as_dict()["across_identities"][0]["exact"] is True
+
+
+def test_photos_judged_and_seen_at_once_are_not_told_twice(judged: Path):
+    table = scan_folders(judged)
+    assert find_leaks(table, table).seen_photos == 0
+
+
+def test_drawn_and_unreadable_photos_are_passed_over(judged: Path):
+    drawn = DataSpec(("synthetic:cats:3x2",)).read()
+    assert find_leaks(drawn, drawn).judged_photos == 0
+    (judged / "00" / "0.png").write_text("no photo")
+    assert find_leaks(scan_folders(judged)).across_identities == ()
+    for path in judged.rglob("*.png"):
+        path.write_text("no photo")
+    assert find_leaks(scan_folders(judged)).judged_photos == 8

@@ -1,0 +1,494 @@
+"""The report: three sentences, a section for every suite, nothing from outside, whatever the names and nulls."""
+
+import base64
+import dataclasses
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from colour_folders import colour_folder
+from familiar.core.errors import NothingToMeasure
+from familiar.datasets.folders import scan_folders
+from familiar.evaluation.measured import Asked, Measured, measure
+from familiar.evaluation.report import write_report
+from familiar.evaluation.report.evidence import Evidence, gather, wilson_low
+from familiar.evaluation.report.page import render
+from familiar.evaluation.report.verdict import has_moved, how_good, on_whom, verdict, which_threshold
+from familiar.evaluation.report.words import percent, written
+from familiar.evaluation.suites import Results, run_suites
+from familiar.faces.bundle import Calibration, Threshold
+from familiar.faces.embedder import Embedder
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SUITES = (
+    *(
+        "retrieval",
+        "verification",
+        "clustering",
+        "triplets",
+        "overfitting",
+        "robustness",
+        "tta",
+        "separation",
+    ),
+    *("identification", "harmonic", "slices", "lfw"),
+)
+
+
+def measured_in(root: Path, bundle: Path) -> Measured:
+    return measure(Embedder(bundle), scan_folders(root), Asked())
+
+
+@pytest.fixture
+def measured(tmp_path: Path, mean_colour_bundle: Path) -> Measured:
+    return measured_in(colour_folder(tmp_path / "colours"), mean_colour_bundle)
+
+
+def document(measured: Measured, suites: tuple[str, ...] = ("retrieval", "verification")) -> dict[str, Any]:
+    found = run_suites(measured, suites) if suites else Results()
+    return {
+        "format_version": 2,
+        "model": {
+            "file_id": "f" * 64,
+            "space_id": "mean-colour",
+            "recipe": "none",
+            "network": "mean colour",
+            "size_bytes": 300,
+            "embedding_dim": 3,
+            "tta": None,
+            "thresholds_fitted": True,
+        },
+        "data": {
+            "sources": ["colours"],
+            "split": "all",
+            "identities": len(measured.table.names),
+            "photos": len(measured.table),
+            "identities_seen_in_training": 0,
+            "skipped": [],
+            "fingerprint": "e" * 64,
+        },
+        "interval": {"confidence": 0.95, "over": "identities", "replicates": 500, "seed": 0},
+        "leaks": {
+            "compared": {"judged": 36, "seen": None},
+            "across_splits": [],
+            "across_identities": [],
+            "excluded": 0,
+        },
+        "reasons": found.reasons,
+        **found.parts,
+    }
+
+
+def whole_document(measured: Measured) -> dict[str, Any]:
+    """Every suite there is, numbers made up."""
+    results = document(measured)
+    drop = {"similarity_drop": 0.1, "recall_at_1_drop": 0.2, "auc_drop": 0.05}
+    degradation = {"severity": 3.5, "unit": "sigma, px", **drop, "interval": {"recall_at_1_drop": [0.1, 0.3]}}
+    gain = {"recall_at_1_gain": 0.01, "auc_gain": None, "interval": {}}
+    side = {"mean": 0.7, "std": 0.1, "percentiles": {"5": 0.5, "95": 0.9}}
+    grouped = {"precision": 0.9, "recall": 0.5, "f": 0.642}
+    parts = {part: results[part] for part in ("retrieval", "verification")}
+    slice_of = {
+        "photos": 18,
+        "identities": 6,
+        **parts,
+        "triplets": None,
+        "reasons": {"triplets": "triplets: too few"},
+    }
+    point = {"similarity": 0.5, "dir": 0.6, "misnamed": 0.1, "refused": 0.3, "far": None}
+    return results | {
+        "clustering": {
+            "kmeans": {"k": 12, "photos": 36, "seed": 0, "nmi": 0.8, "ami": 0.71, "ari": 0.6, "purity": 0.9},
+            "groups": {
+                "threshold": 0.85,
+                "threshold_from": "the bundle's high-precision threshold",
+                "groups": 30,
+                "identities": 12,
+                "nmi": 0.7,
+                "ami": 0.4321,
+                "ari": 0.2,
+                "purity": 0.9,
+                "pairwise": None,
+                "bcubed": grouped,
+            },
+            "interval": {"groups.bcubed.f": [0.5, 0.7]},
+        },
+        "triplets": {"which": "all", "triplets": 99, "violation_rate": 0.0967, "average_margin": 0.2, "interval": {}},
+        "overfitting": {"train_recall_at_1": 0.98, "test_recall_at_1": 0.84, "gap": 0.14, "interval": {}},
+        "robustness": {
+            "photos": 36,
+            "seed": 0,
+            "clean": {"recall_at_1": 0.9, "auc": 0.95},
+            "degradations": {"blur": degradation, "flip": degradation | {"severity": None, "unit": "mirrored"}},
+            "sweeps": {"blur": [{"severity": s, "recall_at_1": 1 / s, "auc": 0.9} for s in (1.0, 2.0)]},
+        },
+        "tta": {
+            "photos": 36,
+            "plain": {"recall_at_1": 0.9, "auc": 0.95, "ms_a_photo": 1.4},
+            "flip": gain | {"passes": 2, "ms_a_photo": 2.2, "by_source": dict.fromkeys("ab", gain | {"photos": 9})},
+        },
+        "separation": {
+            "dunn": {"members": None, "centroids": 0.18, "centroids_to_mean": 0.33, "photos_dropped": 1},
+            "silhouette": 0.08,
+            "same": side,
+            "different": side,
+            "d_prime": 1.591,
+            "interval": {"silhouette": [0.04, 0.12]},
+        },
+        "identification": {
+            "rank_1": 0.56,
+            "dir_at_far": {"1e-1": 0.25, "1e-2": None},
+            "at_bundle_thresholds": {"balanced": point},
+            "interval": {"dir_at_far.1e-1": [0.1, 0.4]},
+        },
+        "harmonic": {"prefixes": [{"components": 2, "bytes": 8, "saved": 0.33, **parts}]},
+        "slices": {"columns": {"coat": [{"value": "tabby", **slice_of}, {"value": "black", **slice_of}]}},
+        "lfw": {
+            "view_2": {"accuracy": 0.9123, "standard_error": 0.0041, "folds": [{"accuracy": 0.9, "threshold": 0.5}]},
+            "view_1": None,
+            "reasons": {"view_1": "pairsDevTest.txt is in none of the folders"},
+        },
+    }  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """Collects what a page refers to, and checks that it is well formed enough to be read aloud."""
+
+    VOID = frozenset({"meta", "img", "source", "br"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.alts: list[str] = []
+        self.headings: list[int] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.links += [
+            value or "" for key, value in attrs if key in ("src", "href", "srcset", "action", "poster")
+        ]
+        assert not any(key.startswith("on") for key, _ in attrs)
+        if "id" in found:
+            assert found["id"] not in self.ids
+            self.ids.add(found["id"] or "")
+        if tag == "img":
+            self.alts.append(found["alt"] or "")
+        if tag in ("h1", "h2", "h3"):
+            self.headings.append(int(tag[1]))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"]:
+            self.text += data
+
+
+def test_every_suite_has_its_section_and_the_page_needs_nothing_else(measured: Measured, tmp_path: Path):
+    path = write_report(tmp_path / "out", whole_document(measured), measured, measured.judged)
+    assert path == tmp_path / "out" / "report.html"
+    page = Reader(path.read_text(encoding="utf-8"))
+    assert set(SUITES) <= page.ids
+    assert {"thresholds", "neighbours", "mistakes", "map", "data", "leaks"} <= page.ids
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    inner = [link for link in page.links if link.startswith("#")]
+    assert {link[1:] for link in inner} <= page.ids
+    assert all(
+        link.startswith(("data:image/png;base64,", "data:image/jpeg;base64,"))
+        for link in set(page.links) - set(inner)
+    )
+    assert all(page.alts)
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert all(later - former <= 1 for former, later in zip(page.headings, page.headings[1:], strict=False))
+    for figure in ("0.4321", "9.67", "91.23", "+14.00", "1.5910", "64.20", "20.00"):
+        assert figure in page.text
+    for reason in ("pairsDevTest.txt is in none of the folders", "too few", "takes 1,000 unknown photos"):
+        assert reason in page.text
+
+
+def test_both_colour_schemes_and_pictures_beside_the_page(measured: Measured, tmp_path: Path):
+    page = write_report(tmp_path, whole_document(measured), measured, measured.judged).read_text()
+    assert "color-scheme: light dark" in page
+    assert "@media (prefers-color-scheme: dark)" in page
+    names = {path.stem for path in tmp_path.glob("*.png")}
+    charts = {
+        "similarity",
+        "roc",
+        "det",
+        "accuracy",
+        "reliability",
+        "robustness",
+        "sweeps",
+        "slices_1",
+        "map",
+        "sizes",
+    }
+    assert names == charts | {"neighbours", "strangers", "selves"}
+    dark = page.count('<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,')
+    assert dark == len(charts)
+    for name in names:
+        content = (tmp_path / f"{name}.png").read_bytes()
+        assert content.startswith(PNG)
+        assert (base64.b64encode(content).decode() in page) == (name in charts)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_null_suite_is_a_reason(measured: Measured, suite: str):
+    results = document(measured, ()) | {"reasons": {suite: f"{suite}: too <few> photos"}, suite: None}
+    page = Reader(render(results, Evidence(measured.table, {}), {}))
+    assert suite in page.ids
+    assert page.text.count("too <few> photos") == 2  # beside the verdict, and in its section
+    assert set(SUITES) & page.ids == {suite}
+
+
+def test_null_figures_are_reasons(measured: Measured):
+    results = document(measured)
+    results["verification"]["tar_at_far"]["1e-4"] = None
+    results["verification"]["probability"] = None
+    for at in results["verification"]["at_bundle_thresholds"].values():
+        at["promised"] |= {"far": None, "tar": None}
+    results["verification"]["thresholds_fitted"] = False
+    page = Reader(render(results, gather(measured, results), {}))
+    for reason in (
+        "takes 100,000 pairs of strangers",
+        "promised: not known",
+        "says no probability",
+        "Nothing was fitted",
+    ):
+        assert reason in page.text
+    assert "None" not in page.text
+    assert "nan" not in page.text
+
+
+def test_an_unknown_figure_is_shown_under_its_own_name(measured: Measured):
+    results = document(measured)
+    results["retrieval"]["novel"] = {"measure_of": 0.123456}
+    results["verification"]["remark"] = "<b>"
+    page = Reader(render(results, Evidence(measured.table, {}), {}))
+    assert "novel, measure of" in page.text
+    assert "0.1235" in page.text
+    assert "<b>" in page.text
+
+
+def test_names_from_outside_are_escaped(mean_colour_bundle: Path, tmp_path: Path):
+    root = colour_folder(tmp_path / "<script>alert(1)", identities=4)
+    (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
+    (root / "Person_01").rename(root / "b$\\alpha$ قطة 猫")
+    measured = measured_in(root, mean_colour_bundle)
+    results = whole_document(measured)
+    results["data"] |= {"sources": [str(root)], "skipped": ["<i>.png: empty", "x\udcff.png: empty"]}
+    results["slices"]["columns"] = {"<th>": results["slices"]["columns"]["coat"]}
+    path = write_report(tmp_path / "out", results, measured, measured.judged)
+    page = Reader(path.read_text(encoding="utf-8"))
+    assert "script" not in page.tags
+    assert 'a "quote" & <img src=x onerror=y>' in page.text
+    assert "\\xff.png" in page.text
+
+
+def test_a_name_that_is_no_utf8_survives(measured: Measured, tmp_path: Path):
+    names = (measured.table.names[0] + "\udcff", *measured.table.names[1:])
+    odd = dataclasses.replace(measured, table=dataclasses.replace(measured.table, names=names))
+    page = write_report(tmp_path, document(odd), odd, odd.judged).read_text(encoding="utf-8")
+    assert "Person_00\\xff" in page
+
+
+@pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
+def test_few_photos_make_a_page_all_the_same(
+    identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path
+):
+    measured = measured_in(colour_folder(tmp_path / "few", identities, photos), mean_colour_bundle)
+    try:
+        judged = measured.judged
+    except NothingToMeasure:
+        judged = None
+    results = document(measured)
+    page = Reader(write_report(tmp_path / "out", results, measured, judged).read_text())
+    assert ("says nothing about others" in page.text) == any(
+        results[suite] for suite in ("retrieval", "verification")
+    )
+    for suite, reason in results["reasons"].items():
+        assert reason.removeprefix(f"{suite}: ") in page.text
+
+
+def test_all_photos_alike(mean_colour_bundle: Path, tmp_path: Path):
+    measured = measured_in(colour_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_colour_bundle)
+    collapsed = dataclasses.replace(measured, embeddings=np.tile(measured.embeddings[:1], (60, 1)))
+    results = document(collapsed)
+    page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.judged).read_text())
+    assert "0.00\u00a0% of the photos find another" in page.text
+    assert "most often Person" in page.text
+
+
+def test_a_photo_that_is_gone_is_said_to_be(measured: Measured, tmp_path: Path):
+    results = document(measured)
+    for photo in measured.table.photos:
+        assert isinstance(photo, Path)
+        photo.unlink()
+    page = write_report(tmp_path / "out", results, measured, measured.judged).read_text()
+    assert "cannot be read any more" in page
+    assert (tmp_path / "out" / "neighbours.png").read_bytes().startswith(PNG)
+
+
+def test_pairs_of_a_file_are_the_only_mistakes(tmp_path: Path, mean_colour_bundle: Path):
+    root = colour_folder(tmp_path / "colours", identities=4)
+    listed = tmp_path / "pairs.txt"
+    listed.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
+    measured = measure(Embedder(mean_colour_bundle), scan_folders(root), Asked(pairs_file=listed))
+    mistakes = gather(measured, document(measured)).mistakes
+    assert mistakes is not None
+    assert (len(mistakes.strangers), len(mistakes.selves)) == (2, 1)
+
+
+def verification_part(**changes: Any) -> dict[str, Any]:
+    at = {
+        "similarity": 0.5,
+        "accuracy": 0.97,
+        "far": 0.03,
+        "tar": 0.97,
+        "promised": {"far": 0.03, "tar": 0.97},
+    }
+    strict = at | {"similarity": 0.7, "far": 0.0001, "tar": 0.8}
+    return {
+        "auc": 0.991,
+        "eer": 0.03,
+        "eer_threshold": 0.52,
+        "best_accuracy_threshold": 0.53,
+        "different_pairs": 10_000,
+        "thresholds_fitted": True,
+        "at_bundle_thresholds": {"high_precision": strict, "balanced": at | changes, "high_recall": at},
+        "interval": {"auc": [0.98, 0.995]},
+    }
+
+
+def small(**parts: Any) -> dict[str, Any]:
+    data = {"identities": 200, "identities_seen_in_training": 0, "skipped": []}
+    return {"data": data | parts.pop("data", {}), "reasons": {}, "leaks": None} | parts
+
+
+def test_how_good_has_intervals_and_the_gravest_caveat():
+    retrieval = {"recall_at_1": 0.931, "interval": {"recall_at_1": [0.9, 0.95]}}
+    said = how_good(small(retrieval=retrieval, verification=verification_part()))
+    assert "93.10\u00a0%" in said
+    assert "90.00 to 95.00\u00a0%" in said
+    assert "99.10\u00a0%" in said
+    assert said.endswith("99.50\u00a0%).")
+    assert "only 23 identities" in how_good(small(retrieval=retrieval, data={"identities": 23}))
+    assert "with 1 identity that says nothing" in how_good(small(retrieval=retrieval, data={"identities": 1}))
+    seen = how_good(small(retrieval=retrieval, data={"identities": 23, "identities_seen_in_training": 6}))
+    assert "6 of the 23 identities were trained on" in seen
+    assert "only" not in seen
+    leaking = {"across_splits": [{}, {}], "across_identities": [], "excluded": 0}
+    assert "2 pictures</a> may give the answer away" in how_good(small(retrieval=retrieval, leaks=leaking))
+    assert "give the answer" not in how_good(small(retrieval=retrieval, leaks=leaking | {"excluded": 2}))
+    assert how_good(small()) == "Neither retrieval nor verification was measured."
+
+
+def test_which_threshold():
+    assert "Set <strong>0.500</strong> (balanced)" in which_threshold(small(verification=verification_part()))
+    moved = which_threshold(small(verification=verification_part(far=0.2)))
+    assert "do not travel" in moved
+    assert "6.7 times the strangers it promised" in moved
+    assert "<strong>0.520</strong>" in moved
+    fixed = which_threshold(small(verification=verification_part() | {"thresholds_fitted": False}))
+    assert "No threshold was ever fitted" in fixed
+    assert "cannot be said" in which_threshold(small(verification=None))
+
+
+@pytest.mark.parametrize(
+    ("far", "tar", "pairs", "said"),
+    [
+        (0.03, 0.97, 10_000, ""),
+        (0.06, 0.97, 10_000, ""),  # twice as many are within what may happen
+        (0.0601, 0.97, 10_000, "2.0 times the strangers"),
+        (0.0601, 0.97, 100, ""),  # six pairs say little
+        (0.03, 0.91, 10_000, "promised 97.00\u00a0% of the same"),
+        (0.001, 0.97, 10_000, "stricter than need be"),
+        (0.001, 0.97, 100, ""),
+    ],
+)
+def test_a_threshold_that_does_not_travel(far: float, tar: float, pairs: int, said: str):
+    found = has_moved({"far": far, "tar": tar, "promised": {"far": 0.03, "tar": 0.97}}, pairs)
+    assert said in found
+    assert bool(said) == bool(found)
+    assert has_moved({"far": far, "tar": tar, "promised": {"far": None, "tar": None}}, pairs) == ""
+
+
+def test_a_promise_of_no_strangers_at_all():
+    found = has_moved({"far": 0.01, "tar": 1.0, "promised": {"far": 0.0, "tar": 1.0}}, 10_000)
+    assert found == "where it promised none of them"
+
+
+def test_on_whom_it_fails(measured: Measured):
+    results = document(measured)
+    evidence = gather(measured, results)
+    one = evidence.failing[0]
+    labels, similarity = measured.labels, measured.embeddings @ measured.embeddings.T
+    np.fill_diagonal(similarity, -2)
+    wrong = labels[similarity.argmax(1)] != labels
+    own = labels == measured.table.names.index(f"colours/{one.identity}")
+    assert (one.missed, one.photos) == ((wrong & own).sum(), own.sum())
+    assert evidence.faultless == len(set(range(12)) - set(labels[wrong].tolist()))
+    taken = labels[similarity.argmax(1)][wrong & own]
+    assert measured.table.names.index(f"colours/{one.taken_for}") in taken
+    assert one.identity in on_whom(results, evidence)
+    assert one.identity in verdict(results, evidence)[1]
+    part = {"photos": 9, "identities": 3, "retrieval": results["retrieval"] | {"recall_at_1": 0.25}}
+    sliced = results | {
+        "slices": {
+            "columns": {"coat": [part | {"value": "tabby"}], "sex": [{"value": "f", "retrieval": None}]}
+        }
+    }
+    assert "coat</bdi> is <strong><bdi>tabby</bdi></strong>: recall@1 25.00" in on_whom(sliced, evidence)
+    without = dataclasses.replace(evidence, failing=(), searched=0)
+    assert "most alike" in on_whom(results, without)
+    assert "fails on nobody" in on_whom(results, dataclasses.replace(evidence, failing=(), searched=12))
+    assert "cannot be said" in on_whom(results, dataclasses.replace(without, mistakes=None))
+
+
+def test_wilson_agrees_with_its_closed_form_and_distrusts_few_photos():
+    # All of n missed: n / (n + z^2); none missed: 0.
+    assert wilson_low(2, 2) == pytest.approx(2 / (2 + 1.96**2))
+    assert wilson_low(0, 9) == pytest.approx(0.0, abs=1e-12)
+    assert wilson_low(1, 1) < wilson_low(15, 22)
+
+
+def test_probabilities_stand_beside_mistakes_only_where_they_are_known(measured: Measured):
+    results = document(measured)
+    assert "similar, probability" in render(results, gather(measured, results), {})
+    bare = Threshold(0.5, None, None)
+    unfitted = Calibration(bare, bare, bare, None, None, None, 0, 0)
+    bundle = measured.embedder.bundle
+    changed = dataclasses.replace(bundle, metadata=dataclasses.replace(bundle.metadata, calibration=unfitted))
+    unknown = dataclasses.replace(measured, embedder=Embedder(changed))
+    results = document(unknown)
+    assert "similar, probability" not in render(results, gather(unknown, results), {})
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.98123, "98.12"), (0.0, "0.00"), (1.0, "100.00"), (0.00004, "0.0040"), (-0.1, "−10.00")],
+)
+def test_percent(share: float, said: str):
+    assert percent(share) == f"{said}\u00a0%"
+
+
+def test_figures_are_written_by_kind():
+    assert written("auc", 0.98765) == "0.9877"
+    assert written("tar_at_far.1e-2", 0.5) == "50.00\u00a0%"
+    assert written("gap", -0.1) == "−10.00\u00a0points"
+    assert written("same_pairs", 1234567) == "1,234,567"
+    assert written("unheard_of", float("inf")) == "inf"

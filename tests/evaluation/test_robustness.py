@@ -1,0 +1,216 @@
+"""What degradations cost a network that embeds a crop as its mean colour."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from familiar.core.types import Photo
+from familiar.datasets.folders import DataSpec, scan_folders
+from familiar.evaluation import probes
+from familiar.evaluation.degradations import DEGRADATIONS
+from familiar.evaluation.measured import Measured, measure
+from familiar.evaluation.suites.robustness import robustness
+from familiar.faces.embedder import Embedder
+from familiar.faces.photo import save_photo
+
+
+def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
+    """A ring of one colour around a middle of another; each identity has its two, its photos differ a little."""
+    generator = np.random.default_rng(1)
+    for identity in range(identities):
+        colours = generator.integers(20, 230, (2, 3))
+        folder = root / f"p{identity:02d}"
+        folder.mkdir(parents=True)
+        for photo in range(photos):
+            ring, middle = np.clip(colours + generator.normal(0, 15, (2, 3)), 1, 255).astype(np.uint8)
+            pixels = np.broadcast_to(ring, (side, side, 3)).copy()
+            quarter = side // 4
+            pixels[quarter : side - quarter, quarter : side - quarter] = middle
+            save_photo(Photo(pixels, "drawn", (side, side)), folder / f"{photo}.png")
+    return root
+
+
+@pytest.fixture
+def embedder(mean_colour_bundle: Path) -> Embedder:
+    return Embedder(mean_colour_bundle, threads=2)
+
+
+def seen(measured: Measured, row: int, name: str, severity: float | None) -> np.ndarray:
+    mean = DEGRADATIONS[name].apply(measured.crop(row).rgb_u8, severity).reshape(-1, 3).mean(axis=0)
+    return mean / np.linalg.norm(mean)
+
+
+def test_drops_agree_with_a_slow_reference(embedder: Embedder, tmp_path: Path):
+    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
+    found = robustness(measured).figures
+    labels = measured.labels
+    clean = measured.embeddings.astype(np.float64)
+    different_rows = [(i, j) for i in range(len(labels)) for j in range(i + 1, len(labels))]
+    same = [bool(labels[i] == labels[j]) for i, j in different_rows]
+
+    def judged(queries: np.ndarray) -> tuple[float, float]:
+        hits = []
+        for row in range(len(labels)):
+            others = [(float(queries[row] @ clean[j]), j) for j in range(len(labels)) if j != row]
+            hits.append(labels[max(others)[1]] == labels[row])
+        return float(np.mean(hits)), float(
+            roc_auc_score(same, [queries[i] @ clean[j] for i, j in different_rows])
+        )
+
+    recall, auc = judged(clean)
+    assert found["clean"] == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
+    lost = 0.0
+    for name, degradation in DEGRADATIONS.items():
+        for severity in dict.fromkeys([degradation.severity, *degradation.sweep]):
+            queries = np.stack([seen(measured, row, name, severity) for row in range(len(labels))])
+            similarity_drop = 1 - float(np.einsum("kd,kd->k", queries, clean).mean())
+            degraded_recall, degraded_auc = judged(queries)
+            step = {
+                "similarity_drop": pytest.approx(similarity_drop, abs=1e-6),
+                "recall_at_1": pytest.approx(degraded_recall, abs=1e-9),
+                "auc": pytest.approx(degraded_auc, abs=1e-4),
+            }
+            if severity == degradation.severity:
+                part = found["degradations"][name]
+                assert part["similarity_drop"] == step["similarity_drop"]
+                assert part["recall_at_1_drop"] == pytest.approx(recall - degraded_recall, abs=1e-9)
+                assert part["auc_drop"] == pytest.approx(auc - degraded_auc, abs=1e-4)
+                lost += part["recall_at_1_drop"]
+            if degradation.sweep:
+                assert {"severity": severity, **step} in found["sweeps"][name]
+    assert lost > 0.1  # so that the comparison says something
+
+
+def test_what_a_mean_colour_does_not_see_costs_nothing(embedder: Embedder, tmp_path: Path):
+    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
+    # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
+    flip = found["degradations"]["flip"]
+    assert flip["similarity_drop"] == pytest.approx(0, abs=1e-6)
+    assert (flip["recall_at_1_drop"], flip["auc_drop"]) == (0, 0)
+    assert flip["interval"]["recall_at_1_drop"] == (0, 0)
+    assert flip["interval"]["auc_drop"] == pytest.approx((0, 0), abs=1e-6)  # replicate by replicate
+    assert found["sweeps"]["brightness"][0]["similarity_drop"] < 1e-4
+    assert "flip" not in found["sweeps"]
+
+
+def test_a_photo_cut_off_at_white_costs_what_the_colours_say(embedder: Embedder, tmp_path: Path):
+    for name, colour in (("a", (200, 100, 50)), ("b", (50, 100, 200))):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        pixels = np.broadcast_to(np.array(colour, np.uint8), (32, 32, 3)).copy()
+        save_photo(Photo(pixels, "drawn", (32, 32)), tmp_path / "data" / name / "0.png")
+    found = robustness(measure(embedder, scan_folders(tmp_path / "data"))).figures
+    clean, bright = np.array([200, 100, 50.0]), np.array([255, 150, 75.0])
+    cosine = clean @ bright / np.linalg.norm(clean) / np.linalg.norm(bright)
+    assert found["degradations"]["brightness"]["similarity_drop"] == pytest.approx(1 - cosine, abs=1e-6)
+    # A black middle takes as much of each channel.
+    assert found["degradations"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
+
+
+def test_intervals_hold_their_figures_and_are_those_of_the_replicates(embedder: Embedder, tmp_path: Path):
+    outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
+    for name, part in outcome.figures["degradations"].items():
+        assert part["interval"].keys() == {"similarity_drop", "recall_at_1_drop", "auc_drop"}
+        for figure, (low, high) in part["interval"].items():
+            assert low - 1e-9 <= part[figure] <= high + 1e-9
+            values = outcome.replicates[f"degradations.{name}.{figure}"]
+            assert (low, high) == tuple(np.quantile(values, [0.025, 0.975]))
+    low, high = outcome.figures["degradations"]["occlusion"]["interval"]["similarity_drop"]
+    assert low < high
+
+
+@pytest.mark.parametrize(
+    ("identities", "photos", "missing"),
+    [(1, 1, {"recall_at_1", "auc"}), (1, 3, {"auc"}), (4, 1, {"recall_at_1", "auc"})],
+)
+def test_what_does_not_exist_is_none(
+    embedder: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
+):
+    outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
+    found = outcome.figures
+    assert {name for name, value in found["clean"].items() if value is None} == missing
+    for part in found["degradations"].values():
+        assert {f"{name}_drop" for name in missing} == {name for name in part if part[name] is None} - {
+            "severity"
+        }
+        assert part["similarity_drop"] >= 0
+        assert part["interval"] == {}
+    assert found["sweeps"]["blur"][0]["auc"] is None
+    assert outcome.replicates == {}
+
+
+def test_singles_have_an_interval_of_what_they_have(embedder: Embedder, tmp_path: Path):
+    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
+    assert found["degradations"]["noise"]["interval"].keys() == {"similarity_drop"}
+
+
+def test_photos_smaller_than_the_crop(embedder: Embedder, tmp_path: Path):
+    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
+    assert found["photos"] == 6
+    assert found["degradations"]["blur"]["similarity_drop"] < 0.1
+
+
+def test_the_same_whatever_the_threads_and_the_photos_beside(mean_colour_bundle: Path, tmp_path: Path):
+    table = scan_folders(patches(tmp_path / "data", 4, 3))
+    one = robustness(measure(Embedder(mean_colour_bundle, threads=1), table)).figures
+    many = robustness(measure(Embedder(mean_colour_bundle, threads=3), table)).figures
+    assert json.loads(json.dumps(one)) == json.loads(json.dumps(many))
+    # A photo's noise is its own, whichever photos are probed beside it.
+    alone = robustness(measure(Embedder(mean_colour_bundle), table.rows(np.arange(3)))).figures
+    apart = [
+        robustness(measure(Embedder(mean_colour_bundle), table.rows(np.array([row])))).figures
+        for row in range(3)
+    ]
+    assert alone["degradations"]["noise"]["similarity_drop"] == pytest.approx(
+        np.mean([found["degradations"]["noise"]["similarity_drop"] for found in apart])
+    )
+
+
+def test_more_photos_than_are_probed_are_searched_for_among_all(
+    embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
+    monkeypatch.setattr(sys.modules[robustness.__module__], "PROBED_PHOTOS", 10)
+    opened: set[int] = set()
+    monkeypatch.setattr(
+        Measured, "crop", lambda self, row, crop=Measured.crop: opened.add(row) or crop(self, row)
+    )
+    found = robustness(measured).figures
+    rows = measured.sample_of(10)
+    assert (found["photos"], found["seed"]) == (9, 0)
+    assert opened == set(rows.tolist())
+    similarity = measured.embeddings @ measured.embeddings.T
+    np.fill_diagonal(similarity, -2)
+    hits = measured.labels[similarity.argmax(axis=1)] == measured.labels
+    assert found["clean"]["recall_at_1"] == pytest.approx(hits[rows].mean())
+    assert found["degradations"]["blur"]["interval"] == {}  # three identities
+
+
+def test_averaged_with_its_mirror_image_a_photo_is_degraded_so_too(embedder: Embedder, tmp_path: Path):
+    table = scan_folders(patches(tmp_path / "data", 3, 2))
+    flips: list[bool] = []
+    run = embedder.run
+    embedder.run = lambda images, *, flip=False: flips.append(flip) or run(images, flip=flip)  # type: ignore
+    robustness(measure(embedder, table, flip=True))
+    assert set(flips) == {True}
+
+
+def test_a_tie_counts_against_the_model(embedder: Embedder, tmp_path: Path):
+    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
+    one_point = replace(measured, embeddings=np.tile(measured.embeddings[:1], (8, 1)))
+    asked = probes.probe(one_point.labels, np.arange(8))
+    found = probes.answer(asked, one_point.embeddings, one_point.embeddings)
+    assert (found.recall_at_1, found.auc) == (0.0, 0.5)
+
+
+@pytest.mark.shared_data
+def test_on_real_cats_a_heavier_blur_moves_the_colours_more(shared_data: Path, embedder: Embedder):
+    table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()
+    found = robustness(measure(embedder, table)).figures
+    drops = [step["similarity_drop"] for step in found["sweeps"]["noise"]]
+    assert drops == sorted(drops)
+    assert all(0 <= drop < 0.1 for drop in drops)

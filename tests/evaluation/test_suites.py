@@ -1,0 +1,306 @@
+"""Each suite puts metrics together; what it adds - halves, draws, slices, LFW's files - is checked here."""
+
+import csv
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from familiar.core.errors import BadDataset, NothingToMeasure
+from familiar.core.vectors import normalise, prefix
+from familiar.datasets.folders import IdentityTable, scan_folders
+from familiar.evaluation.measured import Asked, Measured, measure
+from familiar.evaluation.suites import SUITES, run_suites
+from familiar.evaluation.suites.clustering import clustering
+from familiar.evaluation.suites.harmonic import harmonic
+from familiar.evaluation.suites.identification import identification
+from familiar.evaluation.suites.lfw import lfw
+from familiar.evaluation.suites.overfitting import overfitting
+from familiar.evaluation.suites.retrieval import gallery_half, retrieval
+from familiar.evaluation.suites.separation import separation
+from familiar.evaluation.suites.slices import slices
+from familiar.evaluation.suites.triplets import triplets
+from familiar.evaluation.suites.verification import verification
+from familiar.faces.embedder import Embedder
+from familiar.metrics.pairs import Pairs
+from familiar.metrics.retrieval import rank_queries
+from familiar.metrics.retrieval import retrieval as retrieval_figures
+
+
+def slow_pairs(found: Measured) -> tuple[np.ndarray, np.ndarray]:
+    rows = found.embeddings.astype(np.float64)
+    left, right = np.triu_indices(len(rows), 1)
+    scores = (rows[left] * rows[right]).sum(axis=1)
+    return scores, found.labels[left] == found.labels[right]
+
+
+def test_verification_judges_every_pair(measured):
+    found = measured()
+    scores, same = slow_pairs(found)
+    figures = verification(found).figures
+    assert figures["pairs"] == "all"
+    assert (figures["same_pairs"], figures["different_pairs"]) == (same.sum(), (~same).sum())
+    assert figures["auc"] == pytest.approx(roc_auc_score(same, scores), abs=1e-6)
+    assert figures["average_precision"] == pytest.approx(average_precision_score(same, scores), abs=1e-6)
+    at_balanced = figures["at_bundle_thresholds"]["balanced"]
+    accepted = scores >= at_balanced["similarity"]
+    tar, far = accepted[same].mean(), accepted[~same].mean()
+    assert (at_balanced["tar"], at_balanced["far"]) == (pytest.approx(tar), pytest.approx(far))
+    for name in ("auc", "average_precision", "eer", "at_bundle_thresholds.balanced.accuracy"):
+        low, high = figures["interval"][name]
+        value = figures
+        for part in name.split("."):
+            value = value[part]
+        assert low <= value <= high, name
+
+
+def test_the_reliability_is_that_of_the_bundles_curve(measured):
+    found = measured()
+    scores, same = slow_pairs(found)
+    calibration = found.embedder.metadata.calibration
+    said = 1 / (1 + np.exp(-(calibration.slope * scores + calibration.intercept)))
+    probability = verification(found).figures["probability"]
+    weights = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
+    bins = np.minimum((said * 15).astype(int), 14)
+    kept = [b for b in range(15) if (bins == b).any()]
+    assert [row["weight"] for row in probability["bins"]] == pytest.approx(
+        [weights[bins == b].sum() for b in kept]
+    )
+    assert [row["observed"] for row in probability["bins"]] == pytest.approx(
+        [weights[(bins == b) & same].sum() / weights[bins == b].sum() for b in kept]
+    )
+
+
+def test_sampled_pairs_are_as_asked_and_pairs_of_a_file_are_judged_alone(measured):
+    whole = measured(identities=30)
+    drawn = verification(replace(whole, asked=Asked(pairs="balanced", pair_count=200))).figures
+    assert (drawn["pairs"], drawn["same_pairs"], drawn["different_pairs"]) == ("balanced", 100, 100)
+    drawn = verification(replace(whole, asked=Asked(pairs="natural", pair_count=2000))).figures
+    assert (drawn["pairs"], drawn["same_pairs"] + drawn["different_pairs"]) == ("natural", 2000)
+    assert drawn["same_pairs"] < 200
+    listed = replace(whole, pairs=Pairs(np.array([0, 0]), np.array([1, 9]), np.array([True, False])))
+    assert verification(listed).figures["pairs"] == "listed"
+
+
+@settings(deadline=None)
+@given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=30).map(lambda v: np.array(v, np.int64)))
+def test_the_gallery_takes_half_of_each(labels):
+    enrolled = gallery_half(labels, 3)
+    for label in np.unique(labels):
+        photos = (labels == label).sum()
+        assert enrolled[labels == label].sum() == (photos + 1) // 2
+
+
+def test_retrieval_leaves_one_out_and_asks_a_gallery(measured):
+    found = measured()
+    figures = retrieval(found).figures
+    assert figures["recall_at_1"] == retrieval_figures(found.embeddings, found.labels).recall_at_k[1]
+    half = gallery_half(found.labels, 0)
+    ranked = rank_queries(
+        found.embeddings[~half], found.labels[~half], (found.embeddings[half], found.labels[half])
+    )
+    assert figures["query_gallery"]["mrr"] == pytest.approx((1 / ranked.first_match_rank).mean())
+    assert (figures["query_gallery"]["queries"], figures["query_gallery"]["gallery"]) == (24, 24)
+
+
+def test_triplets_of_known_vectors(measured):
+    found = measured(identities=2, per=2, dim=2)
+    rows = np.array([[1, 0], [0.6, 0.8], [0, 1], [-0.6, 0.8]], np.float32)
+    figures = triplets(replace(found, embeddings=rows)).figures
+    assert (figures["triplets"], figures["violation_rate"]) == (8, 0.25)
+    assert figures["average_margin"] == pytest.approx(0.58)
+
+
+def test_groups_at_the_bundles_high_precision(measured):
+    figures = clustering(measured(noise=0.02)).figures
+    assert figures["groups"]["bcubed"] == {"precision": 1.0, "recall": 1.0, "f": 1.0}
+    assert figures["groups"]["threshold"] == 0.9
+    assert figures["groups"]["groups"] == figures["groups"]["identities"] == figures["kmeans"]["k"] == 12
+    assert figures["kmeans"]["ami"] == 1.0
+    one = measured(identities=1)
+    with pytest.raises(NothingToMeasure, match="two identities"):
+        clustering(one)
+    alone = clustering(measured(per=1)).figures["groups"]
+    assert alone["pairwise"] is None
+    assert alone["bcubed"]["recall"] == 1.0
+
+
+def test_separation_and_identification_of_perfect_embeddings(measured):
+    perfect = measured(noise=0.01)
+    figures = separation(perfect).figures
+    assert figures["silhouette"] > 0.95
+    assert figures["same"]["percentiles"]["5"] > 0.99 > figures["different"]["percentiles"]["95"]
+    assert figures["dunn"]["centroids"] > 5
+    named = identification(perfect).figures
+    assert (named["rank_1"], named["enrolled_identities"]) == (1.0, 6)
+    assert (named["known_probes"], named["unknown_probes"]) == (18, 24)
+    assert named["dir_at_far"] == {"1e-1": None, "1e-2": None, "1e-3": None}  # fewer than 100 unknown ones
+
+
+def test_harmonic_measures_each_prefix(measured):
+    found = measured(dim=3)
+    with pytest.raises(NothingToMeasure, match="full length"):
+        harmonic(found)
+    metadata = replace(found.embedder.metadata, prefixes=(2, 3))
+    bundle = replace(found.embedder.bundle, metadata=metadata)
+    embedder = type(found.embedder)(bundle)
+    rows = harmonic(replace(found, embedder=embedder)).figures["prefixes"]
+    assert [(row["components"], row["bytes"]) for row in rows] == [(2, 8), (3, 12)]
+    assert rows[0]["saved"] == pytest.approx(1 / 3)
+    short = retrieval_figures(prefix(found.embeddings, 2), found.labels)
+    assert rows[0]["retrieval"]["recall_at_1"] == short.recall_at_k[1]
+    assert rows[1]["verification"]["auc"] == verification(found).figures["auc"]
+
+
+def test_overfitting_compares_equal_galleries(colours, mean_colour_bundle):
+    whole = scan_folders(colours)
+    trained = whole.of_identities(whole.names[:6])
+    tested = measure(Embedder(mean_colour_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
+    figures = overfitting(tested).figures
+    assert (figures["identities"], figures["photos_each"]) == (6, 2)
+    assert figures["gap"] == pytest.approx(figures["train_recall_at_1"] - figures["test_recall_at_1"])
+    # The same identities on both sides have no gap, whatever is drawn.
+    both = measure(Embedder(mean_colour_bundle), whole, trained_on=trained)
+    assert overfitting(both).figures["test_recall_at_1"] == figures["test_recall_at_1"]
+    for nothing in (None, trained.rows(np.arange(0))):
+        with pytest.raises(NothingToMeasure, match="trained on"):
+            overfitting(replace(tested, trained_on=nothing))
+    with pytest.raises(NothingToMeasure, match="two others"):
+        overfitting(replace(measure(Embedder(mean_colour_bundle), trained), trained_on=trained))
+
+
+def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_slices_come_worst_first(measured, tmp_path):
+    good = measured(identities=6, noise=0.05)
+    bad = measured(identities=6, noise=3.0, seed=4)
+    whole = measured()
+    found = replace(whole, embeddings=np.concatenate([good.embeddings, bad.embeddings]))
+    facts = [
+        {"identity": f"{identity:02d}", "light": "day" if identity < 6 else "night"} for identity in range(12)
+    ]
+    asked = Asked(slices=write_csv(tmp_path / "facts.csv", facts))
+    rows = slices(replace(found, asked=asked)).figures["columns"]["light"]
+    assert [row["value"] for row in rows] == ["night", "day"]
+    assert [(row["photos"], row["identities"]) for row in rows] == [(24, 6), (24, 6)]
+    night = np.arange(24, 48)
+    ranks = rank_queries(found.embeddings, found.labels).first_match_rank
+    assert rows[0]["retrieval"]["recall_at_1"] == np.mean(ranks[night] == 1)  # among all photos
+    alone = replace(found, table=found.table.rows(night), embeddings=found.embeddings[night])
+    assert rows[0]["verification"]["auc"] == verification(alone).figures["auc"]  # among its own
+    one = replace(asked, suites=("slices", "separation"))
+    assert "separation" in slices(replace(found, asked=one)).figures["columns"]["light"][0]
+    with pytest.raises(NothingToMeasure, match="--slices"):
+        slices(found)
+
+
+def test_a_slice_that_cannot_be_measured_says_why_and_comes_last(measured, tmp_path):
+    facts = [{"photo": f"{row}.png", "kind": "alone" if row == 0 else "many"} for row in range(48)]
+    asked = Asked(("slices", "verification"), slices=write_csv(tmp_path / "facts.csv", facts))
+    rows = slices(measured(asked=asked)).figures["columns"]["kind"]
+    assert [row["value"] for row in rows] == ["many", "alone"]
+    assert rows[1]["verification"] is None
+    assert "verification" in rows[1]["reasons"]
+
+
+def lfw_folder(root: Path, folds: int = 2, each: int = 3) -> None:
+    """Pairs of consecutive photos in `folds` folds, and a View 1 of the same."""
+    lines = []
+    for fold in range(folds):
+        people = [f"Person_{(fold * each + place) % 12:02d}" for place in range(each + 1)]
+        lines += [f"{name}\t1\t2" for name in people[:each]]
+        lines += [f"{name}\t1\t{other}\t2" for name, other in pairwise(people)]
+    (root / "pairs.txt").write_text(f"{folds}\t{each}\n" + "\n".join(lines) + "\n")
+    for name in ("pairsDevTrain.txt", "pairsDevTest.txt"):
+        (root / name).write_text(f"{each}\n" + "\n".join(lines[: 2 * each]) + "\n")
+
+
+def test_lfw_reads_the_files_beside_the_identities(colours, mean_colour_bundle):
+    table = scan_folders(colours)
+    without = measure(Embedder(mean_colour_bundle), table)
+    assert not SUITES["lfw"].applies(without)
+    with pytest.raises(NothingToMeasure, match=r"pairs\.txt"):
+        lfw(without)
+    lfw_folder(colours)
+    found = lfw(without).figures
+    assert SUITES["lfw"].applies(without)
+    accuracies = [fold["accuracy"] for fold in found["view_2"]["folds"]]
+    assert found["view_2"]["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert found["view_2"]["standard_error"] == pytest.approx(np.std(accuracies, ddof=1) / np.sqrt(2))
+    assert found["view_1"]["pairs"] == 6
+    (colours / "pairs.txt").unlink()
+    (colours / "pairsDevTrain.txt").write_text("3\nNobody\t1\t2\n")
+    with pytest.raises(NothingToMeasure, match="Nobody"):
+        lfw(without)
+
+
+def test_what_does_not_exist_is_none_with_its_reason(measured):
+    names = ["retrieval", "verification", "triplets", "separation", "identification"]
+    singles = run_suites(measured(per=1), names)
+    for name in names:
+        assert singles.parts[name] is None, name
+        assert singles.reasons[name], name
+    one = run_suites(measured(identities=1), ["verification", "clustering", "triplets", "separation"])
+    assert set(one.reasons) == {"verification", "clustering", "triplets", "separation"}
+    assert "different" in one.reasons["verification"]
+    collapsed = measured(embeddings=np.tile(normalise(np.ones((1, 8), np.float32)), (48, 1)))
+    figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).parts
+    assert figures["retrieval"]["recall_at_1"] == 0.0
+    assert figures["verification"]["auc"] == 0.5
+    assert figures["triplets"]["violation_rate"] == 1.0
+    assert figures["separation"] is None
+    with pytest.raises(BadDataset, match="clairvoyance"):
+        run_suites(collapsed, ["clairvoyance"])
+
+
+def test_intervals_and_replicates_are_named_by_where_the_figure_stands(measured):
+    found = run_suites(
+        measured(identities=30), ["retrieval", "verification", "clustering", "triplets", "identification"]
+    )
+    for suite, replicates in found.replicates.items():
+        figures = found.parts[suite]
+        assert figures["interval"].keys() == replicates.keys(), suite
+        for path in replicates:
+            value = figures
+            for part in path.split("."):
+                value = value[part]
+            low, high = figures["interval"][path]
+            assert isinstance(value, float)
+            assert low - 0.15 <= value <= high + 0.15, path
+    json.dumps(found.parts, allow_nan=False)
+
+
+def test_few_identities_have_no_interval(measured):
+    found = run_suites(measured(identities=9), ["retrieval", "verification", "clustering", "triplets"])
+    assert all(part["interval"] == {} for part in found.parts.values())
+    assert not found.replicates
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), most=st.integers(1, 40))
+def test_a_sample_is_of_whole_identities(measured, sizes, most):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    table = IdentityTable(
+        tuple(Path(f"d/{row}.png") for row in range(len(labels))),
+        labels.astype(np.int64),
+        tuple(f"d/{label:02d}" for label in range(len(sizes))),
+    )
+    rows = replace(measured(), table=table).sample_of(most)
+    assert 1 <= len(rows) <= most
+    assert len(np.unique(rows)) == len(rows)
+    if min(sizes) <= most:
+        assert all(np.isin(np.flatnonzero(labels == label), rows).all() for label in labels[rows])
+    if sum(sizes) <= most:
+        assert len(rows) == sum(sizes)

@@ -1,0 +1,220 @@
+"""What mirrored and cropped copies gain a network that embeds a crop as its mean colour."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from familiar.core.types import Photo
+from familiar.datasets.folders import scan_folders
+from familiar.evaluation.measured import Measured, measure
+from familiar.evaluation.suites.tta import enlarged, five_crops, tta
+from familiar.faces.embedder import Embedder
+from familiar.faces.photo import load_photo, save_photo
+from familiar.faces.tensor import Preprocessing
+
+WAYS = ("flip", "five_crops")
+
+
+def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: float = 60.0) -> Path:
+    """Two colours left and right, their border anywhere: crops of a photo differ in their mean."""
+    generator = np.random.default_rng(2)
+    for identity in range(identities):
+        colours = generator.integers(20, 230, (2, 3))
+        folder = root / f"p{identity:02d}"
+        folder.mkdir(parents=True)
+        for photo in range(photos):
+            left, right = np.clip(colours + generator.normal(0, jitter, (2, 3)), 1, 255).astype(np.uint8)
+            pixels = np.broadcast_to(left, (side, side, 3)).copy()
+            pixels[:, generator.integers(side) :] = right
+            save_photo(Photo(pixels, "drawn", (side, side)), folder / f"{photo}.png")
+    return root
+
+
+class LeftHalf(Embedder):
+    """Sees the mean colour of the left half alone, so that mirror images differ."""
+
+    def _run_once(self, images: np.ndarray) -> np.ndarray:
+        left = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
+        return left / np.linalg.norm(left, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def left_half(mean_colour_bundle: Path) -> Embedder:
+    return LeftHalf(mean_colour_bundle, threads=2)
+
+
+def slow_figures(embeddings: np.ndarray, labels: np.ndarray, among: np.ndarray) -> dict[str, float]:
+    similarity = embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)
+    pairs = [(i, j) for i in among for j in among if i < j]
+    auc = roc_auc_score([labels[i] == labels[j] for i, j in pairs], [similarity[pair] for pair in pairs])
+    np.fill_diagonal(similarity, -2)
+    return {"recall_at_1": (labels[similarity.argmax(1)] == labels)[among].mean(), "auc": float(auc)}
+
+
+def averaged(embeddings: list[np.ndarray]) -> np.ndarray:
+    total = np.sum(embeddings, axis=0)
+    return total / np.linalg.norm(total, axis=1, keepdims=True)
+
+
+def each_way(measured: Measured) -> dict[str, np.ndarray]:
+    """By the plainest means: each copy of all photos embedded after the other."""
+    embedder, table = measured.embedder, measured.table
+    crops = [measured.crop(row) for row in range(len(table))]
+    larger = enlarged(embedder.metadata.preprocessing)
+    bundle = embedder.bundle
+    seen = replace(bundle, metadata=replace(bundle.metadata, preprocessing=larger))
+    whole = replace(measured, embedder=type(embedder)(seen))
+    wholes = [whole.crop(row) for row in range(len(table))]
+    assert {crop.size_px for crop in wholes} == {38}
+    parts = []
+    for top, left in ((0, 0), (0, 6), (6, 0), (6, 6), (3, 3)):
+        cut = [replace(crop, rgb_u8=crop.rgb_u8[top : top + 32, left : left + 32]) for crop in wholes]
+        parts.append(embedder.embed(cut))
+    return {
+        "plain": embedder.embed(crops),
+        "flip": embedder.embed(crops, flip=True),
+        "five_crops": averaged(parts),
+    }
+
+
+def test_gains_agree_with_a_slow_reference(left_half: Embedder, tmp_path: Path):
+    cats, dogs = (halves(tmp_path / name, 6, 4) for name in ("cats", "dogs"))
+    for folder in sorted(dogs.iterdir()):  # others than the cats
+        for photo in folder.iterdir():
+            save_photo(Photo(255 - load_photo(photo).rgb_u8, "drawn", (40, 40)), photo)
+    measured = measure(left_half, scan_folders(cats, dogs))
+    found, ways = tta(measured).figures, each_way(measured)
+    everywhere = np.arange(48)
+    plain = slow_figures(ways["plain"], measured.labels, everywhere)
+    assert found["plain"].keys() == {"recall_at_1", "auc", "ms_a_photo"}
+    assert found["plain"] | plain == found["plain"] | {
+        name: pytest.approx(value, abs=1e-4) for name, value in plain.items()
+    }
+    for way in WAYS:
+        assert found[way]["by_source"].keys() == {"cats", "dogs"}
+        of_parts = {"cats": everywhere[:24], "dogs": everywhere[24:]}
+        for among, part in [(everywhere, found[way])] + [
+            (rows, found[way]["by_source"][source]) for source, rows in of_parts.items()
+        ]:
+            before = slow_figures(ways["plain"], measured.labels, among)
+            after = slow_figures(ways[way], measured.labels, among)
+            for name in ("recall_at_1", "auc"):
+                assert part[f"{name}_gain"] == pytest.approx(after[name] - before[name], abs=1e-4)
+    assert found["flip"]["auc_gain"] > 0.005  # so that the comparison says something
+    assert (found["photos"], found["seed"]) == (48, 0)
+
+
+def test_gains_are_over_the_plain_photo_also_where_all_were_averaged(left_half: Embedder, tmp_path: Path):
+    table = scan_folders(halves(tmp_path / "data", 5, 3))
+    plain, flipped = (tta(measure(left_half, table, flip=flip)).figures for flip in (False, True))
+    assert without_times(plain) == without_times(flipped)
+
+
+def without_times(figures: dict) -> dict:
+    return {
+        name: without_times(value) if isinstance(value, dict) else value
+        for name, value in figures.items()
+        if name != "ms_a_photo"
+    }
+
+
+def test_where_copies_embed_alike_nothing_is_gained(mean_colour_bundle: Path, tmp_path: Path):
+    table = scan_folders(halves(tmp_path / "data", 10, 3))
+    outcome = tta(measure(Embedder(mean_colour_bundle), table))
+    flip = outcome.figures["flip"]
+    assert (flip["recall_at_1_gain"], flip["auc_gain"]) == (0, pytest.approx(0, abs=1e-9))
+    assert flip["interval"]["recall_at_1_gain"] == (0, 0)
+    assert (flip["passes"], outcome.figures["five_crops"]["passes"]) == (2, 5)
+
+
+def test_intervals_hold_their_gains_and_are_those_of_the_replicates(left_half: Embedder, tmp_path: Path):
+    outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
+    for way in WAYS:
+        part = outcome.figures[way]
+        assert part["interval"].keys() == {"recall_at_1_gain", "auc_gain"}
+        for figure, (low, high) in part["interval"].items():
+            assert low <= part[figure] <= high
+            values = outcome.replicates[f"{way}.{figure}"]
+            assert (low, high) == tuple(np.quantile(values, [0.025, 0.975]))
+        assert part["by_source"]["data"] == {
+            "photos": 36,
+            **{name: part[name] for name in ("recall_at_1_gain", "auc_gain", "interval")},
+        }
+
+
+def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The clock stands still but for the network: three milliseconds a pass."""
+    clock = [0.0]
+    run = left_half.run
+
+    def slow(images: np.ndarray, *, flip: bool = False) -> np.ndarray:
+        clock[0] += 0.003 * len(images)
+        return run(images, flip=flip)
+
+    monkeypatch.setattr(left_half, "run", slow)
+    monkeypatch.setattr(left_half, "threads", 1)
+    monkeypatch.setattr("time.thread_time", lambda: clock[0])
+    found = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).figures
+    assert found["plain"]["ms_a_photo"] == pytest.approx(3)
+    assert found["flip"]["ms_a_photo"] == pytest.approx(6)
+    assert found["five_crops"]["ms_a_photo"] == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("identities", "photos", "missing"),
+    [(1, 1, {"recall_at_1", "auc"}), (1, 3, {"auc"}), (12, 1, {"recall_at_1", "auc"})],
+)
+def test_what_does_not_exist_is_none(
+    left_half: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
+):
+    outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", identities, photos))))
+    assert {name for name, value in outcome.figures["plain"].items() if value is None} == missing
+    for way in WAYS:
+        part = outcome.figures[way]
+        assert {name for name in part if part[name] is None} == {f"{name}_gain" for name in missing}
+        assert part["interval"] == {}
+        assert part["ms_a_photo"] > 0
+    assert outcome.replicates == {}
+
+
+def test_photos_smaller_than_the_crop(left_half: Embedder, tmp_path: Path):
+    found = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
+    assert found["photos"] == 6
+
+
+def test_more_photos_than_are_probed(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    measured = measure(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
+    monkeypatch.setattr(sys.modules[tta.__module__], "PROBED_PHOTOS", 10)
+    rows = measured.sample_of(10)
+    found = tta(measured).figures
+    alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(9))
+    assert found["photos"] == 9
+    assert found["plain"]["recall_at_1"] == pytest.approx(alone["recall_at_1"])
+    assert found["plain"]["auc"] == pytest.approx(alone["auc"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "size_px", "resize_px"),
+    [
+        (Preprocessing(size_px=112, resize_px=112), 132, 132),
+        (Preprocessing(size_px=224, resize="centre_crop", resize_px=256), 264, 264),
+        (Preprocessing(size_px=112, resize="centre_crop", resize_px=160), 132, 160),
+        (Preprocessing(size_px=1024, resize_px=1024), 1024, 1024),
+        (Preprocessing(size_px=16, resize_px=16), 19, 19),
+    ],
+)
+def test_the_photo_is_enlarged_by_132_over_112(preprocessing: Preprocessing, size_px: int, resize_px: int):
+    larger = enlarged(preprocessing)
+    assert (larger.size_px, larger.resize_px) == (size_px, resize_px)
+    assert replace(larger, size_px=preprocessing.size_px, resize_px=preprocessing.resize_px) == preprocessing
+
+
+def test_five_crops_are_the_corners_and_the_middle():
+    pixels = np.arange(5 * 5).reshape(5, 5, 1).repeat(3, axis=2).astype(np.uint8)
+    found = five_crops(pixels, 3)
+    assert [crop[0, 0, 0] for crop in found] == [0, 2, 10, 12, 6]
+    assert {crop.shape for crop in found} == {(3, 3, 3)}

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import AgglomerativeClustering
+
+import familiar.neighbors.group as module
+from familiar.core.vectors import normalise
+from familiar.neighbors.group import SCALES, VOICES, fit_threshold, group, groupable
+from neighbors.reference_grouping import groups_of
+
+
+def individuals(
+    sizes: list[int], noise: float, seed: int = 0, dim: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    centres = normalise(rng.normal(size=(len(sizes), dim)).astype(np.float32))
+    scatter = rng.normal(size=(len(labels), dim)).astype(np.float32) * np.float32(noise / np.sqrt(dim))
+    return normalise(centres[labels] + scatter), labels
+
+
+def partition(groups: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(groups == one).tolist()) for one in np.unique(groups)}
+
+
+def degrees(*angles: float) -> np.ndarray:
+    radians = np.deg2rad(np.array(angles))
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+
+
+def test_pairs_stand_or_fall_by_the_threshold():
+    rows = degrees(0, 30, 170)
+    assert group(rows, 0.85).tolist() == [0, 0, 1]  # cos 30 = .866
+    assert group(rows, 0.88).tolist() == [0, 1, 2]
+
+
+def test_numbers_are_by_first_appearance():
+    assert group(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.3, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_agrees_with_the_slow_reference(threshold, seed, monkeypatch):
+    monkeypatch.setattr(module, "SCALES", (SCALES[0], SCALES[1]._replace(k=20)))
+    rows, _ = individuals([1, 1, 3, 7, 12, 25], noise=0.9, seed=seed)
+    expected = groups_of(rows, threshold, module.SCALES, VOICES)
+    assert partition(group(rows, threshold, neighbours=len(rows))) == expected
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.7])
+def test_without_overlap_it_is_average_linkage(threshold, monkeypatch):
+    monkeypatch.setattr(module, "SCALES", ())
+    rows, _ = individuals([1, 2, 5, 20, 40], noise=1.0)
+    linkage = AgglomerativeClustering(
+        None, metric="cosine", linkage="average", distance_threshold=1 - threshold
+    )
+    assert partition(group(rows, threshold, neighbours=len(rows))) == partition(linkage.fit_predict(rows))
+
+
+def test_finds_individuals_of_any_size():
+    rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
+    assert partition(group(rows, 0.6)) == partition(labels)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-1, 1), st.integers(1, 40), st.booleans())
+def test_the_order_of_the_rows_changes_nothing(seed, threshold, neighbours, ties):
+    rng = np.random.default_rng(seed)
+    rows, _ = individuals(rng.integers(1, 12, 5).tolist(), noise=1.0, seed=seed, dim=4)
+    if ties:  # on a grid, many rows are the same and many similarities equal
+        rows = normalise(np.round(rows * 2) + np.array([4, 0, 0, 0], np.float32))
+    order = rng.permutation(len(rows))
+    unpermuted = np.empty(len(rows), np.int64)
+    unpermuted[order] = group(rows[order], threshold, neighbours)
+    assert partition(unpermuted) == partition(group(rows, threshold, neighbours))
+
+
+def test_a_second_call_gives_the_same():
+    rows, _ = individuals([10] * 20, noise=1.0)
+    np.testing.assert_array_equal(group(rows, 0.5), group(rows, 0.5))
+
+
+def test_no_rows_and_one_row():
+    assert group(np.empty((0, 4), np.float32), 0.5).tolist() == []
+    assert group(degrees(10), 0.5).tolist() == [0]
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.5, 1.0])
+def test_equal_rows_are_together_however_many(threshold):
+    rows = np.concatenate([np.tile(degrees(0), (50, 1)), np.tile(degrees(180), (50, 1))])
+    rows[::2] = np.where(rows[::2] == 0, np.float32(-0.0), rows[::2])  # -0 is 0
+    assert group(rows, threshold).tolist() == ([0] * 50 + ([0] if threshold == -1 else [1]) * 50)
+
+
+def test_opposite_rows_are_apart_above_their_similarity():
+    assert group(degrees(0, 180), -0.99).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("threshold", [-1.01, 1.01, float("nan")])
+def test_refuses_a_threshold_that_is_no_similarity(threshold):
+    with pytest.raises(ValueError, match="threshold"):
+        group(degrees(0, 1), threshold)
+
+
+@pytest.mark.parametrize("bad", [0.0, float("nan"), 2.0])
+def test_refuses_rows_that_are_not_unit(bad):
+    rows = degrees(0, 1)
+    rows[1] = bad
+    with pytest.raises(ValueError, match="row 1"):
+        group(rows, 0.5)
+
+
+def test_refuses_no_neighbours():
+    with pytest.raises(ValueError, match="neighbour"):
+        group(degrees(0, 1), 0.5, neighbours=0)
+
+
+def test_fits_the_threshold_in_the_middle_of_the_best():
+    rows = degrees(0, 30, 170)  # together below cos 30 = .866, all three only near -.9
+    threshold, score = fit_threshold(
+        rows, lambda groups: float(groups.max() == 1), thresholds=(0.95, 0.2, 0.4, 0.6)
+    )
+    assert (threshold, score) == (0.4, 1.0)
+    with pytest.raises(ValueError, match="thresholds"):
+        fit_threshold(rows, lambda _: 0.0, thresholds=())
+
+
+def test_rows_made_ready_once_group_at_any_threshold():
+    rows, _ = individuals([3, 9, 20], noise=0.9)
+    ready = groupable(rows)
+    for threshold in (0.2, 0.7, 0.4):
+        np.testing.assert_array_equal(ready.groups(threshold), group(rows, threshold))
