@@ -9,7 +9,7 @@ from colour_folders import colour_folder
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.measured import Asked
-from familiar.evaluation.suites import SUITES
+from familiar.evaluation.suites.catalog import SUITES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 NAMED_BY_DATA = ("by_source", "columns", "degradations", "sweeps", "interval", "percentiles", "reasons")

@@ -9,7 +9,7 @@ from familiar.core.errors import BadResults
 from familiar.core.vectors import normalise
 from familiar.evaluation.comparison import Difference, compare, summary
 from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
-from familiar.evaluation.suites import run_suites
+from familiar.evaluation.suites.catalog import run_suites
 
 
 def results_of(found, path: Path) -> dict:

@@ -20,8 +20,11 @@ from familiar.evaluation.pictures.curves import (
 from familiar.evaluation.pictures.map import (
     FEWEST_FOR_TSNE,
     MOST_NAMED,
+    MOST_OF_ONE,
+    MOST_PHOTOS,
     layout,
     map_chart,
+    mapped_rows,
     named_identities,
     principal_components,
 )
@@ -185,6 +188,19 @@ def test_identities_with_the_most_photos_are_named():
     assert len(named) == MOST_NAMED
     assert photos[named].min() >= np.delete(photos, named).max()
     assert named_identities(np.array([4, 4, 2])).tolist() == [4, 2]
+
+
+def test_no_identity_fills_the_map():
+    photos = np.array([530, 2, 30, 31, *[10] * 300])
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(photos)), photos))
+    rows = mapped_rows(labels, 0)
+    shown = np.bincount(labels[rows], minlength=len(photos))
+    assert shown[:4].tolist() == [MOST_OF_ONE, 0, 30, MOST_OF_ONE]
+    assert set(shown[4:].tolist()) == {0, 10}
+    assert MOST_PHOTOS - 10 < len(rows) <= MOST_PHOTOS
+    assert (np.diff(rows) > 0).all()
+    assert (mapped_rows(labels, 0) == rows).all()
+    assert mapped_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
 
 
 def colour(value: int, side_px: int = 36) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from familiar.evaluation.measured import Asked, Measured, measure
 from familiar.evaluation.report import write_report
 from familiar.evaluation.report.evidence import Evidence, gather, wilson_low
 from familiar.evaluation.report.page import render
+from familiar.evaluation.report.photos import neighbour_grid
 from familiar.evaluation.report.verdict import has_moved, how_good, on_whom, verdict, which_threshold
 from familiar.evaluation.report.words import percent, written
-from familiar.evaluation.suites import Results, run_suites
+from familiar.evaluation.suites.catalog import Results, run_suites
 from familiar.faces.bundle import Calibration, Threshold
 from familiar.faces.embedder import Embedder
 
@@ -240,6 +242,7 @@ def test_both_colour_schemes_and_pictures_beside_the_page(measured: Measured, tm
     assert names == charts | {"neighbours", "strangers", "selves"}
     dark = page.count('<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,')
     assert dark == len(charts)
+    assert len(set(re.findall(r'base64,([^"]+)', page))) >= 2 * len(charts)  # the dark ones are others
     for name in names:
         content = (tmp_path / f"{name}.png").read_bytes()
         assert content.startswith(PNG)
@@ -331,6 +334,17 @@ def test_all_photos_alike(mean_colour_bundle: Path, tmp_path: Path):
     page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.judged).read_text())
     assert "0.00\u00a0% of the photos find another" in page.text
     assert "most often Person" in page.text
+
+
+def test_the_grid_says_who_is_the_same_by_sign_frame_and_text(measured: Measured):
+    evidence = gather(measured, document(measured))
+    assert evidence.neighbours is not None
+    rows = neighbour_grid(evidence).split('<div class="row">')[1:]
+    assert len(rows) == len(evidence.neighbours.queries) == 10
+    for row, right in zip(rows, evidence.neighbours.right.tolist(), strict=True):
+        said = re.findall(r'class="tile (right|wrong)".*?: (the same individual|a stranger)".*?<b>(.) ', row)
+        expected = {True: ("right", "the same individual", "✓"), False: ("wrong", "a stranger", "✗")}
+        assert said == [expected[one] for one in right]
 
 
 def test_a_photo_that_is_gone_is_said_to_be(measured: Measured, tmp_path: Path):
@@ -447,11 +461,13 @@ def test_on_whom_it_fails(measured: Measured):
     assert one.identity in on_whom(results, evidence)
     assert one.identity in verdict(results, evidence)[1]
     part = {"photos": 9, "identities": 3, "retrieval": results["retrieval"] | {"recall_at_1": 0.25}}
-    sliced = results | {
-        "slices": {
-            "columns": {"coat": [part | {"value": "tabby"}], "sex": [{"value": "f", "retrieval": None}]}
-        }
+    better = part | {"retrieval": results["retrieval"] | {"recall_at_1": 0.5}}
+    columns = {
+        "size": [better | {"value": "small"}],
+        "coat": [part | {"value": "tabby"}, better | {"value": "black"}],
+        "sex": [{"value": "f", "retrieval": None}],
     }
+    sliced = results | {"slices": {"columns": columns}}
     assert "coat</bdi> is <strong><bdi>tabby</bdi></strong>: recall@1 25.00" in on_whom(sliced, evidence)
     without = dataclasses.replace(evidence, failing=(), searched=0)
     assert "most alike" in on_whom(results, without)

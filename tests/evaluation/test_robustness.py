@@ -1,7 +1,6 @@
 """What degradations cost a network that embeds a crop as its mean colour."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,7 +173,7 @@ def test_more_photos_than_are_probed_are_searched_for_among_all(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
-    monkeypatch.setattr(sys.modules[robustness.__module__], "PROBED_PHOTOS", 10)
+    monkeypatch.setattr("familiar.evaluation.suites.robustness.PROBED_PHOTOS", 10)
     opened: set[int] = set()
     monkeypatch.setattr(
         Measured, "crop", lambda self, row, crop=Measured.crop: opened.add(row) or crop(self, row)

@@ -16,7 +16,7 @@ from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.core.vectors import normalise, prefix
 from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.evaluation.measured import Asked, Measured, measure
-from familiar.evaluation.suites import SUITES, run_suites
+from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic
 from familiar.evaluation.suites.identification import identification

@@ -1,6 +1,5 @@
 """What mirrored and cropped copies gain a network that embeds a crop as its mean colour."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,7 +187,7 @@ def test_photos_smaller_than_the_crop(left_half: Embedder, tmp_path: Path):
 
 def test_more_photos_than_are_probed(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     measured = measure(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
-    monkeypatch.setattr(sys.modules[tta.__module__], "PROBED_PHOTOS", 10)
+    monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
     rows = measured.sample_of(10)
     found = tta(measured).figures
     alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(9))

@@ -14,7 +14,7 @@ from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, measure
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import FORMAT_VERSION, write_results
-from familiar.evaluation.suites import check_names, run_suites
+from familiar.evaluation.suites.catalog import check_names, run_suites
 from familiar.faces.bundle import load_bundle
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder

@@ -105,7 +105,7 @@ def groupable(embeddings: Float32[np.ndarray, "n d"], neighbours: int = NEIGHBOU
     """The rows ready for grouping. `ValueError` as in `group`."""
     unit_rows(embeddings)  # or ValueError, before a NaN is sorted
     # Sorted and each once, they are the same whatever order they came in, to the last bit of every sum.
-    distinct, place = np.unique(embeddings + np.float32(0), axis=0, return_inverse=True)  # -0 is 0
+    distinct, place = np.unique(embeddings, axis=0, return_inverse=True)
     found = nearest_neighbours(distinct, neighbours)
     return Groupable(unit_rows(distinct), place.reshape(-1).astype(np.int64), found)
 

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from familiar.core.text import printable
-from familiar.evaluation.pictures.chart import Chart, Draw, Theme, chart
+from familiar.datasets.inspection import histogram
+from familiar.evaluation.pictures.chart import TEXT_PT, Chart, Draw, Theme, chart
 
 Interval = Sequence[float] | None
 _NAME_LETTERS = 18
 _ROW_IN, _AXIS_IN, _LETTER_IN = 0.34, 0.8, 0.085
-_SIZE_BINS = 24
 
 
 def share_bars(
@@ -75,19 +75,32 @@ def sweep_chart(
 
 
 def sizes_chart(photos_per_identity: Int[np.ndarray, " identities"]) -> Chart:
-    """How many identities have how many photos."""
-    most = int(photos_per_identity.max())
-    step = max(1, -(-most // _SIZE_BINS))
-    edges = np.arange(0.5, most + step + 0.5, step)
+    """How many identities have how many photos: a bar a range, each with its number."""
+    bins = histogram(photos_per_identity)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        axes.hist(photos_per_identity, edges.tolist(), color=theme.accent, edgecolor=theme.paper)
-        axes.set_xlabel("photos of an identity")
-        axes.set_ylabel("identities")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        at = np.arange(len(bins))
+        axes.barh(at, [one.identities for one in bins], color=theme.accent, height=0.62)
+        for place, one in zip(at.tolist(), bins, strict=True):
+            axes.annotate(
+                f"{one.identities:,}",
+                (one.identities, place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                color=theme.ink,
+                fontsize=TEXT_PT - 1,
+            )
+        ranges = [f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}" for one in bins]
+        axes.set_yticks(at, ranges)
+        axes.invert_yaxis()
+        axes.margins(x=0.15)
+        axes.grid(visible=False)
+        axes.set_xticks([])
+        axes.set_xlabel("identities")
+        axes.set_ylabel("photos of an identity")
 
-    return chart(draw, height_in=2.9)
+    return chart(draw, height_in=0.7 + 0.29 * max(4, len(bins)), left_in=1.25, bottom_in=0.35)
 
 
 def shortened(name: str) -> str:

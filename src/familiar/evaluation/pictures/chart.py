@@ -1,6 +1,7 @@
 """A chart in two dresses, for a light and a dark page. Drawn without pyplot: no window, no global state."""
 
 import io
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -74,7 +75,9 @@ def chart(
             panel(axes, theme)
         return png(figure)
 
-    return Chart(png_in(LIGHT), png_in(DARK), (round(WIDTH_IN * _DPI), round(height_in * _DPI)))
+    light, dark = png_in(LIGHT), png_in(DARK)
+    width_px, height_px = struct.unpack(">II", light[16:24])  # as the PNG's header has them
+    return Chart(light, dark, (width_px, height_px))
 
 
 def key_below(axes: Axes, theme: Theme, columns: int = 2) -> None:

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogLocator, PercentFormatter
 
 from familiar.evaluation.pictures.chart import TEXT_PT, Chart, Theme, chart, key_below
 from familiar.metrics.roc import RocCounts
@@ -61,6 +61,7 @@ def roc_chart(counts: RocCounts) -> Chart:
         axes.set_ylim(0, 1.01)
         axes.set_xlabel("strangers accepted")
         axes.set_ylabel("same individual accepted")
+        axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_major_formatter(_share_label)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.legend(frameon=False, labelcolor=theme.ink, fontsize=TEXT_PT - 1, loc="lower right")
@@ -89,7 +90,7 @@ def det_chart(counts: RocCounts) -> Chart:
         axes.set_ylabel("same individual rejected")
         axes.legend(frameon=False, labelcolor=theme.ink, fontsize=TEXT_PT - 1, loc="upper right")
 
-    return chart(draw)
+    return chart(draw, left_in=1.0)
 
 
 def accuracy_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Chart:
@@ -167,4 +168,4 @@ def _deviates(rates: Float[np.ndarray, " v"], least: float) -> list[float]:
 
 
 def _share_label(share: float, _: float | None = None) -> str:
-    return f"{100 * share:.3g} %" if share >= 1e-5 else f"{100 * share:.0e} %"
+    return f"{100 * share:.3g} %"

@@ -11,9 +11,22 @@ from sklearn.manifold import TSNE
 from familiar.evaluation.pictures.chart import TEXT_PT, Chart, Theme, chart
 
 MOST_PHOTOS = 1000  # some seconds of t-SNE
+MOST_OF_ONE = 30  # or one of hundreds of photos would fill the map
 MOST_NAMED = 18  # identities told apart: six colours, three marks
 FEWEST_FOR_TSNE = 50
 _MARKS = "o^s"
+
+
+def mapped_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
+    """Rows of whole identities, of each at most `MOST_OF_ONE`: those with the most photos, up to `MOST_PHOTOS`."""
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    photos = np.bincount(labels)
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(photos) - photos, photos)
+    kept = order[place < MOST_OF_ONE]
+    largest = np.argsort(-photos, kind="stable")
+    shown = np.cumsum(np.minimum(photos[largest], MOST_OF_ONE)) <= MOST_PHOTOS
+    return np.sort(kept[np.isin(labels[kept], largest[shown])])
 
 
 def layout(embeddings: Float32[np.ndarray, "n d"], seed: int) -> Float64[np.ndarray, "n 2"]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from familiar.evaluation.judged import THRESHOLDS, Judged
 from familiar.evaluation.measured import SEED, Measured
 from familiar.evaluation.pictures.bars import share_bars, sizes_chart, sweep_chart
@@ -15,7 +17,7 @@ from familiar.evaluation.pictures.curves import (
     roc_chart,
     similarity_chart,
 )
-from familiar.evaluation.pictures.map import MOST_PHOTOS, layout, map_chart, named_identities
+from familiar.evaluation.pictures.map import MOST_OF_ONE, layout, map_chart, mapped_rows, named_identities
 from familiar.evaluation.report.evidence import identity_name
 
 SLICES_DRAWN = 16
@@ -143,22 +145,23 @@ def _slices(
 
 
 def _map(measured: Measured) -> Drawn:
-    rows = measured.sample_of(MOST_PHOTOS)[:MOST_PHOTOS]
+    rows = mapped_rows(measured.labels, SEED)
     labels = measured.labels[rows]
     named = named_identities(labels)
-    key = tuple(identity_name(measured.table, label) for label in named.tolist())
-    drawn = map_chart(layout(measured.embeddings[rows], SEED), labels, named.tolist())
-    whole = (
-        ""
-        if len(rows) == len(measured.table)
-        else f" {len(rows):,} photos of whole identities, drawn by lot."
-    )
-    rest = len({*labels.tolist()}) - len(named)
-    gray = f" The other {rest:,} identities are gray." if rest else ""
+    shown = len(np.unique(labels))
+    notes = [
+        "Each mark is a photo; photos that the network holds to be alike lie together. A number stands in the midst of "
+        "an identity; distances between far groups say nothing."
+    ]
+    if shown > len(named):
+        notes.append(f"The other {shown - len(named):,} identities are gray.")
+    if len(rows) < len(measured.table):
+        notes.append(
+            f"These are the {shown:,} identities with the most photos, of each {MOST_OF_ONE} photos at most."
+        )
     return Drawn(
-        drawn,
+        map_chart(layout(measured.embeddings[rows], SEED), labels, named.tolist()),
         "Map of the embeddings, a mark for each photo",
-        "Each mark is a photo; photos that the network holds to be alike lie together. A number stands in the midst "
-        f"of an identity; distances between far groups say nothing.{gray}{whole}",
-        key,
+        " ".join(notes),
+        tuple(identity_name(measured.table, label) for label in named.tolist()),
     )

@@ -59,7 +59,7 @@ def _leaks(results: Mapping[str, Any], _: Evidence, __: Mapping[str, str]) -> st
     compared = leaks["compared"]
     seen = next((value for key, value in compared.items() if key != "judged"), None)
     against = (
-        f"with one another and with {counted(seen, 'photo')} that the model was trained on or chosen by"
+        f"with one another and with {seen:,} others that the model was trained on or chosen by"
         if seen is not None
         else "with one another; what the model was trained on is not at hand"
     )
@@ -136,7 +136,7 @@ SECTIONS = (
     Section(
         "mistakes",
         "Worst mistakes",
-        "The pairs that the model gets most wrong, of all there are. A wrong name in the data often stands here.",
+        "The pairs that the model gets most wrong. A wrong name in the data often stands here.",
         _mistakes,
     ),
     Section(
@@ -160,7 +160,7 @@ SECTIONS = (
         conditions.clustering,
         "clustering",
     ),
-    Section("map", "Map", "All embeddings on a plane.", _map),
+    Section("map", "Map", "Embeddings on a plane: who lies beside whom?", _map),
     Section(
         "robustness",
         "Bad photos",

@@ -1,0 +1,42 @@
+"""On whole LFW the two known label faults are found: by the most similar strangers, and by the leak check."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from familiar.core.vectors import normalise
+from familiar.datasets.folders import scan_folders
+from familiar.evaluation.leaks import find_leaks
+from familiar.faces.photo import load_photo
+from familiar.metrics.mistakes import worst_mistakes
+
+FAULTS = [{"Bart_Hendricks", "Ricky_Ray"}, {"Carlos_Beltran", "Raul_Ibanez"}]
+SIDE_PX = 20
+
+
+def pixels(photo: Path) -> np.ndarray:
+    """Fine structure as a vector: no model, but enough to know one photo under two names."""
+    gray = cv2.cvtColor(load_photo(photo).rgb_u8, cv2.COLOR_RGB2GRAY)
+    small = cv2.resize(gray, (SIDE_PX, SIDE_PX), interpolation=cv2.INTER_AREA).astype(np.float32)
+    return (small - cv2.GaussianBlur(small, (0, 0), 2)).ravel()
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+def test_the_two_known_label_faults_of_lfw(shared_data: Path):
+    table = scan_folders(shared_data / "lfw_112")
+    with ThreadPoolExecutor(2) as pool:
+        rows = np.stack(list(pool.map(pixels, table.photos)))
+    strangers = worst_mistakes(normalise(rows), table.labels, 12).strangers
+    pairs = [
+        {table.names[table.labels[row]].split("/")[1] for row in pair}
+        for pair in zip(strangers.left.tolist(), strangers.right.tolist(), strict=True)
+    ]
+    leaks = find_leaks(table).across_identities
+    told = [{identity.split("/")[1] for identity in leak.identities} for leak in leaks]
+    for fault in FAULTS:
+        assert fault in pairs
+        assert fault in told
