@@ -59,6 +59,17 @@ def test_many_numbers_are_cut_into_quarters(tmp_path):
     assert age.values[39] is None
 
 
+def test_quarters_of_large_numbers_stay_apart(tmp_path):
+    table = IdentityTable(
+        tuple(Path(f"d/{row}/a.png") for row in range(40)),
+        np.arange(40),
+        tuple(f"d/{row}" for row in range(40)),
+    )
+    text = "identity,time\n" + "".join(f"{row},{1_700_000_000 + 7 * row}\n" for row in range(40))
+    (time,) = read_attributes(written(tmp_path, text), table)
+    assert len(time.rows_by_value()) == 4
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -68,7 +79,9 @@ def test_many_numbers_are_cut_into_quarters(tmp_path):
         ("identity,coat\n0\n", "facts.csv:2: has more or fewer"),
         ("identity,coat\nnobody,black\n", "none of its rows"),
         ("identity\n0\n", "no column beside"),
-        ("identity,coat,coat\n0,a,b\n", "one name"),
+        ("identity,coat,coat\n0,a,b\n", "name of its own"),
+        ("identity,,coat\n0,a,b\n", "name of its own"),
+        ("photo,coat\n0.png,a\n", "several identities have a photo 0.png"),
         ("", "no column photo or identity"),
     ],
 )

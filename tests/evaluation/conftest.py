@@ -38,6 +38,7 @@ def measured(mean_colour_bundle: Path) -> MakeMeasured:
             labels=labels.astype(np.int64),
             names=tuple(f"none/{identity:02d}" for identity in range(identities)),
         )
-        return replace(Measured(embedder, table, normalise(rows.astype(np.float32))), **changed)
+        found = Measured(embedder, table, normalise(rows.astype(np.float32)), table, np.arange(len(table)))
+        return replace(found, **changed)
 
     return make

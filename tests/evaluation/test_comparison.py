@@ -88,12 +88,32 @@ def test_different_questions_cannot_be_compared(pair, path, value, told):
         compare(pair[0], changed)
 
 
+def test_draws_that_do_not_pair_up(pair):
+    short = {name: values[:-1] for name, values in pair[1]["replicates"].items()}
+    with pytest.raises(BadResults, match="in common"):
+        compare(pair[0], {**pair[1], "replicates": short})
+
+
 def test_results_without_a_common_figure(pair):
     with pytest.raises(BadResults, match="ten identities"):
         compare(pair[0], {**pair[1], "replicates": {}})
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "no json", '{"format_version": 1}'])
+WHOLE = '"format_version": 2, "data": {"fingerprint": ""}, "interval": {}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", "no json", '{"format_version": 1}', '{"format_version": 2}'),
+        "{" + WHOLE + "}",
+        "{" + WHOLE + ', "replicates": [1]}',
+        "{" + WHOLE + ', "replicates": {"a.b": [1]}}',
+        "{" + WHOLE + ', "a": {"b": 1}, "replicates": {"a.b": []}}',
+        "{" + WHOLE + ', "a": {"b": 1}, "replicates": {"a.b": ["x"]}}',
+        "{" + WHOLE + ', "a": null, "replicates": {"a.b": [1]}}',
+    ],
+)
 def test_files_that_hold_no_results(tmp_path, content):
     path = tmp_path / "eval_results.json"
     path.write_text(content)
@@ -105,7 +125,8 @@ def test_files_that_hold_no_results(tmp_path, content):
 
 def test_replicates_stand_in_one_line_each(tmp_path):
     path = tmp_path / "r.json"
-    write_results(path, {"format_version": FORMAT_VERSION}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
+    whole = {"format_version": FORMAT_VERSION, "data": {"fingerprint": "f"}, "interval": {}}
+    write_results(path, whole | {"a": {"x": {"y": 0.4}}}, {"a": {"x.y": np.array([0.5, 1 / 3])}})
     assert '  "a.x.y": [0.5, 0.3333333]' in path.read_text().splitlines()
-    write_results(path, {"format_version": FORMAT_VERSION}, {})
+    write_results(path, whole, {})
     assert read_results(path)["replicates"] == {}

@@ -135,6 +135,36 @@ def test_leaks_are_listed_or_left_out(colours: Path, mean_colour_bundle: Path, t
     assert evaluate(run, spec(colours), tmp_path / "out", only, leaks="skip")["leaks"] is None
 
 
+def test_pairs_of_leaking_photos_are_left_out(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+    shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_01" / "Person_01_0001.png")
+    pairs = tmp_path / "pairs.txt"
+    pairs.write_text("Person_00\t1\t2\nPerson_02\t3\t4\nPerson_01\t2\tPerson_03\t1\n")
+    found = evaluate(
+        mean_colour_bundle,
+        spec(colours),
+        tmp_path / "out",
+        Asked(("verification",), pairs_file=pairs),
+        leaks="exclude",
+    )
+    assert found["leaks"]["excluded"] == 2
+    assert (found["verification"]["same_pairs"], found["verification"]["different_pairs"]) == (1, 1)
+
+
+def test_a_bad_csv_is_told_before_any_work(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+    (tmp_path / "facts.csv").write_text("name,coat\nTom,black\n")
+    told: list[str] = []
+    with pytest.raises(BadDataset, match=r"facts\.csv"):
+        evaluate(
+            mean_colour_bundle,
+            spec(colours),
+            tmp_path / "out",
+            Asked(slices=tmp_path / "facts.csv"),
+            on_progress=told.append,
+        )
+    assert not told
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_bundles_own_way_of_cropping_can_be_overruled(
     colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):

@@ -67,6 +67,12 @@ def test_photos_judged_and_seen_at_once_are_not_told_twice(judged: Path):
     assert find_leaks(table, table).seen_photos == 0
 
 
+def test_one_photo_is_no_copy_of_itself_under_another_path(judged: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(judged.parent)
+    found = find_leaks(scan_folders(Path("judged")), scan_folders(judged))
+    assert (found.seen_photos, found.across_splits) == (0, ())
+
+
 def test_drawn_and_unreadable_photos_are_passed_over(judged: Path):
     drawn = DataSpec(("synthetic:cats:3x2",)).read()
     assert find_leaks(drawn, drawn).judged_photos == 0

@@ -31,6 +31,9 @@ from familiar.faces.embedder import Embedder
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.retrieval import retrieval as retrieval_figures
+from familiar.metrics.roc import roc_counts
+from familiar.metrics.verification import average_precision, tar_at_far
+from familiar.metrics.verification import verification as verification_figures
 
 
 def slow_pairs(found: Measured) -> tuple[np.ndarray, np.ndarray]:
@@ -127,8 +130,7 @@ def test_groups_at_the_bundles_high_precision(measured):
     with pytest.raises(NothingToMeasure, match="two identities"):
         clustering(one)
     alone = clustering(measured(per=1)).figures["groups"]
-    assert alone["pairwise"] is None
-    assert alone["bcubed"]["recall"] == 1.0
+    assert (alone["pairwise"], alone["bcubed"]) == (None, None)
 
 
 def test_separation_and_identification_of_perfect_embeddings(measured):
@@ -198,7 +200,7 @@ def test_slices_come_worst_first(measured, tmp_path):
     night = np.arange(24, 48)
     ranks = rank_queries(found.embeddings, found.labels).first_match_rank
     assert rows[0]["retrieval"]["recall_at_1"] == np.mean(ranks[night] == 1)  # among all photos
-    alone = replace(found, table=found.table.rows(night), embeddings=found.embeddings[night])
+    alone = found.of_rows(night)
     assert rows[0]["verification"]["auc"] == verification(alone).figures["auc"]  # among its own
     one = replace(asked, suites=("slices", "separation"))
     assert "separation" in slices(replace(found, asked=one)).figures["columns"]["light"][0]
@@ -288,9 +290,55 @@ def test_few_identities_have_no_interval(measured):
     assert not found.replicates
 
 
+def test_a_csv_is_used_whatever_suites_are_named(measured, tmp_path):
+    facts = [{"identity": f"{identity:02d}", "side": "ab"[identity % 2]} for identity in range(12)]
+    asked = Asked(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
+    found = run_suites(measured(asked=asked), asked.suites).parts
+    assert found.keys() == {"retrieval", "slices"}
+    (row, _) = found["slices"]["columns"]["side"]
+    assert "retrieval" in row
+    assert "verification" not in row
+
+
+def test_nothing_is_found_among_the_k_nearest_of_k(measured):
+    few = retrieval(measured(identities=2, per=3)).figures
+    assert few["recall_at_1"] is not None
+    assert few["recall_at_5"] is None  # five others are searched
+    assert few["recall_at_10"] is None
+    named = identification(measured(identities=8)).figures
+    assert named["rank_1"] is not None
+    assert named["rank_5"] is None  # four are enrolled
+
+
+def test_intervals_of_many_pairs_are_those_of_all(measured):
+    """The pairs that are resampled stand for all: their figures are those of every pair."""
+    found = measured(identities=150, per=4, noise=0.9)
+    judged = found.judged
+    assert (judged.which, len(judged.scores) < judged.counts.same + judged.counts.different) == ("all", True)
+    assert judged.weights[judged.pairs.same].sum() == pytest.approx(judged.counts.same)
+    assert judged.weights[~judged.pairs.same].sum() == pytest.approx(judged.counts.different)
+    same, weights = judged.pairs.same, judged.weights
+    counts = roc_counts(judged.scores[same], judged.scores[~same], weights[same], weights[~same])
+    of_all = verification_figures(judged.counts)
+    assert average_precision(counts) == pytest.approx(of_all.average_precision, abs=2e-3)
+    assert tar_at_far(counts, 1e-2).tar == pytest.approx(of_all.tar_at_far["1e-2"], abs=1e-9)
+    assert {"tar_at_far.1e-3"} <= verification(found).figures["interval"].keys()
+
+
+def test_validation_identities_are_not_called_unseen(colours, mean_colour_bundle):
+    whole = scan_folders(colours)
+    found = measure(
+        Embedder(mean_colour_bundle),
+        whole,
+        trained_on=whole.of_identities(whole.names[:4]),
+        known=frozenset(whole.names[:9]),
+    )
+    assert overfitting(found).figures["identities"] == 3
+
+
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), most=st.integers(1, 40))
-def test_a_sample_is_of_whole_identities(measured, sizes, most):
+def test_a_sample_is_of_many_identities(measured, sizes, most):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     table = IdentityTable(
         tuple(Path(f"d/{row}.png") for row in range(len(labels))),
@@ -300,7 +348,7 @@ def test_a_sample_is_of_whole_identities(measured, sizes, most):
     rows = replace(measured(), table=table).sample_of(most)
     assert 1 <= len(rows) <= most
     assert len(np.unique(rows)) == len(rows)
-    if min(sizes) <= most:
-        assert all(np.isin(np.flatnonzero(labels == label), rows).all() for label in labels[rows])
     if sum(sizes) <= most:
         assert len(rows) == sum(sizes)
+    if most >= 2 * len(sizes):
+        assert len(np.unique(labels[rows])) == len(sizes)  # rather some photos of each than few identities

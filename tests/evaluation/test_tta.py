@@ -130,15 +130,13 @@ def test_where_copies_embed_alike_nothing_is_gained(mean_colour_bundle: Path, tm
     assert (flip["passes"], outcome.figures["five_crops"]["passes"]) == (2, 5)
 
 
-def test_intervals_hold_their_gains_and_are_those_of_the_replicates(left_half: Embedder, tmp_path: Path):
+def test_intervals_hold_their_gains(left_half: Embedder, tmp_path: Path):
     outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
     for way in WAYS:
         part = outcome.figures[way]
         assert part["interval"].keys() == {"recall_at_1_gain", "auc_gain"}
         for figure, (low, high) in part["interval"].items():
             assert low <= part[figure] <= high
-            values = outcome.replicates[f"{way}.{figure}"]
-            assert (low, high) == tuple(np.quantile(values, [0.025, 0.975]))
         assert part["by_source"]["data"] == {
             "photos": 36,
             **{name: part[name] for name in ("recall_at_1_gain", "auc_gain", "interval")},
@@ -177,7 +175,6 @@ def test_what_does_not_exist_is_none(
         assert {name for name in part if part[name] is None} == {f"{name}_gain" for name in missing}
         assert part["interval"] == {}
         assert part["ms_a_photo"] > 0
-    assert outcome.replicates == {}
 
 
 def test_photos_smaller_than_the_crop(left_half: Embedder, tmp_path: Path):
@@ -190,8 +187,8 @@ def test_more_photos_than_are_probed(left_half: Embedder, tmp_path: Path, monkey
     monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
     rows = measured.sample_of(10)
     found = tta(measured).figures
-    alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(9))
-    assert found["photos"] == 9
+    alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(10))
+    assert found["photos"] == 10
     assert found["plain"]["recall_at_1"] == pytest.approx(alone["recall_at_1"])
     assert found["plain"]["auc"] == pytest.approx(alone["auc"], abs=1e-4)
 

@@ -157,6 +157,16 @@ def test_thresholds_are_fitted_to_pairs_or_fixed_where_these_are_too_few():
         assert (few.calibration_error, few.intercept, few.target_far) == (None, None, None)
 
 
+def test_more_same_pairs_than_fit_are_sampled(monkeypatch):
+    generator = np.random.default_rng(0)
+    rows = normalise(generator.normal(size=(60, 8)).astype(np.float32))
+    labels = np.arange(60) // 20
+    monkeypatch.setattr(export, "MAX_SAME_PAIRS", 500)
+    few = calibrate(rows, labels)
+    assert few.fitted
+    assert few.pairs_same == 570
+
+
 def test_a_bundle_that_was_never_calibrated_can_be_read(exported, tmp_path):
     fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
     path = tmp_path / "fixed.onnx"

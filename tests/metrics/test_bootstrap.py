@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics import bootstrap as module
-from familiar.metrics.bootstrap import intervals, mean_replicates, sampling_weights, verification_replicates
-from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.bootstrap import intervals, mean_replicates, verification_replicates
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
 from familiar.metrics.retrieval import RankedQueries, rank_queries, summarise
 from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import accuracy_at, verification
@@ -239,17 +239,31 @@ def test_replicates_of_two_models_pair_up():
     assert np.ptp(first) > 0.05
 
 
-def test_a_sample_of_one_kind_stands_for_all_of_its_kind(monkeypatch):
-    embeddings, labels = photos(identities=60)
-    sampled = sample_pairs(labels, 3000)  # all same pairs, some of the different ones
-    same_total, different_total = pair_totals(labels)
-    weights = sampling_weights(sampled.same, same_total, different_total)
-    assert (weights[sampled.same].sum(), weights[~sampled.same].sum()) == (
-        pytest.approx(same_total),
-        pytest.approx(different_total),
+def test_weighted_pairs_stand_for_as_many(monkeypatch):
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    pairs = sample_pairs(labels, 15)
+    scores = np.random.default_rng(1).uniform(-1, 1, 15).astype(np.float32)
+    times = np.arange(15) % 3 + 1
+    repeated = verification(
+        roc_counts(
+            np.repeat(scores[pairs.same], times[pairs.same]),
+            np.repeat(scores[~pairs.same], times[~pairs.same]),
+        )
     )
-    drawing(monkeypatch, np.ones(60))
-    scores = pair_similarities(embeddings, sampled)
-    found = verification_intervals(scores, labels[sampled.left], labels[sampled.right], weights=weights)
-    whole = verification(roc_counts_all_pairs(embeddings, labels))
-    assert found["average_precision"][0] == pytest.approx(whole.average_precision, abs=0.02)
+    drawing(monkeypatch, np.ones(3))
+    found = verification_intervals(
+        scores, labels[pairs.left], labels[pairs.right], weights=times.astype(np.float64)
+    )
+    assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
+
+
+def test_every_close_pair_of_strangers_is_found():
+    embeddings, labels = photos(identities=30)
+    found = strangers_above(embeddings, labels, 0.5)
+    rows = embeddings.astype(np.float64)
+    left, right = np.triu_indices(len(rows), 1)
+    close = (labels[left] != labels[right]) & ((rows[left] * rows[right]).sum(axis=1) >= 0.5)
+    expected = {*zip(left[close].tolist(), right[close].tolist(), strict=True)}
+    assert {*zip(found.left.tolist(), found.right.tolist(), strict=True)} == expected
+    assert len(found.left) == len(expected) > 20
+    assert not found.same.any()

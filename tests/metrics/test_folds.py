@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ def slow_folded_accuracy(scores: np.ndarray, same: np.ndarray, fold: np.ndarray)
         others = fold != judged
         values = sorted(set(scores[others].tolist()))
         tried = [values[0], float(np.nextafter(np.float32(values[-1]), np.float32(2)))]
-        tried += [(low + high) / 2 for low, high in zip(values, values[1:], strict=False)]
+        tried += [(low + high) / 2 for low, high in pairwise(values)]
         right = {t: int(((scores[others] >= t) == same[others]).sum()) for t in tried}
         best = max(t for t in tried if right[t] == max(right.values()))
         own = ~others

@@ -1,12 +1,13 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
-import familiar.neighbors.group as module
 from familiar.core.vectors import normalise
-from familiar.neighbors.group import SCALES, VOICES, fit_threshold, group, groupable
+from familiar.neighbors.group import THRESHOLDS, fit_threshold, group, groupable
 from neighbors.reference_grouping import groups_of
 
 
@@ -35,32 +36,54 @@ def test_pairs_stand_or_fall_by_the_threshold():
     assert group(rows, 0.88).tolist() == [0, 1, 2]
 
 
+def test_groups_are_as_close_as_the_directions_of_their_means():
+    rows = degrees(-20, 20, 80)  # 40 apart first, then the mean at 0 is 80 from the last: cos 80 = .174
+    assert group(rows, np.cos(np.deg2rad(79))).tolist() == [0, 0, 1]  # 60 apart alone: cos 60 = .5
+    assert group(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
+
+
+def test_groups_of_varied_rows_need_be_less_alike_row_by_row():
+    axes = np.eye(11, dtype=np.float32)
+    all_share, own = axes[0], axes[3:]
+    rows = normalise(all_share + own + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
+    within, between = float(rows[0] @ rows[1]), float(rows[0] @ rows[4])
+    assert between < within - 0.01
+    means = between / ((1 + 3 * within) / 4)  # over the mean similarity within four, each with itself
+    assert group(rows, within - 0.01).tolist() == [0] * 8
+    assert means > within
+    assert group(rows, within + 0.01).tolist() == list(range(8))
+
+
 def test_numbers_are_by_first_appearance():
     assert group(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
 
 
-@pytest.mark.parametrize("threshold", [-1.0, 0.3, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.3, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_the_slow_reference(threshold, seed, monkeypatch):
-    monkeypatch.setattr(module, "SCALES", (SCALES[0], SCALES[1]._replace(k=20)))
-    rows, _ = individuals([1, 1, 3, 7, 12, 25], noise=0.9, seed=seed)
-    expected = groups_of(rows, threshold, module.SCALES, VOICES)
-    assert partition(group(rows, threshold, neighbours=len(rows))) == expected
+def test_agrees_with_the_slow_reference(threshold, seed):
+    rows, _ = individuals([1, 1, 3, 7, 12], noise=1.0, seed=seed)
+    assert partition(group(rows, threshold, neighbours=len(rows))) == groups_of(rows, threshold)
 
 
-@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.7])
-def test_without_overlap_it_is_average_linkage(threshold, monkeypatch):
-    monkeypatch.setattr(module, "SCALES", ())
-    rows, _ = individuals([1, 2, 5, 20, 40], noise=1.0)
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
+def test_of_pairs_at_most_it_is_single_linkage(threshold):
+    """Where nobody has more than two photos and strangers are far, every linkage is the same."""
+    rows, _ = individuals([1, 2] * 6, noise=0.3, dim=64)
     linkage = AgglomerativeClustering(
-        None, metric="cosine", linkage="average", distance_threshold=1 - threshold
+        None, metric="cosine", linkage="single", distance_threshold=1 - threshold
     )
-    assert partition(group(rows, threshold, neighbours=len(rows))) == partition(linkage.fit_predict(rows))
+    assert partition(group(rows, threshold)) == partition(linkage.fit_predict(rows))
 
 
 def test_finds_individuals_of_any_size():
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
-    assert partition(group(rows, 0.6)) == partition(labels)
+    assert partition(group(rows, 0.7)) == partition(labels)
+
+
+def test_groups_meet_only_through_neighbours():
+    rows = degrees(0, 1, 60, 61)
+    assert group(rows, 0.4, neighbours=1).tolist() == [0, 0, 1, 1]
+    assert group(rows, 0.4, neighbours=2).tolist() == [0, 0, 0, 0]
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,7 +96,10 @@ def test_the_order_of_the_rows_changes_nothing(seed, threshold, neighbours, ties
     order = rng.permutation(len(rows))
     unpermuted = np.empty(len(rows), np.int64)
     unpermuted[order] = group(rows[order], threshold, neighbours)
-    assert partition(unpermuted) == partition(group(rows, threshold, neighbours))
+    found = group(rows, threshold, neighbours)
+    assert partition(unpermuted) == partition(found)
+    _, same = np.unique(rows, axis=0, return_inverse=True)
+    assert len(np.unique(np.stack([same.reshape(-1), found]), axis=1).T) == same.max() + 1
 
 
 def test_a_second_call_gives_the_same():
@@ -95,6 +121,10 @@ def test_equal_rows_are_together_however_many(threshold):
 
 def test_opposite_rows_are_apart_above_their_similarity():
     assert group(degrees(0, 180), -0.99).tolist() == [0, 1]
+
+
+def test_groups_that_cancel_out_are_like_nothing():
+    assert group(degrees(0, 180, 90, 270), -1.0).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("threshold", [-1.01, 1.01, float("nan")])
@@ -126,8 +156,12 @@ def test_fits_the_threshold_in_the_middle_of_the_best():
         fit_threshold(rows, lambda _: 0.0, thresholds=())
 
 
-def test_rows_made_ready_once_group_at_any_threshold():
+def test_all_thresholds_at_once_are_each_as_alone_and_nested():
     rows, _ = individuals([3, 9, 20], noise=0.9)
-    ready = groupable(rows)
-    for threshold in (0.2, 0.7, 0.4):
-        np.testing.assert_array_equal(ready.groups(threshold), group(rows, threshold))
+    thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
+    found = groupable(rows).groups_at(thresholds)
+    for threshold, groups in zip(thresholds, found, strict=True):
+        np.testing.assert_array_equal(groups, group(rows, threshold))
+    for coarse, fine in pairwise(found[3:]):
+        assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
+    assert groupable(rows).groups_at([]) == []

@@ -1,7 +1,7 @@
 """What is known of identities or photos beside their names: a CSV with a column to tell whose, and others of facts."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,7 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
     for number, row in rows:
         if told.setdefault(row[key], row) != row:
             raise BadDataset(f"{path}:{number}: tells something else of {row[key]} than an earlier line")
+    _require_one_photo_each(path, told, table, key)
     found = [_row_of(told, table, photo, key) for photo in range(len(table))]
     if not any(row is not None for row in found):
         raise BadDataset(
@@ -77,8 +78,8 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
             header = [name.strip() for name in reader.fieldnames or ()]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadDataset(f"{path}: cannot be read as a CSV ({error})") from error
-    if len(set(header)) != len(header):
-        raise BadDataset(f"{path}: two of its columns have one name")
+    if len(set(header)) != len(header) or "" in header:
+        raise BadDataset(f"{path}: each of its columns needs a name of its own; the first line has {header}")
     return header, rows
 
 
@@ -94,6 +95,23 @@ def _row_of(
     return next((told[form] for form in forms if form in told), None)
 
 
+def _require_one_photo_each(path: Path, told: Collection[str], table: IdentityTable, key: str) -> None:
+    """A bare name is no photo's own where several identities have a photo of that name."""
+    whose: dict[str, int] = {}
+    for photo, label in zip(table.photos, table.labels.tolist(), strict=True):
+        name = photo.name.rpartition("/")[2]
+        if key == "photo" and name in told and whose.setdefault(name, label) != label:
+            raise BadDataset(
+                f"{path}: several identities have a photo {name}; write IDENTITY/{name} in the column photo"
+            )
+
+
+def _distinct(edges: list[float]) -> list[str]:
+    """As few digits as tell all of them apart, six at least."""
+    written = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(6, 17))
+    return next((names for names in written if len(set(names)) == len(edges)), [repr(edge) for edge in edges])
+
+
 def _quartered(values: list[str | None]) -> tuple[str | None, ...]:
     known = [value for value in values if value is not None]
     try:
@@ -104,5 +122,6 @@ def _quartered(values: list[str | None]) -> tuple[str | None, ...]:
         return tuple(values)
     edges = np.unique(np.quantile(numbers, [0, 0.25, 0.5, 0.75, 1]))
     quarter = np.clip(np.searchsorted(edges, numbers, "right") - 1, 0, len(edges) - 2)
-    named = iter([f"{edges[place]:g} to {edges[place + 1]:g}" for place in quarter])
+    names = _distinct(edges.tolist())
+    named = iter([f"{names[place]} to {names[place + 1]}" for place in quarter])
     return tuple(None if value is None else next(named) for value in values)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from familiar.core.errors import BadResults
+from familiar.evaluation.results import at_path
 from familiar.metrics.bootstrap import Interval, intervals
 
 LOWER_IS_BETTER = ("verification.eer", "triplets.violation_rate")
@@ -40,7 +41,7 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     """Every headline figure that both have. BadResults where they are not of the same photos and pairs."""
     _require_same_questions(first, second)
     drawn_first, drawn_second = (results.get("replicates", {}) for results in (first, second))
-    figures = [name for name in drawn_first if name in drawn_second]
+    figures = [name for name in drawn_first if len(drawn_second.get(name, ())) == len(drawn_first[name])]
     if not figures:
         raise BadResults(
             "the two results have no figure with an interval in common; judge ten identities or more"
@@ -49,7 +50,7 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     spans = intervals(differences)
     found: list[Difference] = []
     for name in figures:
-        before, after = _figure(first, name), _figure(second, name)
+        before, after = (float(at_path(results, name)) for results in (first, second))
         found.append(Difference(name, before, after, after - before, spans[name]))
     return tuple(found)
 
@@ -72,25 +73,15 @@ def summary(differences: tuple[Difference, ...], names: tuple[str, str]) -> str:
 
 def _require_same_questions(first: dict[str, Any], second: dict[str, Any]) -> None:
     asked = {
-        "photos": (_of(first, "data", "fingerprint"), _of(second, "data", "fingerprint")),
-        "draws": (first["interval"], second["interval"]),
+        "photos": [results["data"]["fingerprint"] for results in (first, second)],
+        "draws": [results["interval"] for results in (first, second)],
     }
     if first.get("verification") and second.get("verification"):
         for key in ("pairs", "same_pairs", "different_pairs"):
-            asked[f"pairs ({key})"] = _of(first, "verification", key), _of(second, "verification", key)
+            asked[f"pairs ({key})"] = [results["verification"].get(key) for results in (first, second)]
     for what, (of_first, of_second) in asked.items():
         if of_first != of_second:
             raise BadResults(
                 f"the two results are of different {what}, so their difference says nothing of the models; "
                 "evaluate both on the same data with the same options"
             )
-
-
-def _of(results: dict[str, Any], *path: str) -> Any:
-    for part in path:
-        results = results[part]
-    return results
-
-
-def _figure(results: dict[str, Any], name: str) -> float:
-    return float(_of(results, *name.split(".")))

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
+from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
+from familiar.evaluation.absences import absences
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, measure
 from familiar.evaluation.report import write_report
@@ -24,11 +26,15 @@ LeakCheck = Literal["check", "exclude", "skip"]
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The photos to judge by, and those of the same data that the model was trained on."""
+    """The photos to judge by, and those of the same data that the model was trained on.
+
+    `known`: every identity that it was trained on, or that its epoch and thresholds were chosen by.
+    """
 
     table: IdentityTable
     split: Literal["test", "all"]
-    trained_on: IdentityTable | None
+    trained_on: IdentityTable | None = None
+    known: frozenset[str] = frozenset()
 
 
 def evaluate(
@@ -54,33 +60,38 @@ def evaluate(
     check_names(asked.suites)
     embedder = _embedder(model, resize_px)
     chosen = choose_identities(data.read(), model, split)
-    table, leaking = chosen.table, None
+    if asked.slices is not None:
+        read_attributes(asked.slices, chosen.table, asked.by)  # what is wrong with it is said before the work
+    output.mkdir(parents=True, exist_ok=True)  # before the work, lest that be for nothing
+    leaking, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":
         leaking = find_leaks(
-            table, seen_photos(model), on_photo=lambda done: on_progress(f"leak check: {done} photos read")
+            chosen.table,
+            seen_photos(model),
+            on_photo=lambda done: on_progress(f"leak check: {done} photos read"),
         )
         if leaks == "exclude":
-            table = table.rows(np.setdiff1d(np.arange(len(table)), leaking.rows))
-            if not len(table):
-                raise BadDataset("every photo leaks: none is left to judge by")
+            rows = np.setdiff1d(rows, leaking.rows)
     measured = measure(
         embedder,
-        table,
+        chosen.table,
         asked,
         detector,
+        rows=rows,
         flip=flip,
         trained_on=chosen.trained_on,
+        known=chosen.known,
         on_batch=lambda done: on_progress(f"embedded {done} photos"),
     )
     found = run_suites(measured, asked.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
     results = {
         **_header(measured, data, chosen, resize_px),
-        "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(table)},
+        "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
         "reasons": found.reasons,
+        "absent": dict(absences(found.parts)),
         **found.parts,
     }
     on_progress("writing the report")
-    output.mkdir(parents=True, exist_ok=True)
     write_results(output / "eval_results.json", results, found.replicates)
     try:
         judged = measured.judged
@@ -99,20 +110,21 @@ def choose_identities(table: IdentityTable, model: Path, split: str | None) -> C
     if not path.exists():
         if split == "test":
             raise BadDataset(f"{path.parent}: has no split.json, so there is no test side; use --split all")
-        return Chosen(table, "all", None)
+        return Chosen(table, "all")
     known = Split.read(path)
     names = set(table.names)
     if split is None:
         split = "test" if names <= {*known.train, *known.validation, *known.test} else "all"
     trained_on = table.of_identities(known.train)
+    seen = frozenset({*known.train, *known.validation})
     if split == "all":
-        return Chosen(table, "all", trained_on)
+        return Chosen(table, "all", trained_on, seen)
     tested = table.of_identities(known.test)
     if not known.test:
         raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
     if not len(tested):
         raise BadDataset(f"{path}: none of its test identities is in the data given; use --split all")
-    return Chosen(tested, "test", trained_on)
+    return Chosen(tested, "test", trained_on, seen)
 
 
 def seen_photos(model: Path) -> IdentityTable | None:
@@ -142,6 +154,8 @@ def _embedder(model: Path, resize_px: int | None) -> Embedder:
 
 def _header(measured: Measured, data: DataSpec, chosen: Chosen, resize_px: int | None) -> dict[str, Any]:
     metadata, table = measured.embedder.metadata, measured.table
+    names = set(table.names)
+    trained = names & set(() if chosen.trained_on is None else chosen.trained_on.names)
     return {
         "format_version": FORMAT_VERSION,
         "model": {
@@ -160,9 +174,8 @@ def _header(measured: Measured, data: DataSpec, chosen: Chosen, resize_px: int |
             "split": chosen.split,
             "identities": len(table.names),
             "photos": len(table),
-            "identities_seen_in_training": len(
-                set(table.names) & set(() if chosen.trained_on is None else chosen.trained_on.names)
-            ),
+            "identities_seen_in_training": len(trained),
+            "identities_validated_on": len((names & chosen.known) - trained),
             "skipped": [str(error) for error in measured.skipped],
             "fingerprint": table.fingerprint,
         },

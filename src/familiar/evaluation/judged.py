@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.faces.bundle import Calibration
-from familiar.metrics.bootstrap import sampling_weights
-from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
+from familiar.metrics.verification import threshold_above
 
 THRESHOLDS = ("high_precision", "balanced", "high_recall")
 RESAMPLED_PAIRS = 50_000  # where all pairs are counted, the intervals are taken from so many of them
@@ -47,11 +47,38 @@ def judge(
     if which == "all" and pair_totals(labels)[0] <= MAX_SAME_PAIRS:
         thresholds = [getattr(calibration, name).similarity for name in THRESHOLDS]
         counts = roc_counts_all_pairs(embeddings, labels, thresholds)
-        pairs = sample_pairs(labels, RESAMPLED_PAIRS, seed=seed)
-        weights = sampling_weights(pairs.same, *pair_totals(labels))
+        pairs, weights = _stand_ins(embeddings, labels, counts, seed)
         return Judged("all", counts, pair_similarities(embeddings, pairs), pairs, weights)
     drawn = "natural" if which == "natural" else "balanced"
     return judge_listed(embeddings, sample_pairs(labels, count, seed, drawn == "balanced"), drawn)
+
+
+def _stand_ins(
+    embeddings: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"], counts: RocCounts, seed: int
+) -> tuple[Pairs, Float64[np.ndarray, " p"]]:
+    """Pairs that stand for all of them in intervals and pictures, and how many each stands for.
+
+    All, where there are not more than `RESAMPLED_PAIRS`. Else the most similar strangers are taken every one, since
+    a handful of them decides what happens at few false accepts, and of the others a sample.
+    """
+    same_total, different_total = pair_totals(labels)
+    drawn = sample_pairs(labels, RESAMPLED_PAIRS, seed)
+    if same_total + different_total <= RESAMPLED_PAIRS:
+        return drawn, np.ones(len(drawn.same))
+    many = counts.accepted_different > RESAMPLED_PAIRS // 4
+    least = threshold_above(counts, int(np.count_nonzero(many)))
+    close = strangers_above(embeddings, labels, least)
+    further = ~drawn.same & (pair_similarities(embeddings, drawn) < np.float32(least))
+    chosen = drawn.same | further
+    pairs = Pairs(
+        np.concatenate([drawn.left[chosen], close.left]),
+        np.concatenate([drawn.right[chosen], close.right]),
+        np.concatenate([drawn.same[chosen], close.same]),
+    )
+    of_same = same_total / max(int(drawn.same.sum()), 1)
+    of_further = (different_total - len(close.left)) / max(int(further.sum()), 1)
+    weights = np.where(drawn.same[chosen], of_same, of_further)
+    return pairs, np.concatenate([weights, np.ones(len(close.left))])
 
 
 def judge_listed(

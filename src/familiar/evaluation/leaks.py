@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,9 @@ def find_leaks(
     photos: list[PhotoRef] = [judged.photos[row] for row in judged_rows]
     names = [judged.names[judged.labels[row]] for row in judged_rows]
     if seen is not None:
-        own = set(photos)
+        own = set(map(_place, photos))
         for photo, label in zip(seen.photos, seen.labels, strict=True):
-            if photo not in own and not isinstance(photo, SyntheticPhoto):
+            if _place(photo) not in own and not isinstance(photo, SyntheticPhoto):
                 photos.append(photo)
                 names.append(seen.names[label])
     leaks = [_leak(alike, photos, names, judged_rows) for alike in _alike(photos, on_photo)]
@@ -119,3 +120,8 @@ def _leak(alike: Alike, photos: Sequence[PhotoRef], names: Sequence[str], judged
         similarity=alike.similarity,
         judged=tuple(judged_rows[place] for place in alike.rows if place < len(judged_rows)),
     )
+
+
+def _place(photo: PhotoRef) -> PhotoRef:
+    """The same for one file, however it was named."""
+    return photo.resolve() if isinstance(photo, Path) else photo

@@ -1,13 +1,13 @@
 """Labelled photos and their embeddings by one bundle: what every suite starts from."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int, Int64
+from jaxtyping import Bool, Float32, Int, Int64
 
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.types import Crop
@@ -23,6 +23,7 @@ from familiar.metrics.retrieval import RankedQueries, rank_queries
 SEED = 0  # of everything that is drawn: pairs, triplets, queries, replicates
 REPLICATES = 500
 MIN_IDENTITIES = 10
+FEW_IDENTITIES = 50  # in a sample; fewer say little of others
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,20 @@ class Asked:
 class Measured:
     """Embedded photos and what was asked about them. `skipped` could not be read or held no face.
 
-    `pairs` are the rows of the pairs file. `trained_on`: photos of the same data that the model learned from, where
-    that is known. `flip`: each photo was averaged with its mirror image.
+    `whole` is the data as it was given, `rows` which of its rows `table` has. `pairs` are of the pairs file.
+    `trained_on`: photos of the same data that the model learned from, where that is known; `known` are the identities
+    it learned from or was chosen by. `flip`: each photo was averaged with its mirror image.
     """
 
     embedder: Embedder
     table: IdentityTable
     embeddings: Float32[np.ndarray, "n d"]
+    whole: IdentityTable
+    rows: Int64[np.ndarray, " n"]
     skipped: tuple[FamiliarError, ...] = ()
     pairs: Pairs | None = None
     trained_on: IdentityTable | None = None
+    known: frozenset[str] = frozenset()
     detector: Detector | None = None
     flip: bool = False
     asked: Asked = field(default_factory=Asked)
@@ -77,12 +82,21 @@ class Measured:
         calibration = self.embedder.metadata.calibration
         return judge(self.embeddings, self.labels, self.asked.pairs, self.asked.pair_count, calibration, SEED)
 
-    def rows_of(self, identities: Iterable[str]) -> "Measured":
-        """The photos of these identities alone; pairs of a file are left behind."""
-        wanted = set(identities)
+    def of_rows(self, rows: Int64[np.ndarray, " k"]) -> "Measured":
+        """These photos alone, with the pairs between them."""
+        return replace(
+            self,
+            table=self.table.rows(rows),
+            embeddings=self.embeddings[rows],
+            rows=self.rows[rows],
+            pairs=None if self.pairs is None else among(self.pairs, rows, len(self.table))[0],
+        )
+
+    def of_identities(self, names: Iterable[str]) -> "Measured":
+        """The photos of these identities alone."""
+        wanted = set(names)
         keep = np.array([name in wanted for name in self.table.names], bool)
-        rows = np.flatnonzero(keep[self.labels])
-        return replace(self, table=self.table.rows(rows), embeddings=self.embeddings[rows], pairs=None)
+        return self.of_rows(np.flatnonzero(keep[self.labels]))
 
     def crop(self, row: int) -> Crop:
         """A photo as the network saw it, read again."""
@@ -94,16 +108,21 @@ class Measured:
         )
 
     def sample_of(self, most: int) -> Int64[np.ndarray, " k"]:
-        """Rows of whole identities, drawn, at most so many; of a single one, where none is that small."""
+        """Rows drawn, at most so many: of whole identities, or where that would be few, as many of each of more."""
         if len(self.table) <= most:
             return np.arange(len(self.table))
-        order = np.random.default_rng(SEED).permutation(len(self.table.names))
-        photos = self.table.photos_per_identity[order]
-        fitting = photos <= most
-        chosen = order[fitting & (np.cumsum(photos * fitting) <= most)]
-        if not len(chosen):
-            return np.flatnonzero(self.labels == order[0])[:most]
-        return np.flatnonzero(np.isin(self.labels, chosen))
+        generator = np.random.default_rng(SEED)
+        order = generator.permutation(len(self.table.names))
+        photos = self.table.photos_per_identity
+        fitting = order[photos[order] <= most]
+        chosen = fitting[np.cumsum(photos[fitting]) <= most]
+        wanted = min(FEW_IDENTITIES, len(order), max(1, most // 2))
+        if len(chosen) >= wanted:
+            return np.flatnonzero(np.isin(self.labels, chosen))
+        each = most // wanted
+        shuffled = generator.permutation(len(self.table))
+        rows = [shuffled[self.labels[shuffled] == label][:each] for label in order[:wanted]]
+        return np.sort(np.concatenate(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,52 +138,55 @@ class Outcome:
 
 def measure(
     embedder: Embedder,
-    table: IdentityTable,
+    whole: IdentityTable,
     asked: Asked | None = None,
     detector: Detector | None = None,
     *,
+    rows: Int64[np.ndarray, " k"] | None = None,
     flip: bool = False,
     trained_on: IdentityTable | None = None,
+    known: frozenset[str] = frozenset(),
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> Measured:
-    """Embed the photos, or only those a pairs file names. Pairs of a photo that was skipped are left out."""
+    """Embed the photos (`rows`: only these), or only those a pairs file names.
+
+    Pairs of a photo that was skipped, or is not among `rows`, are left out.
+    """
     asked = asked or Asked()
+    rows = np.arange(len(whole)) if rows is None else rows
     pairs = None
     if asked.pairs_file is not None:
-        pairs = read_lfw_pairs(asked.pairs_file, table)
-        used, places = np.unique(np.concatenate([pairs.left, pairs.right]), return_inverse=True)
-        table = table.rows(used)
-        left, right = np.split(places.astype(np.int64), 2)
-        pairs = Pairs(left, right, pairs.same)
-    embedded = embed_photos(
-        embedder, table.photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch
-    )
+        pairs = read_lfw_pairs(asked.pairs_file, whole)
+        rows = np.intersect1d(rows, np.concatenate([pairs.left, pairs.right]))
+    photos = [whole.photos[row] for row in rows.tolist()]
+    embedded = embed_photos(embedder, photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch)
     if not len(embedded.rows):
-        raise BadDataset(
-            "not one of the photos could be embedded; the first reason: " + str(embedded.skipped[0])
-        )
-    if pairs is not None:
-        pairs = of_rows(pairs, embedded.rows, len(table))
+        reason = f"; the first reason: {embedded.skipped[0]}" if embedded.skipped else ""
+        raise BadDataset(f"not one of the photos could be embedded{reason}")
+    kept = rows[embedded.rows]
     return Measured(
         embedder,
-        table.rows(embedded.rows),
+        whole.rows(kept),
         embedded.embeddings,
+        whole,
+        kept,
         embedded.skipped,
-        pairs,
+        None if pairs is None else among(pairs, kept, len(whole))[0],
         trained_on,
+        known,
         detector,
         flip,
         asked,
     )
 
 
-def of_rows(pairs: Pairs, rows: Sequence[int] | Int64[np.ndarray, " k"], total: int) -> Pairs:
-    """The pairs both of whose photos are among `rows`, renumbered."""
+def among(pairs: Pairs, rows: Int64[np.ndarray, " k"], total: int) -> tuple[Pairs, Bool[np.ndarray, " p"]]:
+    """The pairs both of whose photos are among `rows` of `total`, renumbered, and which those are."""
     place = np.full(total, -1)
     place[rows] = np.arange(len(rows))
     left, right = place[pairs.left], place[pairs.right]
     kept = (left >= 0) & (right >= 0)
-    return Pairs(left[kept], right[kept], pairs.same[kept])
+    return Pairs(left[kept], right[kept], pairs.same[kept]), kept
 
 
 def resampled(identity: Int[np.ndarray, " k"], replicates: Callable[[], Replicates]) -> Replicates:

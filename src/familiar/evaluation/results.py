@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from familiar.core.errors import BadResults
 from familiar.core.files import write_atomically
 from familiar.metrics.bootstrap import Replicates
@@ -36,4 +38,19 @@ def read_results(path: Path) -> dict[str, Any]:
         raise BadResults(
             f"{path}: is of format {stored['format_version']}, this version reads {FORMAT_VERSION}; evaluate again"
         )
+    try:
+        for name, values in stored["replicates"].items():
+            np.array(values, np.float64).reshape(-1)[0]
+            float(at_path(stored, name))
+        _ = stored["data"]["fingerprint"], stored["interval"]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise BadResults(f"{path}: is no whole eval_results.json ({error!r}); evaluate again") from error
     return stored
+
+
+def at_path(results: dict[str, Any], path: str) -> Any:
+    """The value at a path such as "verification.tar_at_far.1e-2"."""
+    found: Any = results
+    for key in path.split("."):
+        found = found[key]
+    return found

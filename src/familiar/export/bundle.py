@@ -22,7 +22,7 @@ from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.calibration import FIXED_THRESHOLDS, calibration_error, fit_probability, thresholds
 from familiar.metrics.pairs import pair_similarities, sample_pairs
 from familiar.metrics.retrieval import retrieval
-from familiar.metrics.roc import pair_totals, roc_counts_all_pairs
+from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import OperatingPoint, verification
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
@@ -104,7 +104,7 @@ def _measure(
     same, different = pair_totals(labels)
     figures = dict.fromkeys(("auc", "eer", "best_accuracy", "recall_at_1"))
     if same and different:
-        found = verification(roc_counts_all_pairs(embeddings, labels))
+        found = verification(_counts(embeddings, labels))
         figures = {
             "auc": found.auc,
             "eer": found.eer,
@@ -128,7 +128,7 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> Cal
             pairs_same=same,
             pairs_different=different,
         )
-    points = thresholds(roc_counts_all_pairs(embeddings, labels))
+    points = thresholds(_counts(embeddings, labels))
     pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
     scores = pair_similarities(embeddings, pairs)
     curve = fit_probability(scores, pairs.same)
@@ -143,6 +143,15 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> Cal
         pairs_different=different,
         target_far=points.target_far,
     )
+
+
+def _counts(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> RocCounts:
+    """Of all pairs, or where more than twenty million are of one identity, of as many drawn."""
+    if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
+        return roc_counts_all_pairs(embeddings, labels)
+    pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)
+    scores = pair_similarities(embeddings, pairs)
+    return roc_counts(scores[pairs.same], scores[~pairs.same])
 
 
 def _threshold(point: OperatingPoint) -> Threshold:

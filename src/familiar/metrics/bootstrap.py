@@ -8,7 +8,7 @@ itself): same pairs count w_i times, different ones w_i w_j times.
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.roc import RocCounts, roc_counts
@@ -49,13 +49,14 @@ def verification_replicates(
 ) -> Replicates:
     """The figures of these pairs, named as in `Verification`, in each replicate.
 
-    `weights`: how many pairs each stands for, where they were sampled from more of one kind than of the other
-    (`sampling_weights`). With `threshold` also `accuracy_at_threshold`, both kinds weighed alike;
-    `tar_at_far_1e-3` and the like where the pairs are enough for it. A replicate that drew no same or no
-    different pair is left out. `only`: these figures and no others. Raises `NothingToMeasure` as `roc_counts` does.
+    `weights`: how many pairs each stands for, where some were sampled from more. With `threshold` also
+    `accuracy_at_threshold`, both kinds weighed alike; `tar_at_far_1e-3` and the like where the pairs are enough
+    for it. A replicate that drew no same or no different pair is left out. `only`: these figures and no others.
+    Raises `NothingToMeasure` as `roc_counts` does.
     """
     same = left_labels == right_labels
-    whole = roc_counts(scores[same], scores[~same])
+    stands_for = np.ones(len(scores)) if weights is None else weights
+    whole = roc_counts(scores[same], scores[~same], stands_for[same], stands_for[~same])
     figures = dict(_FIGURES)
     if threshold is not None:
         figures["accuracy_at_threshold"] = lambda counts: accuracy_at(counts, threshold, balanced=True)
@@ -65,7 +66,6 @@ def verification_replicates(
     if only is not None:
         figures = {name: figure for name, figure in figures.items() if name in only}
 
-    stands_for = np.ones(len(scores)) if weights is None else weights
     at = np.searchsorted(whole.scores, scores)
     identities, index = np.unique(np.concatenate([left_labels, right_labels]), return_inverse=True)
     left, right = np.split(index, 2)
@@ -84,16 +84,6 @@ def verification_replicates(
         drawn.append([figure(counts) for figure in figures.values()])
     columns = np.array(drawn).reshape(len(drawn), len(figures))
     return {name: columns[:, column] for column, name in enumerate(figures)}
-
-
-def sampling_weights(
-    same: Bool[np.ndarray, " p"], same_total: int, different_total: int
-) -> Float64[np.ndarray, " p"]:
-    """How many pairs each sampled one stands for, where there are so many of each kind."""
-    sampled = int(same.sum())
-    return np.where(same, same_total / max(sampled, 1), different_total / max(len(same) - sampled, 1)).astype(
-        np.float64
-    )
 
 
 def mean_replicates(

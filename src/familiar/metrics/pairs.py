@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
-from familiar.core.blocks import blocks, unit_rows
+from familiar.core.blocks import blocks, map_blocks, similarities, unit_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,27 @@ def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> F
     for part in blocks(len(scores), rows.shape[1], None):
         scores[part] = np.einsum("pd,pd->p", rows[pairs.left[part]], rows[pairs.right[part]])
     return np.clip(scores, -1.0, 1.0, out=scores)
+
+
+def strangers_above(
+    embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float
+) -> Pairs:
+    """Every pair of two identities that is at least so similar, found in blocks."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels, labels[order], "right", sorter=order)
+    rows = unit_rows(embeddings)[order]
+
+    def above(part: slice) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
+        start = part.start
+        row, column = np.nonzero(similarities(rows[part], rows[start:]) >= np.float32(similarity))
+        stranger = column + start >= ends[part][row]  # behind a row's identity: each pair once
+        return order[row[stranger] + start], order[column[stranger] + start]
+
+    found = map_blocks(above, len(rows), len(rows), None)
+    none = np.empty(0, np.int64)
+    left = np.concatenate([none, *(left for left, _ in found)])
+    right = np.concatenate([none, *(right for _, right in found)])
+    return Pairs(np.minimum(left, right), np.maximum(left, right), np.zeros(len(left), bool))
 
 
 def _draw(rng: np.random.Generator, total: int, count: int) -> Int64[np.ndarray, " p"]:

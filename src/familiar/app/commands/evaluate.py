@@ -179,7 +179,12 @@ def show(results: dict[str, Any]) -> None:
             _show(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"].get(f"recall_at_{k}"))
     if clustering := results.get("clustering"):
         found, interval = clustering["groups"], clustering["interval"]
-        _show(f"B-cubed F of {found['groups']} groups", found["bcubed"]["f"], interval.get("groups.bcubed.f"))
+        if found["bcubed"]:
+            _show(
+                f"B-cubed F of {found['groups']} groups",
+                found["bcubed"]["f"],
+                interval.get("groups.bcubed.f"),
+            )
     if lfw := results.get("lfw"):
         if view_2 := lfw["view_2"]:
             click.echo(f"  {'LFW View 2':36} {view_2['accuracy']:.4f} +- {view_2['standard_error']:.4f}")
@@ -192,6 +197,8 @@ def _warn(results: dict[str, Any]) -> None:
     list_skipped(data["skipped"])
     if seen := data["identities_seen_in_training"]:
         note(f"warning: {seen} of these identities were trained on; the figures flatter the model")
+    if chosen_by := data["identities_validated_on"]:
+        note(f"warning: epoch and thresholds were chosen by {chosen_by} of these identities")
     if leaks and (across := len(leaks["across_splits"])):
         note(f"warning: {across} pictures were seen in training too; --leaks exclude leaves them out")
     if leaks and (across := len(leaks["across_identities"])):
@@ -202,7 +209,9 @@ def _warn(results: dict[str, Any]) -> None:
         note(f"{name} could not be computed: {reason}")
 
 
-def _show(name: str, value: float, interval: tuple[float, float] | None) -> None:
+def _show(name: str, value: float | None, interval: tuple[float, float] | None) -> None:
+    if value is None:
+        return
     trust = (
         f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]"
         if interval

@@ -66,9 +66,7 @@ def quickstart(output: Path, as_json: bool) -> None:
         return
     for name, answer in answers.items():
         verdict = "the same" if answer.same else "another"
-        click.echo(
-            f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})"
-        )
+        click.echo(f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})")
     click.echo("\n4/4  how good is it?")
     show(results)
     click.echo(

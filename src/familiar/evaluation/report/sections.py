@@ -142,7 +142,8 @@ SECTIONS = (
     Section(
         "slices",
         "On whom it fails",
-        "The same figures by what is known of the photos, the worst first. Strangers are of the same slice, too.",
+        "The same figures by what is known of the photos, the worst first. Photos are searched for among all; where "
+        "pairs are judged, strangers are of the same slice.",
         conditions.slices,
         "slices",
     ),

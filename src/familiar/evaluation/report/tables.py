@@ -5,14 +5,10 @@ from html import escape
 from typing import Any
 
 from familiar.core.text import printable
+from familiar.evaluation.absences import why_absent
 from familiar.evaluation.report.words import PERCENT, POINTS, figure, written
 
 NO_REASON = "does not exist for these photos"
-_REASONS = {f"tar_at_far.1e-{n}": f"takes {10 ** (n + 1):,} pairs of strangers" for n in (2, 3, 4)} | {
-    **{f"dir_at_far.1e-{n}": f"takes {10 ** (n + 1):,} unknown photos" for n in (1, 2, 3)},
-    "far": "not known",
-    "tar": "not known",
-}
 
 
 def name(text: str) -> str:
@@ -28,7 +24,7 @@ def absent(reason: str) -> str:
 def cell(path: str, value: Any, interval: Sequence[float] | None = None) -> str:
     """A figure, its interval beneath it."""
     if value is None:
-        return absent(_REASONS.get(path) or _REASONS.get(path.rpartition(".")[2], NO_REASON))
+        return absent(why_absent(path) or NO_REASON)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return name(str(value))
     beneath = f"<small>{escape(between(path, interval))}</small>" if interval else ""

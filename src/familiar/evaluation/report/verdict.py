@@ -23,7 +23,7 @@ def how_good(results: Mapping[str, Any]) -> str:
     """Recall@1 and ROC AUC in words, and the one thing that most limits what they say."""
     retrieval, verification = results.get("retrieval"), results.get("verification")
     parts: list[str] = []
-    if retrieval:
+    if retrieval and retrieval["recall_at_1"] is not None:
         recall = retrieval["recall_at_1"]
         parts.append(
             f"<strong>{percent(recall)}</strong> of the photos find another of the same individual first"
@@ -117,6 +117,13 @@ def _caveats(results: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"{seen:,} of the {identities} were trained on: the figures flatter the model.",
             )
         )
+    if chosen_by := data.get("identities_validated_on"):
+        found.append(
+            (
+                f", but by {chosen_by:,} of the {identities} it was chosen, which flatters",
+                f"Epoch and thresholds were chosen by {chosen_by:,} of the {identities}: that flatters, too.",
+            )
+        )
     leaking = len(leaks.get("across_splits") or ()) + len(leaks.get("across_identities") or ())
     if leaking and not leaks.get("excluded"):
         link = f'<a href="#leaks">{counted(leaking, "picture")}</a>'
@@ -146,7 +153,7 @@ def _worst_slice(results: Mapping[str, Any]) -> str:
     worst = [
         (rows[0][suite][figure], column, rows[0])
         for column, rows in columns.items()
-        if rows and rows[0].get(suite)
+        if rows and (rows[0].get(suite) or {}).get(figure) is not None
     ]
     if not worst:
         return ""

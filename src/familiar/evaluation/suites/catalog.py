@@ -74,7 +74,10 @@ def run_suites(
     """The suites named, or all that apply."""
     check_names(names)
     found = Results()
-    for name in names or [name for name, suite in SUITES.items() if suite.applies(measured)]:
+    asked = list(dict.fromkeys(names)) or [name for name, suite in SUITES.items() if suite.applies(measured)]
+    if names and has_slices(measured) and "slices" not in asked:
+        asked.append("slices")  # of the suites named
+    for name in asked:
         on_suite(name)
         try:
             outcome = SUITES[name].run(measured)

@@ -31,7 +31,7 @@ def clustering(measured: Measured) -> Outcome:
             "identities": len(measured.table.names),
             **_against_identities(measured.labels, found),
             "pairwise": _pairwise(table),
-            "bcubed": vars(table.bcubed()),
+            "bcubed": vars(table.bcubed()) if (table.identity_sizes > 1).any() else None,
         },
         "interval": intervals(replicates),
     }

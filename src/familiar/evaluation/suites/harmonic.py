@@ -1,15 +1,25 @@
 """What the first components alone are worth: every headline for each prefix a bundle is valid at, and what it saves."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
 from familiar.evaluation.measured import Measured, Outcome
+from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
+from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 
 FLOAT_BYTES = 4
+HEADLINES = {
+    "retrieval": retrieval,
+    "verification": verification,
+    "triplets": triplets,
+    "identification": identification,
+}
+OF_FULL_LENGTH = ("at_bundle_thresholds", "probability", "thresholds_fitted")
 
 
 def has_prefixes(measured: Measured) -> bool:
@@ -17,7 +27,10 @@ def has_prefixes(measured: Measured) -> bool:
 
 
 def harmonic(measured: Measured) -> Outcome:
-    """Retrieval and verification of each prefix, scaled to unit length, and the bytes of an embedding."""
+    """Every headline of each prefix, scaled to unit length, and the bytes of an embedding.
+
+    Not how the bundle's thresholds fare: those are for the full length.
+    """
     if not has_prefixes(measured):
         raise NothingToMeasure("harmonic: the bundle is valid at its full length only")
     whole = measured.embedder.metadata.embedding_dim
@@ -29,11 +42,18 @@ def harmonic(measured: Measured) -> Outcome:
                 "components": components,
                 "bytes": FLOAT_BYTES * components,
                 "saved": 1 - components / whole,
-                "retrieval": retrieval(shortened).figures,
-                "verification": verification(shortened).figures,
+                **{name: _figures(suite, shortened) for name, suite in HEADLINES.items()},
             }
         )
     return Outcome({"prefixes": rows})
+
+
+def _figures(suite: Callable[[Measured], Outcome], shortened: Measured) -> dict[str, Any] | None:
+    try:
+        figures = suite(shortened).figures
+    except NothingToMeasure:
+        return None
+    return {name: value for name, value in figures.items() if name not in OF_FULL_LENGTH}
 
 
 def _prefixes(measured: Measured) -> list[int]:

@@ -22,7 +22,9 @@ def overfitting(measured: Measured) -> Outcome:
     """Galleries of the same size: as many identities of either side, two photos each, drawn anew twenty times."""
     if measured.trained_on is None or not knows_training_photos(measured):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
-    unseen = measured.rows_of(set(measured.table.names) - set(measured.trained_on.names))
+    unseen = measured.of_identities(
+        set(measured.table.names) - measured.known - set(measured.trained_on.names)
+    )
     known_names = measured.trained_on.with_at_least(PHOTOS_EACH).names
     unseen_names = unseen.table.with_at_least(PHOTOS_EACH).names
     identities = min(len(known_names), len(unseen_names), MAX_IDENTITIES)
@@ -32,7 +34,7 @@ def overfitting(measured: Measured) -> Outcome:
         )
     chosen = measured.trained_on.of_identities(_drawn(known_names, identities)).at_most(MAX_PHOTOS)
     known = measure(measured.embedder, chosen, detector=measured.detector, flip=measured.flip)
-    unseen = unseen.rows_of(_drawn(unseen_names, identities))
+    unseen = unseen.of_identities(_drawn(unseen_names, identities))
     trained, tested = (_recall_of_identities(side.embeddings, side.labels) for side in (known, unseen))
     return Outcome(
         {

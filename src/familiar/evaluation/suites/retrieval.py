@@ -9,10 +9,12 @@ from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, re
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
+NEAREST = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # as many are looked at
+
 
 def retrieval(measured: Measured) -> Outcome:
     """Leave-one-out, and half of each identity's photos against the other half; intervals over identities."""
-    found = outcome_of(measured.ranked)
+    found = outcome_of(measured.ranked, len(measured.table) - 1)
     return Outcome(found.figures | {"query_gallery": _query_gallery(measured)}, found.replicates)
 
 
@@ -30,16 +32,20 @@ def _query_gallery(measured: Measured) -> dict[str, Any]:
     enrolled = gallery_half(measured.labels, SEED)
     gallery = measured.embeddings[enrolled], measured.labels[enrolled]
     ranked = rank_queries(measured.embeddings[~enrolled], measured.labels[~enrolled], gallery)
-    return outcome_of(ranked).figures | {"gallery": int(enrolled.sum())}
+    return outcome_of(ranked, int(enrolled.sum())).figures | {"gallery": int(enrolled.sum()), "seed": SEED}
 
 
-def outcome_of(ranked: RankedQueries) -> Outcome:
-    of_queries = ranked.figures()
+def outcome_of(ranked: RankedQueries, searched: int) -> Outcome:
+    """Figures of queries that were searched for among so many photos; of k nearest among no more than k, none."""
+    every = ranked.figures()
+    of_queries = {name: values for name, values in every.items() if searched > NEAREST.get(name, 0)}
     replicates = resampled(
         ranked.identity,
         lambda: mean_replicates(of_queries, ranked.identity, replicates=REPLICATES, seed=SEED),
     )
-    figures: dict[str, Any] = {name: float(values.mean()) for name, values in of_queries.items()}
+    figures: dict[str, Any] = dict.fromkeys(every) | {
+        name: float(values.mean()) for name, values in of_queries.items()
+    }
     figures |= {
         "queries": len(ranked.query),
         "queries_without_match": ranked.without_match,

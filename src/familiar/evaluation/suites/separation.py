@@ -1,5 +1,7 @@
 """How far apart are the identities, measured against how wide each is?"""
 
+import numpy as np
+
 from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.separation import Distribution, dunn, silhouettes, similarity_distributions
@@ -20,6 +22,7 @@ def separation(measured: Measured) -> Outcome:
     return Outcome(
         {
             "photos": len(rows),
+            "identities": len(np.unique(labels)),
             "dunn": {
                 "members": indices.members,
                 "centroids": indices.centroids,

@@ -1,7 +1,7 @@
 """On whom does it fail? The figures of each value of a column, the worst first."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.measured import Measured, Outcome, of_rows
+from familiar.evaluation.measured import Measured, Outcome
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import outcome_of
@@ -48,19 +48,14 @@ def slices(measured: Measured) -> Outcome:
 
 
 def _figures(measured: Measured, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
-    part = replace(
-        measured,
-        table=measured.table.rows(rows),
-        embeddings=measured.embeddings[rows],
-        pairs=None if measured.pairs is None else of_rows(measured.pairs, rows, len(measured.table)),
-    )
+    part = measured.of_rows(rows)
     found: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
     reasons: dict[str, str] = {}
     asked = [name for name in measured.asked.suites if name in ("retrieval", *SLICED)] or SLICED_UNASKED
     for name in asked:
         try:
             if name == "retrieval":
-                found[name] = outcome_of(_queries_in(measured.ranked, rows)).figures
+                found[name] = outcome_of(_queries_in(measured.ranked, rows), len(measured.table) - 1).figures
             else:
                 found[name] = SLICED[name](part).figures
         except NothingToMeasure as error:
@@ -85,5 +80,5 @@ def _badness(row: dict[str, Any]) -> tuple[bool, float]:
     """Slices that cannot be measured come last."""
     for suite, figure in (("retrieval", "recall_at_1"), ("verification", "auc")):
         if row.get(suite):
-            return False, row[suite][figure]
+            return False, row[suite][figure] or 0.0
     return True, 0.0

@@ -27,6 +27,7 @@ def triplets(measured: Measured) -> Outcome:
     figures = {
         "which": "all" if every else "sampled",
         "triplets": found.count,
+        "seed": SEED,
         "violation_rate": found.violation_rate,
         "average_margin": found.average_margin,
         "interval": intervals(replicates),

@@ -16,7 +16,7 @@ from familiar.evaluation.measured import SEED, Measured, Outcome
 from familiar.evaluation.probes import Answers, Probe, answer, gains, map_photos, probe
 from familiar.faces.embedder import crop_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
-from familiar.metrics.bootstrap import Replicates, intervals
+from familiar.metrics.bootstrap import intervals
 
 PROBED_PHOTOS = 2000
 ENLARGED = 132 / 112  # to this the photo is brought before five crops are cut from it
@@ -45,7 +45,7 @@ def tta(measured: Measured) -> Outcome:
     def ask(way: str, asked: Probe) -> Answers:
         return answer(asked, embeddings[way][asked.rows], embeddings[way])
 
-    def compare(asked: Probe) -> dict[str, tuple[dict[str, Any], Replicates]]:
+    def compare(asked: Probe) -> dict[str, dict[str, Any]]:
         plain = ask("plain", asked)
         return {way: _gains(ask(way, asked), plain) for way in PASSES}
 
@@ -59,19 +59,18 @@ def tta(measured: Measured) -> Outcome:
 
     figures: dict[str, Any] = {
         "photos": len(rows),
+        "identities": len(np.unique(labels)),
         "seed": SEED,
         "plain": {"recall_at_1": plain.recall_at_1, "auc": plain.auc, "ms_a_photo": ms_a_photo["plain"]},
     }
-    replicates: Replicates = {}
     for way, passes in PASSES.items():
-        found, drawn = whole[way]
+        found = whole[way]
         by_source = {
-            source: {"photos": int(np.count_nonzero(sources == source)), **compared[way][0]}
+            source: {"photos": int(np.count_nonzero(sources == source)), **compared[way]}
             for source, compared in of_source.items()
         }
         figures[way] = {**found, "passes": passes, "ms_a_photo": ms_a_photo[way], "by_source": by_source}
-        replicates |= {f"{way}.{name}": values for name, values in drawn.items()}
-    return Outcome(figures, replicates)
+    return Outcome(figures)
 
 
 def enlarged(preprocessing: Preprocessing) -> Preprocessing:
@@ -88,12 +87,10 @@ def five_crops(rgb_u8: UInt8[np.ndarray, "l l 3"], size_px: int) -> list[UInt8[n
     return [rgb_u8[top : top + size_px, left : left + size_px] for top, left in corners]
 
 
-def _gains(averaged: Answers, plain: Answers) -> tuple[dict[str, Any], Replicates]:
+def _gains(averaged: Answers, plain: Answers) -> dict[str, Any]:
     found, drawn = gains(averaged, plain)
     replicates = {f"{name}_gain": values for name, values in drawn.items()}
-    return {f"{name}_gain": value for name, value in found.items()} | {
-        "interval": intervals(replicates)
-    }, replicates
+    return {f"{name}_gain": value for name, value in found.items()} | {"interval": intervals(replicates)}
 
 
 def _embed_each_way(

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from familiar.evaluation.judged import THRESHOLDS, Judged
 from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.faces.bundle import Threshold
@@ -33,7 +35,7 @@ def verification(measured: Measured) -> Outcome:
     found = verification_figures(counts)
     calibration = measured.embedder.metadata.calibration
     replicates = resampled(
-        labels[pairs.left],
+        np.concatenate([labels[pairs.left], labels[pairs.right]]),
         lambda: verification_replicates(
             judged.scores,
             labels[pairs.left],
@@ -47,6 +49,8 @@ def verification(measured: Measured) -> Outcome:
     replicates = {PATHS[name]: values for name, values in replicates.items() if name in PATHS}
     figures = {
         "pairs": judged.which,
+        "seed": SEED,
+        "pairs_resampled": len(judged.scores),
         "same_pairs": found.same_pairs,
         "different_pairs": found.different_pairs,
         "auc": found.auc,
