@@ -123,7 +123,9 @@ def test_triplets_of_known_vectors(measured):
 def test_groups_at_the_bundles_high_precision(measured):
     figures = clustering(measured(noise=0.02)).figures
     assert figures["groups"]["bcubed"] == {"precision": 1.0, "recall": 1.0, "f": 1.0}
-    assert figures["groups"]["threshold"] == 0.9
+    lowered = 0.9 * (1 - 0.4 * figures["groups"]["foreignness"])
+    assert figures["groups"]["threshold"] == pytest.approx(lowered)
+    assert clustering(measured(identities=7)).figures["groups"]["threshold"] == 0.9  # too few to adapt to
     assert figures["groups"]["groups"] == figures["groups"]["identities"] == figures["kmeans"]["k"] == 12
     assert figures["kmeans"]["ami"] == 1.0
     one = measured(identities=1)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from familiar.core.vectors import normalise
-from familiar.neighbors.adapt import FOREIGN, SHRINKAGE, adapt
+from familiar.neighbors.adapt import FOREIGN, SHRINKAGE, adapt, foreignness
 
 
 def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -10,6 +10,18 @@ def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> 
     rows = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
     rows[:, 0] += np.float32(towards)
     return normalise(rows)
+
+
+def test_foreignness_is_the_mean_similarity_of_any_two():
+    rows = scattered(30, towards=1)
+    pairs = (rows.astype(np.float64) @ rows.T)[np.triu_indices(30, 1)]
+    assert foreignness(rows) == pytest.approx(pairs.mean() / FOREIGN)
+    assert 0 < foreignness(rows) < 1
+    axes = np.eye(4, dtype=np.float32)
+    assert foreignness(axes) == 0  # strangers, however few
+    assert foreignness(np.concatenate([axes, -axes])) == 0
+    assert foreignness(axes[[0, 0, 0]]) == 1
+    assert foreignness(axes[:1]) == foreignness(axes[:0]) == 0
 
 
 def test_a_collection_at_home_is_left_alone():
@@ -45,7 +57,7 @@ def test_the_strongest_direction_is_damped_by_the_shrunk_covariance():
 def test_half_foreign_is_half_adapted():
     rows = scattered(4000, dim=3, towards=0.6)
     mean = rows.mean(0, dtype=np.float64)
-    strength = float(mean @ mean) / FOREIGN**2
+    strength = foreignness(rows)
     assert 0.2 < strength < 0.9
     centred = rows - mean
     covariance = centred.T @ centred / len(rows)

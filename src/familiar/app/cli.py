@@ -46,6 +46,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "safetensors": "train",
     "matplotlib": "evaluate",
     "sklearn": "evaluate",
+    "threadpoolctl": "evaluate",
 }
 
 

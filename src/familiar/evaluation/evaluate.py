@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
 from familiar.evaluation.absences import absences
+from familiar.evaluation.judged import Judged
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, measure
 from familiar.evaluation.report import write_report
@@ -72,33 +74,38 @@ def evaluate(
         )
         if leaks == "exclude":
             rows = np.setdiff1d(rows, leaking.rows)
-    measured = measure(
-        embedder,
-        chosen.table,
-        asked,
-        detector,
-        rows=rows,
-        flip=flip,
-        trained_on=chosen.trained_on,
-        known=chosen.known,
-        on_batch=lambda done: on_progress(f"embedded {done} photos"),
-    )
-    found = run_suites(measured, asked.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
-    results = {
-        **_header(measured, data, chosen, resize_px),
-        "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
-        "reasons": found.reasons,
-        "absent": dict(absences(found.parts)),
-        **found.parts,
-    }
-    on_progress("writing the report")
-    write_results(output / "eval_results.json", results, found.replicates)
-    try:
-        judged = measured.judged
-    except NothingToMeasure:
-        judged = None
-    write_report(output, results, measured, judged)
+    # Photos and blocks are shared out among threads of our own; BLAS's and OpenMP's would only get in their way.
+    with threadpool_limits(1):
+        measured = measure(
+            embedder,
+            chosen.table,
+            asked,
+            detector,
+            rows=rows,
+            flip=flip,
+            trained_on=chosen.trained_on,
+            known=chosen.known,
+            on_batch=lambda done: on_progress(f"embedded {done} photos"),
+        )
+        found = run_suites(measured, asked.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
+        results = {
+            **_header(measured, data, chosen, resize_px),
+            "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
+            "reasons": found.reasons,
+            "absent": dict(absences(found.parts)),
+            **found.parts,
+        }
+        on_progress("writing the report")
+        write_results(output / "eval_results.json", results, found.replicates)
+        write_report(output, results, measured, _judged(measured))
     return results
+
+
+def _judged(measured: Measured) -> Judged | None:
+    try:
+        return measured.judged
+    except NothingToMeasure:
+        return None
 
 
 def choose_identities(table: IdentityTable, model: Path, split: str | None) -> Chosen:

@@ -9,17 +9,27 @@ from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
+from familiar.neighbors.adapt import adapt, foreignness
 from familiar.neighbors.group import group
 
+FEW_TO_ADAPT = 8  # individuals: what the photos of fewer share is not what all of their kind share
+LOWERED = 0.4  # by so much of itself in a wholly foreign collection, where adapted similarities are lower
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of groups its time grows with the square of the photos
 
 
 def clustering(measured: Measured) -> Outcome:
-    """`kmeans` is told the true number of groups; `groups` is told nothing but a similarity of the bundle."""
+    """`kmeans` is told the true number of groups; `groups` is told nothing but a similarity of the bundle.
+
+    That is lowered for photos unlike those the bundle was made for, whose embeddings are adapted first.
+    """
     if len(measured.table.names) < 2:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
     threshold, source = _threshold(measured)
-    found = group(measured.embeddings, threshold)
+    foreign = foreignness(measured.embeddings)
+    embeddings = measured.embeddings
+    if len(measured.table.names) >= FEW_TO_ADAPT:
+        embeddings, threshold = adapt(embeddings), threshold * (1 - LOWERED * foreign)
+    found = group(embeddings, threshold)
     table = contingency(measured.labels, found)
     replicates = resampled(measured.labels, lambda: _replicates(table))
     figures: dict[str, Any] = {
@@ -27,6 +37,7 @@ def clustering(measured: Measured) -> Outcome:
         "groups": {
             "threshold": threshold,
             "threshold_from": source,
+            "foreignness": foreign,
             "groups": len(table.group_sizes),
             "identities": len(measured.table.names),
             **_against_identities(measured.labels, found),
