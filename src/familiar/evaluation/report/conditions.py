@@ -32,7 +32,7 @@ def robustness(results: Found, _: Evidence, drawn: Charts) -> str:
         f"{cell('recall_at_1', clean.get('recall_at_1'))}, ROC AUC {cell('auc', clean.get('auc'))}.</p>"
     )
     table = grid("Robustness", ["", "recall@1 lost", "AUC lost", "similarity lost"], rows)
-    rest = others(found, "degradations", "sweeps", "clean", "photos")
+    rest = others(found, "degradations", "sweeps", "clean", "photos", "identities")
     return said + table + rest + side_by_side(drawn, "robustness", "sweeps")
 
 
@@ -61,7 +61,9 @@ def tta(results: Found, _: Evidence, __: Charts) -> str:
                 [f"<small>of {name(source)}, {counted(own['photos'], 'photo')}</small>", *gained, "", ""]
             )
     rows[0][1:3] = [f"{cell(one, plain.get(one))}<small>as it is</small>" for one in ("recall_at_1", "auc")]
-    return grid("Test-time augmentation", headings, rows) + others(found, "plain", "photos", *ways)
+    return grid("Test-time augmentation", headings, rows) + others(
+        found, "plain", "photos", "identities", *ways
+    )
 
 
 def harmonic(results: Found, _: Evidence, __: Charts) -> str:
@@ -196,5 +198,5 @@ def separation(results: Found, _: Evidence, __: Charts) -> str:
     return (
         figures("Separation", found, keys)
         + grid("Similarities", headings, rows)
-        + others(found, *keys, "dunn", "same", "different", "photos")
+        + others(found, *keys, "dunn", "same", "different", "photos", "identities")
     )

@@ -71,7 +71,10 @@ def others(found: Mapping[str, Any], *known: str) -> str:
     rows = [
         path
         for path, _ in flattened(found)
-        if not any(path == one or path.startswith(f"{one}.") for one in (*known, "interval", "seed"))
+        if not any(
+            path == one or path.startswith(f"{one}.")
+            for one in (*known, "interval", "seed", "pairs_resampled")
+        )
     ]
     return figures("Other figures", {key: value for key, value in found.items() if key != "interval"}, rows)
 

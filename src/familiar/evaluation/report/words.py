@@ -42,6 +42,7 @@ FIGURES: dict[str, tuple[str, str, Kind]] = {
     "groups": ("groups found", "", "count"),
     "identities": ("identities", "", "count"),
     "threshold": ("threshold", "", "similarity"),
+    "foreignness": ("foreign to the bundle", "0: photos of the kind it was made for; 1: of quite another", "share"),
     "violation_rate": ("violations", "triplets whose stranger is at least as close", "share"),
     "average_margin": ("average margin", "how much closer one's own is, in similarity", "similarity"),
     "triplets": ("triplets", "", "count"),

@@ -29,6 +29,7 @@ def clustering(measured: Measured) -> Outcome:
     embeddings = measured.embeddings
     if len(measured.table.names) >= FEW_TO_ADAPT:
         embeddings, threshold = adapt(embeddings), threshold * (1 - LOWERED * foreign)
+        source += ", lowered as far as these photos are foreign to it" if foreign else ""
     found = group(embeddings, threshold)
     table = contingency(measured.labels, found)
     replicates = resampled(measured.labels, lambda: _replicates(table))
