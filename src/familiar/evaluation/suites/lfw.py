@@ -18,6 +18,12 @@ DEV_TRAIN, DEV_TEST = "pairsDevTrain.txt", "pairsDevTest.txt"
 
 
 def has_lfw_files(measured: Measured) -> bool:
+    if measured.asked.pairs_file is not None:  # then only the photos that it names are embedded
+        return False
+    return _any_beside(measured)
+
+
+def _any_beside(measured: Measured) -> bool:
     return any(_beside(measured, name) is not None for name in (VIEW_2, DEV_TEST))
 
 
@@ -27,7 +33,7 @@ def lfw(measured: Measured) -> Outcome:
     View 2: ten folds, each judged at the threshold best on the other nine; mean and standard error. View 1: the
     threshold is best on DevTrain's pairs, judged on DevTest's. What is missing is None, with its reason.
     """
-    if not has_lfw_files(measured):
+    if not _any_beside(measured):
         raise NothingToMeasure(
             f"lfw: none of the data's folders holds {VIEW_2} or {DEV_TEST}; put LFW's pairs files there"
         )
