@@ -2,7 +2,7 @@
 
 Usage: evaluation.py [ROWS...] [--peer PML] [--peer scikit-learn] [--repeats N]
 
-128-d, ten photos an identity. Every measurement has a process of its own, so that peaks do not mix; its
+128-d, five photos an identity. Every measurement has a process of its own, so that peaks do not mix; its
 embeddings are drawn and imports done before the clock starts. Peers take turns with ours: PyTorch Metric
 Learning's AccuracyCalculator (precision@1, MRR, mAP@R; with its own torch search, for want of faiss) and
 scikit-learn's `roc_auc_score` over all pairs, once, for it needs 80 bytes a pair.
@@ -28,7 +28,7 @@ from familiar.metrics.triplets import all_triplets
 from familiar.metrics.verification import verification
 
 DIMENSIONS = 128
-PHOTOS_EACH = 10
+PHOTOS_EACH = 5
 
 Measurement = dict[str, dict[str, Any]]
 T = TypeVar("T")
