@@ -17,6 +17,7 @@ from familiar.core.vectors import (
     orthogonal_bridge,
     prefix,
     ridge_bridge,
+    shortened,
 )
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -504,3 +505,39 @@ def test_bridges_leave_their_input_alone() -> None:
     ridge_bridge(source, target)(source)
     assert (source == before[0]).all()
     assert (target == before[1]).all()
+
+
+def test_rows_in_a_plane_are_shortened_without_loss() -> None:
+    flat = normalise(directions(0, 9, 2) @ directions(1, 2, 7))
+    short = shortened(flat, 2)
+    assert short.shape == (9, 2)
+    np.testing.assert_allclose(short @ short.T, flat @ flat.T, atol=1e-5)
+
+
+def test_shortening_keeps_the_directions_in_which_rows_lie_most() -> None:
+    """By hand: two rows along the first axis and one near the second; the third direction is never used."""
+    found = shortened(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
+    np.testing.assert_allclose(np.abs(found), [[1, 0], [1, 0], [0, 1]], atol=1e-6)
+
+
+def test_a_row_across_all_directions_that_are_kept_cannot_be_shortened() -> None:
+    with pytest.raises(ValueError, match="no direction"):
+        shortened(rows((1, 0), (1, 0), (0, 1)), 1)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_no_other_projection_keeps_more_of_the_lengths(seed: int, length: int) -> None:
+    vectors = normalise(directions(seed, 12, 6))
+    _, values, _ = np.linalg.svd(vectors.astype(np.float64))
+    most = float((values[:length] ** 2).sum())
+    projected = vectors @ np.linalg.qr(directions(seed + 1, 6, length))[0]
+    assert (projected**2).sum() <= most + 1e-4
+    assert shortened(vectors, length).shape == (12, min(length, 6))
+
+
+def test_short_rows_stay_and_few_rows_span_nothing() -> None:
+    vectors = normalise(directions(0, 3, 5))
+    assert shortened(vectors, 5) is vectors
+    assert shortened(vectors, 9) is vectors
+    with pytest.raises(ValueError, match="3 vectors span no 4 directions"):
+        shortened(vectors, 4)

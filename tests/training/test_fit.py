@@ -360,3 +360,46 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     with threads_beside(workers):
         assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize("loss", ["arcface", "softmax"])
+@pytest.mark.usefixtures("without_curves")
+def test_compiled_steps_are_the_network_s(tmp_path, monkeypatch, cats, loss):
+    """With a compiler that changes nothing: the same bits, and validation and export do without it."""
+    recipe = TINY.with_settings([f"loss.name={loss}", "budget.epochs=1"])
+    given = []
+
+    def compiled(embed, *, dynamic):
+        assert not dynamic
+        given.append(embed)
+        return embed
+
+    monkeypatch.setattr(module, "require_compiler", lambda: None)
+    monkeypatch.setattr(torch, "compile", compiled)
+    for name in ("plain", "compiled"):
+        fit(recipe, cats, tmp_path / name, compiled=name == "compiled")
+    assert len(given) == 1
+    whole, again = (RunFolder(tmp_path / name).last.read_bytes() for name in ("plain", "compiled"))
+    assert whole == again
+
+
+def test_without_a_compiler_nothing_is_begun(tmp_path, monkeypatch, cats):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(module.shutil, "which", lambda _: None)
+    with pytest.raises(
+        FamiliarError, match=r"needs a C\+\+ compiler \(g\+\+, clang\+\+, cl\).* without --compile"
+    ):
+        fit(TINY, cats, tmp_path / "run", compiled=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
+@pytest.mark.usefixtures("without_curves")
+def test_what_is_compiled_learns_the_same(tmp_path, cats):
+    recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=2", "validation.every_epochs=1"])
+    for name in ("plain", "compiled"):
+        fit(recipe, cats, tmp_path / name, compiled=name == "compiled")
+    plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("plain", "compiled"))
+    for one, other in zip(plain, compiled, strict=True):
+        assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=1e-3)

@@ -382,8 +382,12 @@ def test_only_triplets_are_mined_offline(loss):
             DEFAULT.with_settings(offline)
         return
     assert DEFAULT.with_settings(offline).mining == MiningSettings(mode="offline")
-    for beside in (["loss.prefixes=128", "loss.prefix_weights=1"], ["loss.compatible_with=old.onnx"]):
-        with pytest.raises(BadRecipe, match="without prefixes or an old bundle"):
+    for beside in (
+        ["loss.prefixes=128", "loss.prefix_weights=1"],
+        ["loss.compatible_with=old.onnx"],
+        ["distill.teacher=old.onnx"],
+    ):
+        with pytest.raises(BadRecipe, match="without prefixes, an old bundle or a teacher"):
             DEFAULT.with_settings([*offline, *beside])
 
 

@@ -49,6 +49,22 @@ def prefix(vectors: Float32[np.ndarray, "n d"], length: int) -> Float32[np.ndarr
     return normalise(vectors[:, :length])
 
 
+def shortened(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.ndarray, "n d"]:
+    """Unit rows in the `length` directions in which the rows lie most; rows that are no longer stay as they are.
+
+    Principal components without centring: of all projections to so few dimensions none keeps more of the squared
+    lengths (Eckart and Young 1936), so cosines change little. ValueError where there are fewer rows than `length`, or
+    nothing is left of one.
+    """
+    if vectors.shape[1] <= length:
+        return vectors
+    if len(vectors) < length:
+        raise ValueError(f"{len(vectors)} vectors span no {length} directions")
+    rows = vectors.astype(np.float64)
+    _, directions = np.linalg.eigh(rows.T @ rows)  # ascending
+    return normalise((rows @ directions[:, : -length - 1 : -1]).astype(np.float32))
+
+
 @dataclass(frozen=True, eq=False)
 class Bridge:
     """A map from one embedding space into another: `vectors @ matrix + offset`, scaled to unit length."""

@@ -9,6 +9,7 @@ from familiar.losses.circle import (
     circle_pair_loss,
 )
 from familiar.losses.compatible import CompatibleLoss
+from familiar.losses.distillation import distillation_loss
 from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
 from familiar.losses.harmonic import HarmonicLoss
 from familiar.losses.margin import arcface_logits
@@ -74,6 +75,7 @@ __all__ = [
     "circle_loss",
     "circle_pair_loss",
     "contrastive_loss",
+    "distillation_loss",
     "gather_batch",
     "hard_negative_triplet_loss",
     "mine_batch_all",

@@ -14,6 +14,7 @@ from familiar.loading.dataset import FaceDataset
 from familiar.training.old_space import OldSpace, old_space
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.teacher import Lessons, lessons
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,7 @@ class Fold:
     train: FaceDataset
     validation: FaceDataset
     old: OldSpace | None
+    lessons: Lessons | None
 
 
 def split_of(recipe: Recipe, table: IdentityTable) -> Split:
@@ -58,6 +60,7 @@ def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
         FaceDataset(train, read.crops.of(train), recipe.augmentation, recipe.seed),
         FaceDataset(validation, read.crops.of(validation)),
         old_space(recipe, train),
+        lessons(recipe, train),
     )
 
 
@@ -68,6 +71,7 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
         "spec": dataclasses.asdict(data),
         "contents": fold.read.contents,
         "compatible": None if fold.old is None else fold.old.described(),
+        "distilled": None if fold.lessons is None else fold.lessons.described(),
         **{side: _counts(table) for side, table in sides.items()},
     }
     write_atomically(run.split_json, fold.split.to_json().encode())
@@ -83,11 +87,13 @@ def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
 
 
 def check_same_data(run: RunFolder, fold: Fold) -> None:
-    """BadRun where the run was begun with other photos or another old bundle."""
+    """BadRun where the run was begun with other photos, another old bundle or other teachers."""
     if run.data()["contents"] != fold.read.contents:
         raise BadRun(f"{run.path}: was begun with other photos: files were added, removed or changed since")
     if fold.old is not None and run.data()["compatible"] != fold.old.described():
         raise BadRun(f"{run.path}: was begun with another bundle to be compatible with")
+    if fold.lessons is not None and run.data()["distilled"] != fold.lessons.described():
+        raise BadRun(f"{run.path}: was begun with other teachers")
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

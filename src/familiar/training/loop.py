@@ -58,15 +58,24 @@ class Trainer:
         run: RunFolder,
         device: torch.device,
         workers: int,
+        compiled: bool = False,
     ) -> None:
         self.recipe = recipe
         self.network = network
+        embed = network.raw if recipe.loss.on_raw_embeddings else network
+        self.embed = torch.compile(embed, dynamic=False) if compiled else embed
         self.fold = fold
         self.run = run
         self.device = device
         table = fold.train.table
-        old = None if fold.old is None else fold.old.embeddings
-        self.objective = Objective(recipe.loss, recipe.model.embedding_dim, len(table.names), old).to(device)
+        self.objective = Objective(
+            recipe.loss,
+            recipe.model.embedding_dim,
+            len(table.names),
+            old=None if fold.old is None else fold.old.embeddings,
+            taught=None if fold.lessons is None else fold.lessons.embeddings,
+            distill_weight=recipe.distill.weight,
+        ).to(device)
         self.optimizer: Optimizer = build_optimizer(
             network, self.objective, recipe.optimizer, recipe.budget.epochs
         )
@@ -198,9 +207,7 @@ class Trainer:
 
         def embed(images: Float[Tensor, "_ 3 s s"]) -> Float[Tensor, "_ d"]:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                return (
-                    self.network.raw(images) if self.recipe.loss.on_raw_embeddings else self.network(images)
-                )
+                return self.embed(images)
 
         def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
             if isinstance(self.sampler, OfflineTriplets):

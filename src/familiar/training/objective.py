@@ -32,6 +32,7 @@ from familiar.losses import (
     SubCenterArcFace,
     TripletLoss,
     active_fraction,
+    distillation_loss,
 )
 from familiar.training.loss_settings import CLASSIFIERS, MINED, SCHEDULED, LossSettings
 
@@ -103,9 +104,11 @@ class Objective(nn.Module):
     """The loss of a recipe: `start_epoch` before each epoch, then called with each batch.
 
     `old`: for each photo of the dataset the vector an old bundle gives it, where the network is to be compatible.
+    `taught`: likewise what teachers give it, where it is to learn from them too.
     """
 
     old: Tensor | None
+    taught: Tensor | None
 
     def __init__(
         self,
@@ -113,9 +116,12 @@ class Objective(nn.Module):
         embedding_dim: int,
         classes: int,
         old: Float32[np.ndarray, "photos k"] | None = None,
+        taught: Float32[np.ndarray, "photos t"] | None = None,
+        distill_weight: float = 0.0,
     ) -> None:
         super().__init__()
         self.settings = settings
+        self.distill_weight = distill_weight
         values = {name: getattr(settings, name).start for name in _scheduled(settings)}
         loss = whole = LOSS_BUILDERS[settings.name](settings, embedding_dim, classes, values)
         if settings.prefixes:
@@ -124,7 +130,10 @@ class Objective(nn.Module):
             whole = CompatibleLoss(whole)
         self.of_batch = whole
         self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.settings else None
-        self.register_buffer("old", None if old is None else torch.from_numpy(old), persistent=False)
+        for name, vectors in (("old", old), ("taught", taught)):
+            self.register_buffer(
+                name, None if vectors is None else torch.from_numpy(vectors), persistent=False
+            )
         self._inner = (loss,)  # in a tuple, or it would be registered, and saved, twice
         self._newest: tuple[Tensor, Tensor] | None = None
         self.hyperparameters: dict[str, float] = {}
@@ -156,6 +165,8 @@ class Objective(nn.Module):
         value = self.of_batch(embeddings, labels, *old)
         if self.center is not None and (weight := self.hyperparameters["center_weight"]):
             value = value + weight * self.center(embeddings, labels)
+        if self.taught is not None:
+            value = value + self.distill_weight * distillation_loss(embeddings, self.taught[rows])
         return value
 
     @property

@@ -155,6 +155,17 @@ class MiningSettings:
 
 
 @dataclass(frozen=True)
+class DistillSettings:
+    """Bundles to learn from besides the labels: `weight` times the mean of 1 - cosine to their vectors is added."""
+
+    teacher: tuple[str, ...] = ()
+    weight: float = 4.0
+
+    def __post_init__(self) -> None:
+        _within("weight", self.weight, 0, 1000)
+
+
+@dataclass(frozen=True)
 class OptimizerSettings:
     """`lr` for head and classifier, `backbone_lr` for the trunk, both moving after the warm-up to `final_lr`.
 
@@ -235,6 +246,7 @@ class Recipe:
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     loss: LossSettings = field(default_factory=LossSettings)
     mining: MiningSettings = field(default_factory=MiningSettings)
+    distill: DistillSettings = field(default_factory=DistillSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
@@ -247,11 +259,11 @@ class Recipe:
                 f"the last of loss.prefixes is the whole embedding, {self.model.embedding_dim}, not {loss.prefixes[-1]}"
             )
         if self.mining.mode == "offline" and (
-            loss.name not in MINED or loss.prefixes or loss.compatible_with
+            loss.name not in MINED or loss.prefixes or loss.compatible_with or self.distill.teacher
         ):
             raise ValueError(
                 f"mining.mode=offline needs loss.name to be one of {', '.join(MINED)}, "
-                "without prefixes or an old bundle"
+                "without prefixes, an old bundle or a teacher"
             )
         try:
             loss.check_run_of(self.budget.epochs)

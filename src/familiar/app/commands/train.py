@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 )
 @click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Its size, by default 20; 0 keeps none.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
+@click.option(
+    "--compile", "compiled", is_flag=True, help="Faster steps after a slow start; needs a C++ compiler."
+)
 @licence_option
 @json_option
 def train(
@@ -56,6 +59,7 @@ def train(
     cache: Path | None,
     cache_gb: float | None,
     tensorboard: bool,
+    compiled: bool,
     licence: str | None,
     as_json: bool,
 ) -> None:
@@ -81,6 +85,7 @@ def train(
         workers=workers,
         cache=crop_cache(cache, cache_gb),
         tensorboard=tensorboard,
+        compiled=compiled,
     )
     measured = bundle.metadata.results
     if as_json:
