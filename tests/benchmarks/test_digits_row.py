@@ -1,0 +1,96 @@
+"""What the digits' row computes itself: neighbours, the essay's outlier, boundaries, intervals over seeds."""
+
+import numpy as np
+import pytest
+from rows.digits import over_seeds
+from rows.figures import signed
+from rows.planes import Plane, around, boundaries, outlier, plane_figures
+
+
+def on_grid(seed: int, rows: int = 40, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Points of whole numbers, so that many distances tie; never the origin. Every class has two or more."""
+    generator = np.random.default_rng(seed)
+    points = generator.integers(1, 6, (rows, 2)) * generator.choice([-1.0, 1.0], (rows, 2))
+    return points, np.concatenate([np.repeat(range(classes), 2), generator.integers(classes, size=rows)])[
+        :rows
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_neighbours_are_the_first_of_the_nearest_and_of_the_farthest(seed: int) -> None:
+    points, labels = on_grid(seed)
+    found = around(points, labels)
+    for row in range(len(points)):
+        away = [float(np.sum((points[row] - other) ** 2)) for other in points]
+        strangers = [other for other in range(len(points)) if labels[other] != labels[row]]
+        mates = [other for other in range(len(points)) if labels[other] == labels[row] and other != row]
+        assert found.stranger[row] == min(strangers, key=lambda other: away[other])
+        assert found.mate[row] == min(mates, key=lambda other: away[other])
+        assert found.farthest[row] == max(mates, key=lambda other: away[other])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_outlier_is_the_one_an_exhaustive_search_finds(seed: int) -> None:
+    raw = np.random.default_rng(seed).normal(size=(30, 2)) + 1
+    labels = np.arange(30) % 3
+    best, wanted = 0.0, None
+    for a in range(30):
+        cosines = [float(raw[a] @ b / np.linalg.norm(raw[a]) / np.linalg.norm(b)) for b in raw]
+        b = max((row for row in range(30) if labels[row] != labels[a]), key=cosines.__getitem__)
+        c = min((row for row in range(30) if labels[row] == labels[a]), key=cosines.__getitem__)
+        nearer = np.linalg.norm(raw[a] - raw[b]) < np.linalg.norm(raw[a] - raw[c])
+        if nearer and cosines[b] - cosines[c] > best:
+            best, wanted = cosines[b] - cosines[c], (a, b, c)
+    assert outlier(raw, labels) == wanted is not None
+
+
+def test_classes_on_two_points_have_no_outlier() -> None:
+    assert outlier(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1])) is None
+
+
+def test_what_is_nearer_by_angle_alone_is_no_outlier() -> None:
+    inner = np.array([[1.0, 0.0], [1.0, 0.5]])
+    outer = np.array([[50.0, 0.0], [50.0, 1.0]])  # one of them along the first of the inner
+    assert outlier(np.vstack([inner, outer]), np.array([0, 0, 1, 1])) is None
+    assert outlier(np.vstack([inner, outer / 50]), np.array([0, 0, 1, 1])) is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_boundaries_are_where_the_answer_changes_on_a_walk_round(seed: int) -> None:
+    centres = np.random.default_rng(seed).normal(size=(5, 2))
+    angles = np.linspace(-np.pi, np.pi, 40_001)
+    answers = (np.stack([np.cos(angles), np.sin(angles)], 1) @ centres.T).argmax(1)
+    changes = angles[1:][answers[1:] != answers[:-1]]
+    np.testing.assert_allclose(boundaries(centres), changes, atol=2e-4)
+
+
+def test_a_centre_within_the_others_hull_has_no_boundary() -> None:
+    square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    corners = [-np.pi / 2, 0.0, np.pi / 2, np.pi]
+    np.testing.assert_allclose(boundaries(np.vstack([square, [[0.1, 0.2]]])), corners, atol=1e-12)
+
+
+def test_intervals_are_students() -> None:
+    half = (
+        2.7764451 * np.sqrt(2.5) / np.sqrt(5)
+    )  # of five values, four degrees of freedom; variance of 1 to 5
+    text, certain = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (text, certain) == (f"3.000 [{3 - half:.3f}, {3 + half:.3f}]", True)
+    assert over_seeds([-0.1, 0.1], signed) == ("+.000 [-1.271, +1.271]", False)
+
+
+def test_figures_of_a_plane_that_parts_the_known_digits_and_not_the_others() -> None:
+    angles = np.arange(5) * 2 * np.pi / 5
+    centres = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    known = np.concatenate([centres, 2 * centres, 3 * centres])  # one direction each, three lengths
+    unseen = np.tile(np.array([[1, 0], [0, 1]], np.float32), (10, 1))
+    unseen[1] = unseen[3] = unseen[0]  # the first of them, 5, lies on one point alone
+    digits = np.concatenate([np.tile(np.arange(5), 3), 5 + np.arange(20) // 4])
+    figures = plane_figures(Plane(np.concatenate([known, unseen]), digits, np.arange(35), centres))
+    assert (figures["accuracy"], figures["auc known"]) == (1.0, 1.0)
+    # 14 of the 30 same pairs and half of the others are one point, the rest a right angle.
+    assert figures["auc unseen"] == pytest.approx(14 / 30 * 1 / 2 + (14 / 30 * 1 / 2 + 16 / 30 * 1 / 2) / 2)
+    # Strangers at length 1 are 1.18 apart, a digit's own 2; from length 2 on a digit's own are nearer.
+    assert figures["raw nearer than farthest"] == pytest.approx(1 / 3)
+    assert figures["unit nearer than farthest"] == 0.0
+    assert figures["raw nearer than nearest"] == 0.0

@@ -1,0 +1,67 @@
+"""What rows read out of a run: its history, and how its embeddings lie."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rows.history import History, read_history
+from rows.spread import spread
+
+from familiar.training.history import EpochRecord, write_history
+from familiar.training.run import RunFolder
+
+
+def record(epoch: int, auc: float | None) -> EpochRecord:
+    """128 photos a second for half a second."""
+    return EpochRecord(
+        epoch=epoch,
+        loss=0.1,
+        lr=0.05,
+        backbone_lr=0.05,
+        margin=None,
+        gamma=None,
+        active_triplets=None,
+        gradient_norm=1.0,
+        validation_accuracy=None,
+        validation_auc=auc,
+        validation_recall_at_1=None,
+        validation_loss=None,
+        stranger_similarity=None,
+        photos_per_second=128.0,
+        seconds=0.5,
+    )
+
+
+def test_a_history_is_read_back_over_the_photos_shown(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    write_history(run.history_csv, [record(1, None), record(2, 0.7), record(3, 0.8)])
+    history = read_history(run)
+    assert (history.photos, history.seconds) == (192, 1.5)
+    assert history.known("validation_auc") == [(128, 0.7), (192, 0.8)]
+    assert history.known("margin") == []
+
+
+def test_a_run_that_ended_before_its_first_epoch_has_no_epochs(tmp_path: Path) -> None:
+    history = read_history(RunFolder(tmp_path))
+    assert history == History(())
+    assert (history.photos, history.seconds, history.known("loss")) == (0, 0, [])
+
+
+def test_the_spread_of_directions_that_vary_alike() -> None:
+    """Eight points along and against four axes, of lengths 1 and 3: nothing is alike but opposite."""
+    axes = np.concatenate([np.eye(4), -3 * np.eye(4)]).astype(np.float32)
+    found = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
+    assert (found.norm_mean, found.norm_std) == (2, 1)
+    assert found.effective_dimension == pytest.approx(4)
+    assert found.stranger_similarity == pytest.approx(-8 / 56)
+    assert found.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
+
+
+def test_a_collapse_is_one_direction() -> None:
+    """All photos on one point but for a wobble along one axis; mates do not count among strangers."""
+    wobble = 1e-3 * np.array([-1, 1, -1, 1])
+    raw = np.stack([np.ones(4), wobble, np.zeros(4)], axis=1).astype(np.float32)
+    found = spread(raw, np.array([0, 0, 1, 1]))
+    assert found.stranger_similarity == pytest.approx(1, abs=1e-5)
+    assert found.effective_dimension == pytest.approx(1, abs=1e-3)
+    assert spread(raw, np.array([0, 1, 0, 1])).stranger_similarity < found.stranger_similarity

@@ -1,0 +1,52 @@
+"""Embeddings cut short, and queries in another bundle's gallery: the questions `familiar evaluate` does not ask."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rows.figures import mean_of
+from rows.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_short
+
+from colour_folders import colour_folder
+from familiar.datasets.folders import DataSpec
+from familiar.evaluation.evaluate import evaluate
+from familiar.evaluation.measured import Asked
+from familiar.evaluation.results import at_path, read_results
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    """Alike enough that many photos are nearest to a stranger's."""
+    return colour_folder(tmp_path / "colours", spread=60)
+
+
+@pytest.fixture
+def evaluated(mean_colour_bundle: Path, colours: Path, tmp_path: Path) -> dict[str, Any]:
+    asked = Asked(("verification", "retrieval"))
+    evaluate(mean_colour_bundle, DataSpec((str(colours),)), tmp_path / "found", asked)
+    return read_results(tmp_path / "found" / "eval_results.json")
+
+
+def test_nothing_cut_off_is_what_an_evaluation_finds(
+    mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
+) -> None:
+    found = cut_short(mean_colour_bundle, colours, (3, 1))
+    assert found[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
+    for path, drawn in evaluated["replicates"].items():
+        assert at_path(found[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
+        np.testing.assert_allclose(found[3]["replicates"][path], drawn, atol=1e-6)
+    # One component scaled to unit length is 1 for every colour.
+    assert found[1]["verification"]["auc"] == 0.5
+
+
+def test_in_its_own_gallery_a_query_finds_what_it_finds_among_all_others(
+    mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
+) -> None:
+    table = DataSpec((str(colours),)).read()
+    found = across(mean_colour_bundle, mean_colour_bundle, mean_colour_bundle, table, table)
+    expected = mean_of([evaluated], "retrieval.recall_at_1")
+    assert expected[0] < 1  # what finding one's own photo would be
+    for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):
+        assert mean_of([found[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
+        assert found[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)

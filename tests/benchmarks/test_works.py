@@ -1,0 +1,136 @@
+"""The runner of the five works: what is there is not done again, what stopped goes on, a section replaces its last."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import works
+from rows import figures
+from rows.bench import FAILED, Bench, Judged, Training
+
+TRAINING = Training(
+    "loss/0", "quickstart", ("cats", "synthetic:cats:4x2"), ("model.initial_weights=PHOTOS/w",)
+)
+JUDGED = Judged("test", ("cats",), ("--pairs", "PHOTOS/pairs.txt"))
+
+
+class Recorded(Bench):
+    """Commands are written down, and leave what the real ones would."""
+
+    def __init__(self, folder: Path, ends: int = 0) -> None:
+        super().__init__(folder / "photos", folder / "runs", folder / "pictures", jobs=2)
+        self.commands: list[list[str]] = []
+        self.ends = ends
+
+    def familiar(self, *arguments: object) -> None:
+        words = list(map(str, arguments))
+        self.commands.append(words)
+        output = Path(words[words.index("--output") + 1])
+        output.mkdir(parents=True, exist_ok=True)
+        made = {"train": ["recipe.json", "model.onnx"], "evaluate": ["eval_results.json"]}[words[0]]
+        for name in made[:1] if self.ends else made:
+            (output / name).touch()
+        if self.ends:
+            raise subprocess.CalledProcessError(
+                self.ends, words, "epoch 1\nError: the embeddings collapsed\n"
+            )
+
+
+def test_a_training_is_one_command_with_its_photos_in_place(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    bench.train([TRAINING], [JUDGED])
+    photos = tmp_path / "photos"
+    trained, judged = bench.commands
+    assert trained == [
+        *("train", str(photos / "cats"), "synthetic:cats:4x2", "--recipe", "quickstart"),
+        *("--set", f"model.initial_weights={photos}/w", "--output", str(tmp_path / "runs/loss/0")),
+    ]
+    run = tmp_path / "runs/loss/0"
+    assert judged == [
+        *("evaluate", str(run / "model.onnx"), str(photos / "cats"), "--pairs", str(photos / "pairs.txt")),
+        *("--output", str(run / "test")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "word"), [("mnist", "mnist:P/mnist"), ("mnist:test", "mnist:P/mnist:test")]
+)
+def test_digits_are_read_from_their_idx_files(tmp_path: Path, source: str, word: str) -> None:
+    bench = Recorded(tmp_path)
+    bench.train([Training("digits", "digits-softmax", (source,))])
+    assert bench.commands[0][1] == word.replace("P/", f"{tmp_path}/photos/")
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    bench.train([TRAINING], [JUDGED])
+    bench.train([TRAINING], [JUDGED])
+    assert [words[0] for words in bench.commands] == ["train", "evaluate"]
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    run = tmp_path / "runs/loss/0"
+    run.mkdir(parents=True)
+    (run / "recipe.json").touch()
+    bench.train([TRAINING])
+    assert "--resume" in bench.commands[0]
+
+
+def test_a_training_that_fails_is_kept_as_a_result_and_not_tried_again(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path, ends=1)
+    for _ in range(2):
+        bench.train([TRAINING], [JUDGED])
+    assert len(bench.commands) == 1
+    assert bench.failure(TRAINING) == "Error: the embeddings collapsed"
+    assert (tmp_path / "runs/loss/0" / FAILED).exists()
+
+
+def test_a_wrong_command_stops_the_row(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="collapsed"):
+        Recorded(tmp_path, ends=2).train([TRAINING, Training("other", "quickstart", ("cats",))])
+
+
+def test_a_section_is_appended_and_then_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "RESULTS.md"
+    page.write_text("# Results\n\n## Another\n\nkept\n")
+    monkeypatch.setattr(works, "RESULTS", page)
+    works.publish("digits", "Digits", r"first \1")
+    works.publish("circle", "Circle", "beside")
+    works.publish("digits", "Digits", r"second \1")
+    text = page.read_text()
+    assert "first" not in text
+    assert text.count("## Digits") == text.count(r"second \1") == 1
+    assert text.index("kept") < text.index("## Digits") < text.index("## Circle") < text.index("beside")
+
+
+def result(auc: float, replicates: list[float]) -> dict:
+    found = {"verification": {"auc": auc, "interval": {"auc": [auc - 0.02, auc + 0.01]}}}
+    return found | {"replicates": {"verification.auc": replicates}}
+
+
+def test_figures_with_their_intervals() -> None:
+    assert figures.number(0.9124) == ".912"
+    assert figures.number(-0.05) == "-.050"
+    assert figures.number(1.0) == "1.000"
+    assert figures.number(None) == "-"
+    assert figures.figure(result(0.9, [0.9]), "verification.auc") == ".900 [.880, .910]"
+    assert figures.table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_seeds_are_averaged_draw_by_draw() -> None:
+    """Two seeds that err against each other in every draw: their mean does not vary."""
+    draws = np.linspace(-0.1, 0.1, 101)
+    seeds = [result(0.8, (0.8 + draws).tolist()), result(0.6, (0.6 - draws).tolist())]
+    assert figures.over_seeds(seeds, "verification.auc") == ".700 [.700, .700]"
+    assert figures.spread(seeds, "verification.auc") == ".600 to .800"
+
+
+def test_a_difference_is_paired_and_bold_where_it_is_more_than_noise() -> None:
+    draws = np.linspace(-0.1, 0.1, 101)
+    worse, better = result(0.7, (0.7 + draws).tolist()), result(0.72, (0.72 + draws).tolist())
+    assert figures.paired([worse], [better], "verification.auc") == "**+.020 [+.020, +.020]**"
+    assert figures.paired([better], [worse], "verification.auc") == "**-.020 [-.020, -.020]**"
+    noisy = result(0.72, (0.72 - draws).tolist())
+    assert not figures.paired([worse], [noisy], "verification.auc").startswith("**")
