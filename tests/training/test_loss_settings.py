@@ -81,6 +81,7 @@ RANGES = {
     "gamma": (0.1, 100_000),
     "label_smoothing": (0, 0.99),
     "center_weight": (0, 1000),
+    "triplet_weight": (0, 1000),
     "compatible_weight": (0, 1000),
 }
 

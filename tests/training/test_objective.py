@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.export.bundle import export_run
-from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, active_fraction
+from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
 from familiar.training.fit import fit
 from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED
@@ -48,7 +48,7 @@ def test_every_loss_takes_its_hyper_parameters_from_their_schedules(name):
     made = Objective(changed, 8, 4)
     made.start_epoch(0, 10)
     assert made.hyperparameters == {key: getattr(changed, key).start for key in moving}
-    of_loss = [key for key in moving if key not in ("center_weight", "compatible_weight")]
+    of_loss = [key for key in moving if key not in ("center_weight", "triplet_weight", "compatible_weight")]
     assert all(getattr(made.loss, key) == getattr(changed, key).start for key in of_loss)
 
 
@@ -108,6 +108,25 @@ def test_centre_loss_stands_beside_a_classifier_only_where_it_weighs():
     assert beside(embeddings, labels, rows).item() == pytest.approx(wanted.item())
     assert beside.center.centres.any(), "its centres move"
     assert not alone.center.centres.any()
+
+
+@pytest.mark.parametrize("loss", ["arcface", "softmax"])
+def test_triplets_stand_beside_a_classifier_only_where_they_weigh(loss):
+    embeddings, labels, rows = batch()
+    alone, beside = objective(f"loss.name={loss}"), objective(f"loss.name={loss}", "loss.triplet_weight=0.5")
+    beside.of_batch.load_state_dict(alone.of_batch.state_dict())
+    triplets = SemiHard()(embeddings, labels)
+    assert triplets > 0
+    for length in (1.0, 3.0):  # plain softmax sees embeddings of any length, triplets those of length 1
+        wanted = alone(length * embeddings, labels, rows) + 0.5 * triplets
+        assert beside(length * embeddings, labels, rows).item() == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_a_classifier_beside_triplets_needs_batches_in_which_identities_meet_themselves():
+    assert not TINY.by_identities
+    assert TINY.with_settings(["loss.triplet_weight=0 to 1 over 0.5"]).by_identities
+    with pytest.raises(BadRecipe, match="triplet_weight"):
+        TINY.with_settings(["loss.name=semi_hard", "loss.triplet_weight=1"])
 
 
 def test_prefixes_and_an_old_bundle_are_wrapped_around():

@@ -45,10 +45,10 @@ class LossSettings:
 
     Hyper-parameters are schedules, so each may move with the epochs. `margin` is in the loss's own unit: squared
     distance for triplets and contrastive, cosine for cosface, combined_margin and circle. `center_weight` adds centre
-    loss to a classifier. `raw_embeddings`: softmax sees them before they are brought to unit length, as published.
-    `prefixes` train the first so many components as embeddings too, with `prefix_weights`;
-    `mined_on` says whether each finds its own triplets or all take those of the full length. `compatible_with` is a
-    bundle whose vectors the new ones are to compare with.
+    loss to a classifier, `triplet_weight` semi-hard triplets of the batch. `raw_embeddings`: softmax sees them before
+    they are brought to unit length, as published. `prefixes` train the first so many components as embeddings too, with
+    `prefix_weights`; `mined_on` says whether each finds its own triplets or all take those of the full length.
+    `compatible_with` is a bundle whose vectors the new ones are to compare with.
     """
 
     name: LossName = "arcface"
@@ -70,6 +70,7 @@ class LossSettings:
     mining_margin: float = 0.2
     detach_weights: bool = True
     center_weight: Schedule = Schedule(0.0)
+    triplet_weight: Schedule = Schedule(0.0)
     prefixes: tuple[int, ...] = ()
     prefix_weights: tuple[float, ...] = ()
     mined_on: Literal["own", "full"] = "own"
@@ -106,7 +107,7 @@ class LossSettings:
     @property
     def compares_photos(self) -> bool:
         """Whether it compares a batch's photos with each other, so that identities must meet themselves there."""
-        return self.name not in CLASSIFIERS
+        return self.name not in CLASSIFIERS or max(self.triplet_weight.extremes) > 0
 
     @property
     def on_raw_embeddings(self) -> bool:
@@ -150,28 +151,30 @@ _RANGES = {
     "rate": (1e-6, 1),
     "mining_margin": (0, 4),
     "center_weight": (0, 1000),
+    "triplet_weight": (0, 1000),
     "compatible_weight": (0, 1000),
 }
 
 UNSMOOTHED = Schedule(0.0)
+BESIDE_A_CLASSIFIER = ("center_weight", "triplet_weight")
 
 # Every loss with its published settings, and which settings it has.
 LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
     "softmax": (
         LossSettings("softmax", label_smoothing=UNSMOOTHED),
-        ("bias", "raw_embeddings", "label_smoothing", "center_weight"),
+        ("bias", "raw_embeddings", "label_smoothing", *BESIDE_A_CLASSIFIER),
     ),
     "normface": (
         LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED),
-        ("scale", "label_smoothing", "center_weight"),
+        ("scale", "label_smoothing", *BESIDE_A_CLASSIFIER),
     ),
     "arcface": (
         LossSettings("arcface"),
-        ("scale", "margin_rad", "label_smoothing", "branch", "center_weight"),
+        ("scale", "margin_rad", "label_smoothing", "branch", *BESIDE_A_CLASSIFIER),
     ),
     "cosface": (
         LossSettings("cosface", scale=Schedule(64.0), margin=Schedule(0.35), label_smoothing=UNSMOOTHED),
-        ("scale", "margin", "label_smoothing", "center_weight"),
+        ("scale", "margin", "label_smoothing", *BESIDE_A_CLASSIFIER),
     ),
     "combined_margin": (
         LossSettings(
@@ -180,15 +183,30 @@ LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
             margin_rad=Schedule(0.3),
             label_smoothing=UNSMOOTHED,
         ),
-        ("scale", "margin_factor", "margin_rad", "margin", "label_smoothing", "branch", "center_weight"),
+        (
+            "scale",
+            "margin_factor",
+            "margin_rad",
+            "margin",
+            "label_smoothing",
+            "branch",
+            *BESIDE_A_CLASSIFIER,
+        ),
     ),
     "subcenter_arcface": (
         LossSettings("subcenter_arcface", label_smoothing=UNSMOOTHED),
-        ("scale", "margin_rad", "centres_per_class", "label_smoothing", "branch", "center_weight"),
+        (
+            "scale",
+            "margin_rad",
+            "centres_per_class",
+            "label_smoothing",
+            "branch",
+            *BESIDE_A_CLASSIFIER,
+        ),
     ),
     "partial_fc": (
         LossSettings("partial_fc", label_smoothing=UNSMOOTHED),
-        ("scale", "margin_rad", "rate", "label_smoothing", "branch", "center_weight"),
+        ("scale", "margin_rad", "rate", "label_smoothing", "branch", *BESIDE_A_CLASSIFIER),
     ),
     "batch_all": (LossSettings("batch_all"), ("margin", "reduction")),
     "semi_hard": (LossSettings("semi_hard"), ("margin", "reduction", "select")),

@@ -34,6 +34,7 @@ from familiar.losses import (
     active_fraction,
     distillation_loss,
 )
+from familiar.models.network import unit_length
 from familiar.training.loss_settings import CLASSIFIERS, MINED, SCHEDULED, LossSettings
 
 # From (settings, embedding_dim, classes, values), these being the loss's scheduled hyper-parameters.
@@ -59,7 +60,11 @@ LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]
         mining=s.mining, mining_margin=s.mining_margin, detach_weights=s.detach_weights, **values
     ),
 }
-AROUND_THE_LOSS = ("center_weight", "compatible_weight")  # scheduled, but not the loss's own
+AROUND_THE_LOSS = (
+    "center_weight",
+    "triplet_weight",
+    "compatible_weight",
+)  # scheduled, but not the loss's own
 
 
 def check_loss(settings: LossSettings) -> None:
@@ -130,6 +135,7 @@ class Objective(nn.Module):
             whole = CompatibleLoss(whole)
         self.of_batch = whole
         self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.settings else None
+        self.triplets = SemiHard()
         for name, vectors in (("old", old), ("taught", taught)):
             self.register_buffer(
                 name, None if vectors is None else torch.from_numpy(vectors), persistent=False
@@ -165,6 +171,8 @@ class Objective(nn.Module):
         value = self.of_batch(embeddings, labels, *old)
         if self.center is not None and (weight := self.hyperparameters["center_weight"]):
             value = value + weight * self.center(embeddings, labels)
+        if weight := self.hyperparameters.get("triplet_weight"):
+            value = value + weight * self.triplets(unit_length(embeddings), labels)
         if self.taught is not None:
             value = value + self.distill_weight * distillation_loss(embeddings, self.taught[rows])
         return value
