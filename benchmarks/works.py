@@ -47,12 +47,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=available_cores(), help="trainings side by side")
     parser.add_argument("--no-commit", action="store_true")
     options = parser.parse_args()
+    if not options.no_commit and git("status", "--porcelain", str(RESULTS)):
+        sys.exit(f"{RESULTS.name} has changes that are not committed; commit them first, or take --no-commit")
     for name in options.row:
         row = ROWS[name]
-        bench = Bench(options.photos.resolve(), options.runs.resolve(), PICTURES, options.jobs)
         commit = git("describe", "--always", "--dirty", "--exclude=*")
+        bench = Bench(options.photos.resolve(), options.runs.resolve(), PICTURES, options.jobs, commit=commit)
         body = row.measure(bench)
-        publish(name, row.TITLE, f"{_provenance(name, commit, bench)}\n\n{body}")
+        publish(name, row.TITLE, f"{_provenance(name, bench)}\n\n{body}")
         if not options.no_commit:
             commit_row(name, row.TITLE)
 
@@ -81,13 +83,13 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _provenance(name: str, commit: str, bench: Bench) -> str:
+def _provenance(name: str, bench: Bench) -> str:
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in VERSIONS)
     minutes = sum(read_history(bench.run(training)).seconds for training in set(bench.asked)) / 60
     return (
-        f"{date.today().isoformat()}; `benchmarks/works.py PHOTOS RUNS --row {name}` at {commit}; {versions}; "
-        f"{available_cores()} cores, {bench.jobs} trainings side by side: {len(set(bench.asked))} trainings of "
-        f"{minutes:.0f} minutes in all."
+        f"{date.today().isoformat()}; `python benchmarks/works.py PHOTOS RUNS --row {name}`; {len(set(bench.asked))} "
+        f"trainings of {minutes:.0f} minutes in all, {bench.jobs} side by side on {available_cores()} cores, begun at "
+        f"{', '.join(bench.commits())}; measured at {bench.commit}; {versions}."
     )
 
 

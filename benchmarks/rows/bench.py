@@ -1,21 +1,26 @@
 """Trainings and evaluations by the command line, as a user would run them; what is done already is not done again."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from familiar.app.cli import TRAINING_FAILED
+from familiar.core.files import write_atomically
 from familiar.core.machine import available_cores
 from familiar.evaluation.results import read_results
 from familiar.training.run import RunFolder
 
-FAILED = "failed.txt"  # in a run that ended with an error: why, so that it is not tried again
+ASKED = "asked.json"  # beside what a command left: the command, and the commit it was given at
+FAILED = "failed.txt"  # in a run whose training failed: why, which is a result, so that it is not tried again
+LAST_LINES = 20  # of what a failed command said
 
 
 @dataclass(frozen=True)
@@ -46,51 +51,107 @@ class Bench:
     runs: Path
     pictures: Path
     jobs: int = 1
+    commit: str = "?"
     asked: list[Training] = field(default_factory=list)  # whatever was to be trained, in this call or before
     _printing: threading.Lock = field(default_factory=threading.Lock)
 
-    def train(self, trainings: Iterable[Training], judged: Sequence[Judged] = ()) -> None:
-        """Train and judge each, `jobs` at a time. RuntimeError where the command itself is wrong."""
+    def train(
+        self, trainings: Iterable[Training], judged: Sequence[Judged] = (), *, may_fail: bool = False
+    ) -> None:
+        """Train and judge each, `jobs` at a time.
+
+        RuntimeError where a command fails, or what is there was made by another command than is asked for now; unless
+        `may_fail`, also where a training itself failed, which is a result, and is found again as `failure`.
+        """
         trainings = list(trainings)
         self.asked += trainings
-        self.each(trainings, lambda training: self._train_and_judge(training, judged))
-
-    def each(self, work: Iterable[Any], do: Callable[[Any], None]) -> None:
-        """`do` for each piece of work, `jobs` at a time; the first error stops what has not begun."""
         with ThreadPoolExecutor(self.jobs) as pool:
-            futures = [pool.submit(do, one) for one in work]
+            futures = [pool.submit(self._train_and_judge, training, judged) for training in trainings]
             try:
                 for future in futures:
                     future.result()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        if not may_fail:
+            self.require(trainings)
 
     def run(self, training: Training) -> RunFolder:
         return RunFolder(self.runs / training.name)
 
     def failure(self, training: Training) -> str | None:
-        """Why a training ended early, such as embeddings that collapsed."""
+        """Why a training failed: a loss that is not finite, or embeddings that collapsed."""
         reason = self.runs / training.name / FAILED
         return reason.read_text().strip() if reason.exists() else None
+
+    def require(self, trainings: Iterable[Training]) -> None:
+        """RuntimeError where one of them failed, and the row says nothing without it."""
+        for training in trainings:
+            if reason := self.failure(training):
+                raise RuntimeError(
+                    f"{self.runs / training.name}: this row needs it, and it ended early ({reason})"
+                )
 
     def results(self, training: Training, label: str) -> dict[str, Any]:
         return read_results(self.runs / training.name / label / "eval_results.json")
 
-    def judge(self, model: Path, judged: Judged, output: Path) -> None:
-        """`familiar evaluate`, unless its results are there."""
-        if (output / "eval_results.json").exists():
-            return
-        arguments = ["evaluate", model, *self._sources(judged.data), *self._placed(judged.options)]
-        self.familiar(*arguments, "--output", output)
+    def commits(self) -> list[str]:
+        """At which the trainings were begun."""
+        found = (self.run(training).path / ASKED for training in self.asked)
+        return sorted({json.loads(path.read_text())["commit"] for path in found if path.exists()})
 
-    def familiar(self, *arguments: object) -> None:
-        """One command, on its share of the cores. CalledProcessError, with what it said, where it fails."""
+    def _train_and_judge(self, training: Training, judged: Sequence[Judged]) -> None:
+        run = self.run(training)
+        if self.failure(training) is None:
+            self._train(training, run)
+        if run.bundle.exists():
+            for one in judged:
+                self._judge(run.bundle, one, run.path / one.label)
+
+    def _train(self, training: Training, run: RunFolder) -> None:
+        arguments = ["train", *self._sources(training.data), "--recipe", training.recipe]
+        for setting in self._placed(training.settings):
+            arguments += ["--set", setting]
+        arguments += self._placed(training.options)
+        self._ask(run.path, arguments)
+        if run.bundle.exists():
+            return
+        resume = ["--resume"] if run.recipe_json.exists() else []
+        done = self.familiar(*arguments, *resume, "--output", str(run.path))
+        if done.returncode == TRAINING_FAILED:
+            (run.path / FAILED).write_text(done.stdout.strip().splitlines()[-1] + "\n")
+        else:
+            _require_success(done)
+
+    def _judge(self, model: Path, judged: Judged, output: Path) -> None:
+        arguments = ["evaluate", str(model), *self._sources(judged.data), *self._placed(judged.options)]
+        self._ask(output, arguments)
+        if not (output / "eval_results.json").exists():
+            _require_success(self.familiar(*arguments, "--output", str(output)))
+
+    def _ask(self, folder: Path, arguments: list[str]) -> None:
+        """Write down what is asked for there, or see that it is what was asked before."""
+        # Where photos and runs lie may change, and the same be asked.
+        said = [
+            word.replace(str(self.photos), "PHOTOS").replace(str(self.runs), "RUNS") for word in arguments
+        ]
+        kept = folder / ASKED
+        if not kept.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(kept, json.dumps({"command": said, "commit": self.commit}, indent=1).encode())
+        elif (before := json.loads(kept.read_text())["command"]) != said:
+            changed = sorted(set(before) ^ set(said))
+            raise RuntimeError(
+                f"{folder}: was made by another command (differs in {', '.join(changed) or 'order'}); "
+                "remove the folder to make it anew"
+            )
+
+    def familiar(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One command, on its share of the cores."""
         threads = str(max(1, available_cores() // self.jobs))
-        command = [sys.executable, "-m", "familiar", *map(str, arguments)]
         began = time.perf_counter()
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "familiar", *arguments],
             env=os.environ | {"OMP_NUM_THREADS": threads},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -100,34 +161,8 @@ class Bench:
         )
         with self._printing:
             said = done.stdout.strip().splitlines()[-1:] or [""]
-            print(
-                f"{time.perf_counter() - began:6.0f} s  {Path(str(arguments[-1]))}: {said[0][:150]}",
-                flush=True,
-            )
-        if done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, command, done.stdout)
-
-    def _train_and_judge(self, training: Training, judged: Sequence[Judged]) -> None:
-        run = self.run(training)
-        if self.failure(training) is None and not run.bundle.exists():
-            self._train(training, run)
-        if run.bundle.exists():
-            for one in judged:
-                self.judge(run.bundle, one, run.path / one.label)
-
-    def _train(self, training: Training, run: RunFolder) -> None:
-        arguments = ["train", *self._sources(training.data), "--recipe", training.recipe]
-        for setting in training.settings:
-            arguments += ["--set", setting.replace("PHOTOS", str(self.photos))]
-        arguments += self._placed(training.options)
-        if run.recipe_json.exists():
-            arguments.append("--resume")
-        try:
-            self.familiar(*arguments, "--output", run.path)
-        except subprocess.CalledProcessError as error:
-            if error.returncode != 1 or not run.recipe_json.exists():
-                raise RuntimeError(error.stdout) from error
-            (run.path / FAILED).write_text(error.stdout.strip().splitlines()[-1] + "\n")
+            print(f"{time.perf_counter() - began:6.0f} s  {Path(arguments[-1])}: {said[0][:150]}", flush=True)
+        return done
 
     def _sources(self, data: Iterable[str]) -> list[str]:
         return [self._source(source) for source in data]
@@ -141,3 +176,9 @@ class Bench:
 
     def _placed(self, options: Iterable[str]) -> list[str]:
         return [option.replace("PHOTOS", str(self.photos)) for option in options]
+
+
+def _require_success(done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode:
+        said = "\n".join(done.stdout.strip().splitlines()[-LAST_LINES:])
+        raise RuntimeError(f"{' '.join(done.args)}\nended with {done.returncode}:\n{said}")

@@ -82,7 +82,7 @@ def measure(bench: Bench) -> str:
     )
 
 
-def over_seeds(values: Sequence[float], show: Callable[[float], str] = number) -> tuple[str, bool]:
+def mean_over_trainings(values: Sequence[float], show: Callable[[float], str] = number) -> tuple[str, bool]:
     """Mean of two runs or more with Student's 95 % interval, and whether that leaves out zero."""
     mean = float(np.mean(values))
     width = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
@@ -117,7 +117,7 @@ def _verification(runs: Runs, pixels: Figures) -> str:
 
 def _paired(runs: Runs, other: str, name: str) -> str:
     values = [one[name] - two[name] for one, two in zip(runs[MARGIN], runs[other], strict=True)]
-    text, certain = over_seeds(values, signed)
+    text, certain = mean_over_trainings(values, signed)
     return f"**{text}**" if certain else text
 
 
@@ -162,7 +162,7 @@ def _neighbours(runs: Runs) -> str:
 
 def _rows(runs: Runs, names: Sequence[str], show: Callable[[float], str] = number) -> list[list[str]]:
     return [
-        [loss, *(over_seeds([one[name] for one in of], show)[0] for name in names)]
+        [loss, *(mean_over_trainings([one[name] for one in of], show)[0] for name in names)]
         for loss, of in runs.items()
     ]
 

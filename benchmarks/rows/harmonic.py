@@ -71,12 +71,7 @@ def compatible(bench: Bench, seed: int) -> Training:
     )
 
 
-PATHS = {
-    "people: AUC": ("devtest", "verification.auc"),
-    "people: best accuracy": ("devtest", "verification.best_accuracy"),
-    "cats: AUC": ("cats", "verification.auc"),
-    "cats: recall@1": ("cats", "retrieval.recall_at_1"),
-}
+PATHS = losses.PATHS
 CUT, NAIVE, AT_LENGTH = "cut, trained with prefixes", "cut, trained without", "trained at this length"
 GALLERIES = {"people": ("lfw_112", "peopleDevTest.txt"), "cats": ("cats23_gpriamo", None)}
 Cuts = dict[str, dict[int, dict[str, list[Results]]]]  # by kind, length and set: one of each seed
@@ -135,7 +130,8 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
     def ask(root: Path, listed: str | None) -> dict[str, Results]:
         identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
         judged = DataSpec((str(root),), identities).read().with_at_least(2)
-        known = alone.data_spec().read().of_identities(alone.split().train)
+        shown = alone.data_spec().read().of_identities(alone.split().train)
+        known = shown.with_at_least(alone.recipe().split.min_photos)
         return across(old.bundle, alone.bundle, made.bundle, known, judged)
 
     return {

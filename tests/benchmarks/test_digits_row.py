@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rows.digits import over_seeds
+from rows.digits import mean_over_trainings
 from rows.figures import signed
 from rows.planes import Plane, around, boundaries, outlier, plane_figures
 
@@ -74,9 +74,9 @@ def test_intervals_are_students() -> None:
     half = (
         2.7764451 * np.sqrt(2.5) / np.sqrt(5)
     )  # of five values, four degrees of freedom; variance of 1 to 5
-    text, certain = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
+    text, certain = mean_over_trainings([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (text, certain) == (f"3.000 [{3 - half:.3f}, {3 + half:.3f}]", True)
-    assert over_seeds([-0.1, 0.1], signed) == ("+.000 [-1.271, +1.271]", False)
+    assert mean_over_trainings([-0.1, 0.1], signed) == ("+.000 [-1.271, +1.271]", False)
 
 
 def test_figures_of_a_plane_that_parts_the_known_digits_and_not_the_others() -> None:

@@ -1,6 +1,7 @@
 """The runner of the five works: what is there is not done again, what stopped goes on, a section replaces its last."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import works
 from rows import figures
 from rows.bench import FAILED, Bench, Judged, Training
+
+from familiar.app.cli import TRAINING_FAILED
 
 TRAINING = Training(
     "loss/0", "quickstart", ("cats", "synthetic:cats:4x2"), ("model.initial_weights=PHOTOS/w",)
@@ -23,18 +26,15 @@ class Recorded(Bench):
         self.commands: list[list[str]] = []
         self.ends = ends
 
-    def familiar(self, *arguments: object) -> None:
-        words = list(map(str, arguments))
+    def familiar(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        words = list(arguments)
         self.commands.append(words)
-        output = Path(words[words.index("--output") + 1])
+        output = Path(words[-1])
         output.mkdir(parents=True, exist_ok=True)
         made = {"train": ["recipe.json", "model.onnx"], "evaluate": ["eval_results.json"]}[words[0]]
         for name in made[:1] if self.ends else made:
             (output / name).touch()
-        if self.ends:
-            raise subprocess.CalledProcessError(
-                self.ends, words, "epoch 1\nError: the embeddings collapsed\n"
-            )
+        return subprocess.CompletedProcess(words, self.ends, "epoch 1\nfamiliar: all fell on one point\n")
 
 
 def test_a_training_is_one_command_with_its_photos_in_place(tmp_path: Path) -> None:
@@ -79,17 +79,54 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_training_that_fails_is_kept_as_a_result_and_not_tried_again(tmp_path: Path) -> None:
-    bench = Recorded(tmp_path, ends=1)
+    bench = Recorded(tmp_path, ends=TRAINING_FAILED)
     for _ in range(2):
-        bench.train([TRAINING], [JUDGED])
+        bench.train([TRAINING], [JUDGED], may_fail=True)
     assert len(bench.commands) == 1
-    assert bench.failure(TRAINING) == "Error: the embeddings collapsed"
+    assert bench.failure(TRAINING) == "familiar: all fell on one point"
     assert (tmp_path / "runs/loss/0" / FAILED).exists()
+    with pytest.raises(
+        RuntimeError, match=r"loss/0: this row needs it, and it ended early \(familiar: all fell"
+    ):
+        bench.train([TRAINING])
 
 
-def test_a_wrong_command_stops_the_row(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="collapsed"):
-        Recorded(tmp_path, ends=2).train([TRAINING, Training("other", "quickstart", ("cats",))])
+@pytest.mark.parametrize("ends", [1, 2, -9])
+def test_any_other_failure_stops_the_row_and_is_tried_again(tmp_path: Path, ends: int) -> None:
+    bench = Recorded(tmp_path, ends=ends)
+    with pytest.raises(RuntimeError, match=f"ended with {ends}:\nepoch 1\nfamiliar: all fell"):
+        bench.train([TRAINING])
+    assert bench.failure(TRAINING) is None
+    bench.ends = 0
+    bench.train([TRAINING], [JUDGED])
+    assert [words[0] for words in bench.commands] == ["train", "train", "evaluate"]
+    assert "--resume" in bench.commands[1]
+
+
+def test_what_was_made_by_another_command_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    bench.train([TRAINING], [JUDGED])
+    with pytest.raises(RuntimeError, match=r"loss/0: was made by another command \(differs in seed=1\)"):
+        bench.train([replace(TRAINING, settings=(*TRAINING.settings, "seed=1"))])
+    with pytest.raises(RuntimeError, match=r"test: was made by another command .*--tta"):
+        bench.train([TRAINING], [replace(JUDGED, options=(*JUDGED.options, "--tta"))])
+
+
+def test_photos_and_runs_may_move(tmp_path: Path) -> None:
+    Recorded(tmp_path / "before").train([TRAINING], [JUDGED])
+    (tmp_path / "before").rename(tmp_path / "after")
+    moved = Recorded(tmp_path / "after")
+    moved.train([TRAINING], [JUDGED])
+    assert not moved.commands
+
+
+def test_the_commits_at_which_runs_were_begun_are_told(tmp_path: Path) -> None:
+    bench = Recorded(tmp_path)
+    for bench.commit, training in (("aaa", TRAINING), ("bbb", replace(TRAINING, name="loss/1"))):
+        bench.train([training])
+    bench.commit = "ccc"
+    bench.train([TRAINING])
+    assert bench.commits() == ["aaa", "bbb"]
 
 
 def test_a_section_is_appended_and_then_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,21 @@ def test_one_component_too_far():
         require_parity(unit_rows(), exported)
 
 
+@pytest.mark.parametrize(("beyond", "passes"), [(0, True), (2, True), (3, False)])
+def test_one_crop_in_a_thousand_may_be_off_by_more(beyond, passes):
+    """As an embedding is whose length before scaling is next to nothing; its cosine is as bounded as the others'."""
+    exported = unit_rows(2000, 2)
+    exported[:beyond] = turned(exported[:beyond], 2e-4)
+    if passes:
+        assert require_parity(unit_rows(2000, 2), exported).crops == 2000
+    else:
+        with pytest.raises(ParityFailed, match=r"by [12]\.\d\de-04"):
+            require_parity(unit_rows(2000, 2), exported)
+    exported[0] = turned(exported[:1], 0.1)[0]
+    with pytest.raises(ParityFailed):
+        require_parity(unit_rows(2000, 2), exported)
+
+
 def test_many_components_a_little_off():
     """Each within the difference allowed, together another direction."""
     rows = np.full((2, 10_000), 0.01, np.float32)

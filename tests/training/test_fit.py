@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from torch._dynamo.utils import counters
+from torch.nn import BatchNorm2d
 
 from familiar.core.errors import BadDataset, BadRun, FamiliarError
 from familiar.datasets.folders import DataSpec
@@ -15,6 +17,7 @@ from familiar.training import fit as module
 from familiar.training import loop
 from familiar.training import tensorboard as records
 from familiar.training.fit import fit, threads_beside
+from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import Validation
 from tiny import TINY, Interrupted, history, save_photos, stop_after
@@ -365,20 +368,28 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
 @pytest.mark.parametrize("loss", ["arcface", "softmax"])
 @pytest.mark.usefixtures("without_curves")
 def test_compiled_steps_are_the_network_s(tmp_path, monkeypatch, cats, loss):
-    """With a compiler that changes nothing: the same bits, and validation and export do without it."""
-    recipe = TINY.with_settings([f"loss.name={loss}", "budget.epochs=1"])
-    given = []
+    """With a compiler that changes nothing: the same bits. Batch norms' momenta have settled when it begins."""
+    recipe = TINY.with_settings([f"loss.name={loss}", "budget.epochs=7", "validation.every_epochs=7"])
+    given, momenta, steps = [], [], []
 
     def compiled(embed, *, dynamic):
         assert not dynamic
         given.append(embed)
-        return embed
+
+        def step(images):
+            network = getattr(embed, "__self__", embed)
+            momenta.extend(part.momentum for part in network.modules() if isinstance(part, BatchNorm2d))
+            return embed(images)
+
+        return step
 
     monkeypatch.setattr(module, "require_compiler", lambda: None)
     monkeypatch.setattr(torch, "compile", compiled)
     for name in ("plain", "compiled"):
-        fit(recipe, cats, tmp_path / name, compiled=name == "compiled")
+        fit(recipe, cats, tmp_path / name, compiled=name == "compiled", on_step=steps.append)
     assert len(given) == 1
+    norms = len([part for part in build_network(recipe).modules() if isinstance(part, BatchNorm2d)])
+    assert momenta == [0.1] * norms * (len(steps) // 2 - 9)
     whole, again = (RunFolder(tmp_path / name).last.read_bytes() for name in ("plain", "compiled"))
     assert whole == again
 
@@ -397,9 +408,11 @@ def test_without_a_compiler_nothing_is_begun(tmp_path, monkeypatch, cats):
 @pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
 @pytest.mark.usefixtures("without_curves")
 def test_what_is_compiled_learns_the_same(tmp_path, cats):
-    recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=2", "validation.every_epochs=1"])
+    recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=7", "validation.every_epochs=7"])
+    graphs = counters["stats"]["unique_graphs"]
     for name in ("plain", "compiled"):
         fit(recipe, cats, tmp_path / name, compiled=name == "compiled")
     plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("plain", "compiled"))
     for one, other in zip(plain, compiled, strict=True):
         assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=1e-3)
+    assert counters["stats"]["unique_graphs"] == graphs + 1, "compiled once, and not again in every step"

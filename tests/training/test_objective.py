@@ -124,7 +124,8 @@ def test_triplets_stand_beside_a_classifier_only_where_they_weigh(loss):
 
 def test_a_classifier_beside_triplets_needs_batches_in_which_identities_meet_themselves():
     assert not TINY.by_identities
-    assert TINY.with_settings(["loss.triplet_weight=0 to 1 over 0.5"]).by_identities
+    for weight in ("1", "0 to 1 over 0.5", "0 + 0.1 every 5"):
+        assert TINY.with_settings([f"loss.triplet_weight={weight}"]).by_identities
     with pytest.raises(BadRecipe, match="triplet_weight"):
         TINY.with_settings(["loss.name=semi_hard", "loss.triplet_weight=1"])
 

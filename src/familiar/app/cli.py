@@ -19,7 +19,7 @@ from familiar.app.commands.species import species
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
 from familiar.app.console import prepare
-from familiar.core.errors import FamiliarError
+from familiar.core.errors import FamiliarError, TrainingFailed
 from familiar.core.text import one_line
 
 COMMANDS = (
@@ -37,6 +37,7 @@ COMMANDS = (
     species,
 )
 
+TRAINING_FAILED = 3
 EXTRA_OF = {  # which extra brings a package that may be missing
     "torch": "train",
     "torchvision": "train",
@@ -71,10 +72,12 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Exit 0 on success, 1 with one line for an expected failure, 2 for wrong usage."""
+    """Exit 0 on success, 1 with one line for an expected failure, 2 for wrong usage, 3 where training itself failed."""
     prepare()
     try:
         familiar()
+    except TrainingFailed as error:
+        _fail(str(error), TRAINING_FAILED)
     except FamiliarError as error:
         _fail(str(error))
     except OSError as error:
@@ -88,6 +91,6 @@ def main() -> None:
         _fail(f"this needs {error.name}: pip install 'familiar-faces[{extra}]'")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int = 1) -> None:
     click.echo(f"familiar: {one_line(message)}", err=True)
-    sys.exit(1)
+    sys.exit(status)

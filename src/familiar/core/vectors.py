@@ -61,8 +61,10 @@ def shortened(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.nd
     if len(vectors) < length:
         raise ValueError(f"{len(vectors)} vectors span no {length} directions")
     rows = vectors.astype(np.float64)
-    _, directions = np.linalg.eigh(rows.T @ rows)  # ascending
-    return normalise((rows @ directions[:, : -length - 1 : -1]).astype(np.float32))
+    directions = np.linalg.eigh(rows.T @ rows)[1][:, : -length - 1 : -1]  # from the widest on
+    # Either sign is as good, and which one comes out is the machine's choice: the largest number shall be positive.
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
+    return normalise((rows @ (directions * np.sign(largest))).astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,9 @@ from familiar.export.precision import Precision
 
 # Largest difference of a component and smallest cosine. In float16 a weight is off by 2^-12 of itself on average.
 BOUNDS: dict[Precision, tuple[float, float]] = {"float32": (1e-4, 0.99999), "float16": (1e-2, 0.9995)}
+# Scaling to unit length magnifies the rounding of an embedding that has almost none: one crop in a thousand may be
+# off by more, as far as its cosine allows.
+EXCEPTIONS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,18 @@ def require_parity(
     exported: Float32[np.ndarray, "n d"],
     precision: Precision = "float32",
 ) -> Parity:
-    """ParityFailed unless the two agree as closely as the precision of the weights lets them."""
+    """ParityFailed unless the two agree as closely as the precision of the weights lets them.
+
+    That is, in every component of all crops but one in a thousand, and in the cosine of every crop.
+    """
     cosines = np.einsum("ij,ij->i", source.astype(np.float64), exported.astype(np.float64))
     with np.errstate(invalid="ignore"):  # inf - inf is NaN
         differences = np.abs(source - exported)
     parity = Parity(len(source), float(differences.max()), float(cosines.min()))
     # Asked this way round, NaN fails too.
     max_difference, min_cosine = BOUNDS[precision]
-    if not (parity.max_difference <= max_difference and parity.min_cosine >= min_cosine):
+    agree = np.count_nonzero(differences.max(axis=1) <= max_difference)
+    if not (len(source) - agree <= EXCEPTIONS * len(source) and parity.min_cosine >= min_cosine):
         raise ParityFailed(
             f"the exported network differs from its source by {parity.max_difference:.2e} "
             f"(cosine {parity.min_cosine:.6f}) on {parity.crops} crops; nothing was written"

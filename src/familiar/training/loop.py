@@ -23,7 +23,7 @@ from familiar.training.offline import OfflineTriplets
 from familiar.training.optimizer import Optimizer, build_optimizer
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from familiar.training.schedule import statistics_momentum
+from familiar.training.schedule import BATCH_NORM_MOMENTUM, statistics_momentum
 from familiar.training.validation import (
     COLLAPSED_SIMILARITY,
     compared_rows,
@@ -62,8 +62,8 @@ class Trainer:
     ) -> None:
         self.recipe = recipe
         self.network = network
-        embed = network.raw if recipe.loss.on_raw_embeddings else network
-        self.embed = torch.compile(embed, dynamic=False) if compiled else embed
+        self.embed = network.raw if recipe.loss.on_raw_embeddings else network
+        self.compiled = torch.compile(self.embed, dynamic=False) if compiled else self.embed
         self.fold = fold
         self.run = run
         self.device = device
@@ -204,10 +204,13 @@ class Trainer:
 
     def _one_step(self, batch: NetworkBatch) -> tuple[float, float]:
         """Loss and norm of its gradient."""
+        # A batch norm's momentum is a constant to the compiler: while it moves, each step would be compiled anew.
+        settled = all(batch_norm.momentum == BATCH_NORM_MOMENTUM for batch_norm in self.batch_norms)
+        embedder = self.compiled if settled else self.embed
 
         def embed(images: Float[Tensor, "_ 3 s s"]) -> Float[Tensor, "_ d"]:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                return self.embed(images)
+                return embedder(images)
 
         def loss(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
             if isinstance(self.sampler, OfflineTriplets):

@@ -107,7 +107,7 @@ class LossSettings:
     @property
     def compares_photos(self) -> bool:
         """Whether it compares a batch's photos with each other, so that identities must meet themselves there."""
-        return self.name not in CLASSIFIERS or max(self.triplet_weight.extremes) > 0
+        return self.name not in CLASSIFIERS or self.triplet_weight != Schedule(0.0)
 
     @property
     def on_raw_embeddings(self) -> bool:
