@@ -10,6 +10,7 @@ import pytest
 
 from command import Answer, Familiar
 from familiar.app import cli
+from familiar.core.errors import TrainingFailed
 from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
 
@@ -169,6 +170,20 @@ def test_settings_that_are_wrong(familiar: Familiar, colours: Path, tmp_path: Pa
         familiar("train", colours, "-o", run, "--set", f"model.initial_weights={weights}"), "weights.npz"
     )
     assert not run.exists()
+
+
+def test_a_training_that_failed_is_exit_3(
+    familiar: Familiar, colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """So that a script can tell what it may try again from what it may not."""
+
+    def collapse(*_: object, **__: object) -> None:
+        raise TrainingFailed("all embeddings fell on one point")
+
+    monkeypatch.setattr("familiar.training.fit.fit", collapse)
+    answer = familiar("train", colours, "-o", tmp_path / "r", *TINY)
+    assert answer.code == cli.TRAINING_FAILED == 3
+    assert answer.err.strip().splitlines()[-1] == "familiar: all embeddings fell on one point"
 
 
 def test_models_that_are_wrong(familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path):
