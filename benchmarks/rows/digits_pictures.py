@@ -66,7 +66,8 @@ def draw_outlier(plane: Plane, found: tuple[int, int, int]) -> Figure:
         (x, y), digit = plane.raw[row].tolist(), plane.digits[row]
         close.scatter(x, y, 60, facecolor="none", edgecolor=LIGHT.ink, linewidth=1.6, zorder=5)
         side = "left" if x < left + 0.7 * half else "right" if x > left + 1.3 * half else "center"
-        _write(close, f"{name}: image {plane.place[row]}, a {digit}", x, y + 0.07 * half, ha=side)
+        above = 0.07 if name != "B" else -0.14  # A and B are neighbours
+        _write(close, f"{name}: image {plane.place[row]}, a {digit}", x, y + above * half, ha=side)
     near, far = (apart(plane, found[0], other) for other in found[1:])
     close.set_title(f"A to B: {near}\nA to C: {far}", color=LIGHT.ink, fontsize=TEXT_PT)
     return figure
