@@ -1,12 +1,13 @@
 import logging
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
-from torch._dynamo.utils import counters
 from torch.nn import BatchNorm2d
 
 from familiar.core.errors import BadDataset, BadRun, FamiliarError
@@ -324,7 +325,7 @@ def test_how_many_workers_load(tmp_path, monkeypatch, cats, device, cores, worke
     class Seen(Exception):
         pass
 
-    def see(_recipe, _network, _fold, _run, _device, workers):
+    def see(_recipe, _network, _fold, _run, _device, workers, _compiled):
         raise Seen(workers)
 
     monkeypatch.setattr(module, "available_cores", lambda: cores)
@@ -404,15 +405,32 @@ def test_without_a_compiler_nothing_is_begun(tmp_path, monkeypatch, cats):
     assert not (tmp_path / "run").exists()
 
 
+COMPILED = """
+import sys
+from pathlib import Path
+from torch._dynamo.utils import counters
+from familiar.datasets.folders import DataSpec
+from familiar.training.fit import fit
+from familiar.training.recipe import Recipe
+
+if __name__ == "__main__":
+    recipe = Recipe.from_json(Path("recipe.json").read_text())
+    for compiled in (False, True):
+        fit(recipe, DataSpec((sys.argv[1],)), Path(str(compiled)), compiled=compiled)
+    print(counters["stats"]["unique_graphs"])
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
-@pytest.mark.usefixtures("without_curves")
 def test_what_is_compiled_learns_the_same(tmp_path, cats):
+    """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
     recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=7", "validation.every_epochs=7"])
-    graphs = counters["stats"]["unique_graphs"]
-    for name in ("plain", "compiled"):
-        fit(recipe, cats, tmp_path / name, compiled=name == "compiled")
-    plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("plain", "compiled"))
+    (tmp_path / "recipe.json").write_text(recipe.to_json())
+    (tmp_path / "twice.py").write_text(COMPILED)
+    command = [sys.executable, "twice.py", *cats.sources]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert said.split()[-1] == "1", "compiled once, and not again in every step"
+    plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("False", "True"))
     for one, other in zip(plain, compiled, strict=True):
         assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=1e-3)
-    assert counters["stats"]["unique_graphs"] == graphs + 1, "compiled once, and not again in every step"
