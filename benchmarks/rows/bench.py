@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,6 +176,14 @@ class Bench:
 
     def _placed(self, options: Iterable[str]) -> list[str]:
         return [option.replace("PHOTOS", str(self.photos)) for option in options]
+
+
+def kept(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
+    """What stands in the file, or the work's result, which is then put there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(work()).encode())
+    return json.loads(path.read_text())
 
 
 def _require_success(done: subprocess.CompletedProcess[str]) -> None:

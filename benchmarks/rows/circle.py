@@ -103,10 +103,10 @@ def results(
 ) -> str:
     """A row a training, compared with `reference`'s."""
     rows: list[Sequence[str]] = []
+    first = [bench.results(trainings[reference], DEV_TEST.label)]
     for name, training in trainings.items():
         epochs = read_history(bench.run(training))
         found = bench.results(training, DEV_TEST.label)
-        first = [bench.results(trainings[reference], DEV_TEST.label)]
         rows.append(
             [
                 f"`{name}`",

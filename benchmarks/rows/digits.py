@@ -1,13 +1,11 @@
 """Softmax, NormFace and ArcFace on MNIST in the plane (seed 003): trained on 0 to 4, judged on 5 to 9 as well."""
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.stats import t as student
 from torch import nn
 
-from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.idx import IdxPhoto
 from familiar.loading.crops import read_table
@@ -17,7 +15,7 @@ from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.objective import Objective
 from familiar.training.validation import embed_dataset
-from rows.bench import Bench, Training
+from rows.bench import Bench, Training, kept
 from rows.digits_pictures import draw_outlier, draw_planes
 from rows.figures import number, signed, table
 from rows.planes import DUNNS, KNOWN, SPACES, Figures, Plane, apart, aucs, outlier, plane_figures, unit_rows
@@ -181,11 +179,8 @@ def _outlier(plane: Plane, found: tuple[int, int, int] | None) -> str:
 
 def _figures(bench: Bench, training: Training, digits: FaceDataset) -> Figures:
     """Computed once, and kept beside the run."""
-    kept = bench.run(training).path / "plane.json"
-    if not kept.exists():
-        figures = plane_figures(_plane(bench, training, digits))
-        write_atomically(kept, json.dumps(figures, indent=1).encode())
-    return json.loads(kept.read_text())
+    file = bench.run(training).path / "plane.json"
+    return kept(file, lambda: plane_figures(_plane(bench, training, digits)))
 
 
 def _test_digits(bench: Bench) -> FaceDataset:

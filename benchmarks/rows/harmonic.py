@@ -1,18 +1,14 @@
 """Harmonic embeddings (seed 000): prefixes against dedicated models, and a new model beside an old one's gallery."""
 
-import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.evaluation.pictures.chart import LIGHT, TEXT_PT
 from rows import losses
-from rows.bench import Bench, Training
+from rows.bench import Bench, Training, kept
 from rows.figures import Results, mean_of, over_seeds, paired, table
 from rows.plots import key_above, panels, save, whiskers
 from rows.shared import ANIMALS, CATS, DEV_TEST, DEV_TRAIN, PEOPLE, SEEDS, SMALL
@@ -113,7 +109,7 @@ def _cuts(bench: Bench, runs: list[Training]) -> dict[int, dict[str, list[Result
     for run in runs:
         model = bench.run(run).bundle
         for label, photos, pairs in (("devtest", people, people / "pairsDevTest.txt"), ("cats", cats, None)):
-            found = _kept(
+            found = kept(
                 bench.run(run).path / label / "cut.json",
                 partial(cut_short, model, photos, PREFIXES[:-1], pairs),
             )
@@ -135,20 +131,12 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
         return across(old.bundle, alone.bundle, made.bundle, known, judged)
 
     return {
-        name: _kept(
+        name: kept(
             bench.runs / "harmonic" / f"across-{name}-{seed}.json",
             partial(ask, bench.photos / folder, listed),
         )
         for name, (folder, listed) in GALLERIES.items()
     }
-
-
-def _kept(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
-    """What stands in the file, or the work's result, which is then put there."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(work()).encode())
-    return json.loads(path.read_text())
 
 
 def _on_prefixes(cuts: Cuts) -> list[str]:

@@ -38,9 +38,8 @@ SEED_DROPS = {  # of similarity; the seed's cats before and after it blurred and
     "brightness": (0.052, 0.052, 0.054),
     "occlusion": (0.530, 0.439, 0.397),
 }
-SEED_PRINTED: dict[
-    str, tuple[str, float | None, float | None]
-] = {  # its cats and dogs; None where it prints none
+# Its cats and dogs; None where it prints none.
+SEED_PRINTED: dict[str, tuple[str, float | None, float | None]] = {
     "verification accuracy, best": ("verification.best_accuracy", 0.9212, 0.9458),
     "the same at the bundle's threshold": ("verification.at_bundle_thresholds.balanced.accuracy", None, None),
     "recall@1": ("retrieval.recall_at_1", 0.7357, 0.7859),

@@ -10,10 +10,8 @@ ANIMALS = ("holstein2025_cows", "dogs29_stdove", "pandas31_faces")
 DEV_TRAIN = ("--identities", "PHOTOS/lfw_112/peopleDevTrain.txt")
 
 HEADLINES = ("--suite", "verification", "--suite", "retrieval")
-NO_LEAKS = (
-    "--leaks",
-    "skip",
-)  # looked for once, with all suites: these sets share no individual with what is trained on
+# Looked for once, with all suites: these sets share no individual with what is trained on.
+NO_LEAKS = ("--leaks", "skip")
 
 # People outside DevTrain; the 1,000 pairs of LFW's View 1.
 DEV_TEST = Judged(

@@ -35,7 +35,7 @@ from familiar.losses import (
     distillation_loss,
 )
 from familiar.models.network import unit_length
-from familiar.training.loss_settings import CLASSIFIERS, MINED, SCHEDULED, LossSettings
+from familiar.training.loss_settings import BESIDE_A_CLASSIFIER, CLASSIFIERS, MINED, SCHEDULED, LossSettings
 
 # From (settings, embedding_dim, classes, values), these being the loss's scheduled hyper-parameters.
 LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]] = {
@@ -60,11 +60,8 @@ LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]
         mining=s.mining, mining_margin=s.mining_margin, detach_weights=s.detach_weights, **values
     ),
 }
-AROUND_THE_LOSS = (
-    "center_weight",
-    "triplet_weight",
-    "compatible_weight",
-)  # scheduled, but not the loss's own
+# Scheduled, but not the loss's own.
+AROUND_THE_LOSS = (*BESIDE_A_CLASSIFIER, "compatible_weight")
 
 
 def check_loss(settings: LossSettings) -> None:
