@@ -16,7 +16,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from rows import circle, digits, facenet, harmonic, losses, pets
+from rows import best, circle, digits, facenet, harmonic, losses, pets
 from rows.bench import Bench
 from rows.history import read_history
 
@@ -34,6 +34,7 @@ ROWS = {
     "losses": losses,
     "harmonic": harmonic,
     "pets": pets,
+    "best": best,
 }
 
 
