@@ -49,7 +49,6 @@ PEOPLE_TRIED = {
     "112 px": people("112", *at_px(112), *for_epochs(12)),
     "192 px": people("192", *at_px(192), *for_epochs(12)),
     "192 px, triplets beside": people("triplets", *at_px(192), *for_epochs(12), *TRIPLETS_BESIDE),
-    "192 px, people with one photo too": people("single", *at_px(192), *for_epochs(8), "split.min_photos=1"),
 }
 HELD_OUT_PEOPLE = Judged(HELD_OUT, PEOPLE, (*DEV_TRAIN, "--split", "test", *HEADLINES, *NO_LEAKS))
 
@@ -65,9 +64,9 @@ OTHER_ANIMALS = tuple(name for name in ANIMALS if name != PANDAS)
 WITH_PEOPLE = (*OTHER_ANIMALS, *PEOPLE)
 PETS_TRIED = {
     "animals, 112 px": pets("animals-112", OTHER_ANIMALS, *at_px(112), *for_epochs(12)),
-    "animals, 224 px": pets("animals-224", OTHER_ANIMALS, *at_px(224), *for_epochs(12)),
-    "animals and people, 112 px": pets("people-112", WITH_PEOPLE, *at_px(112), *for_epochs(8)),
-    "animals and people, 192 px": pets("people-192", WITH_PEOPLE, *at_px(192), *for_epochs(8)),
+    "animals, 192 px": pets("animals-192", OTHER_ANIMALS, *at_px(192), *for_epochs(12)),
+    "animals and people, 112 px": pets("people-112", WITH_PEOPLE, *at_px(112), *for_epochs(6)),
+    "animals and people, 192 px": pets("people-192", WITH_PEOPLE, *at_px(192), *for_epochs(6)),
 }
 HELD_OUT_SPECIES = Judged(HELD_OUT, (PANDAS,), (*HEADLINES, *NO_LEAKS))
 
