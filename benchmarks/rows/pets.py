@@ -15,24 +15,39 @@ from rows.pets_tables import (
 from rows.shared import ANIMALS, CATS, GENTLE, HEADLINES, NO_LEAKS, PRETRAINED
 
 TITLE = "The mobile pet embedder (seed 004)"
-DRAWN = ("synthetic:cats:400x5", "synthetic:dogs:400x5")
+DRAWN = ("synthetic:cats:200x5", "synthetic:dogs:200x5")
 PETS = (*ANIMALS, *DRAWN)
 FEW = ("--max-photos", "25")
 BUDGET = (
     "split.test=0",
     "split.min_photos=2",
     "optimizer.warmup_epochs=1",
-    "loss.margin_rad=0 to 0.3 over 0.334",
     "loss.label_smoothing=0",
-    "model.dropout=0.2",
     "budget.epochs=4",
     "validation.every_epochs=4",
 )
-FROM_NOTHING = ("model.initial_weights=none", "optimizer.lr=2e-3", "optimizer.backbone_lr=2e-3")
-FROM_IMAGENET = (*PRETRAINED, "optimizer.lr=1e-3", "optimizer.backbone_lr=2e-4")
+# ArcFace learns next to nothing from random weights in so short a time; NormFace with a low scale does.
+FROM_NOTHING = (
+    "model.initial_weights=none",
+    "model.dropout=0",
+    "loss.name=normface",
+    "loss.scale=16",
+    "optimizer.lr=3e-3",
+    "optimizer.backbone_lr=3e-3",
+)
+FINE_TUNED = ("optimizer.lr=1e-3", "optimizer.backbone_lr=2e-4")
+FROM_IMAGENET = (
+    *PRETRAINED,
+    *FINE_TUNED,
+    "model.dropout=0.2",
+    "loss.margin_rad=0 to 0.3 over 0.334",
+)
 AT_64 = ("input.size_px=64", "input.resize_px=64")
-THREE_EPOCHS = ("budget.epochs=3", "validation.every_epochs=3")
 AT_112 = ("input.size_px=112", "input.resize_px=112")
+
+
+def for_epochs(count: int) -> tuple[str, str]:
+    return f"budget.epochs={count}", f"validation.every_epochs={count}"
 
 
 def pets(name: str, *settings: str, data: tuple[str, ...] = PETS) -> Training:
@@ -49,7 +64,7 @@ BACKBONES = {
         "shufflenet_v2",
     )
 }
-PRETRAINED_BACKBONE = pets("backbone-pretrained", *FROM_IMAGENET, *GENTLE, *AT_64)
+PRETRAINED_BACKBONE = pets("backbone-pretrained", *FROM_NOTHING, *PRETRAINED, *FINE_TUNED, *GENTLE, *AT_64)
 HEADS = {
     head: pets(f"head-{head}", *FROM_NOTHING, *GENTLE, *AT_112, f"model.head={head}")
     for head in ("gdconv", "average", "flatten")
@@ -67,28 +82,29 @@ OPERATIONS = (
     "shadow",
     "dropout",
 )
+
+
+def augmented(name: str, *settings: str) -> Training:
+    return pets(f"augmentation-{name}", *FROM_IMAGENET, *AT_64, *for_epochs(5), *settings, data=ANIMALS)
+
+
 AUGMENTATIONS = {
-    "all eleven": pets("augmentation-all", *FROM_IMAGENET, *AT_64, *THREE_EPOCHS, "augmentation=pet"),
-    "none": pets("augmentation-none", *FROM_IMAGENET, *AT_64, *THREE_EPOCHS, "augmentation=none"),
+    "all eleven": augmented("all", "augmentation=pet"),
+    "none": augmented("none", "augmentation=none"),
     **{
-        f"without {operation}": pets(
-            f"augmentation-without-{operation}",
-            *FROM_IMAGENET,
-            *AT_64,
-            *THREE_EPOCHS,
-            "augmentation=pet",
-            f"augmentation.{operation}_p=0",
+        f"without {operation}": augmented(
+            f"without-{operation}", "augmentation=pet", f"augmentation.{operation}_p=0"
         )
         for operation in OPERATIONS
     },
 }
 DRAWN_TEST = Judged(
     "drawn",
-    ("synthetic:cats:600x5:seed=99",),
+    ("synthetic:cats:200x5:seed=99",),
     (*HEADLINES, *NO_LEAKS),
 )
 # One model for both species, or one each: as many photos shown either way.
-DRAWN_EACH = {"cats": "synthetic:cats:1500x6", "dogs": "synthetic:dogs:1500x6"}
+DRAWN_EACH = {"cats": "synthetic:cats:600x6", "dogs": "synthetic:dogs:600x6"}
 SPECIES = {
     "joint": pets("species-joint", *FROM_NOTHING, *GENTLE, *AT_64, data=tuple(DRAWN_EACH.values())),
     **{
@@ -97,8 +113,7 @@ SPECIES = {
             *FROM_NOTHING,
             *GENTLE,
             *AT_64,
-            "budget.epochs=8",
-            "validation.every_epochs=8",
+            *for_epochs(8),
             data=(drawn,),
         )
         for species, drawn in DRAWN_EACH.items()
@@ -109,13 +124,13 @@ FULL = pets(
     *FROM_IMAGENET,
     *AT_112,
     "augmentation=pet",
-    *THREE_EPOCHS,
+    *for_epochs(3),
     data=(*ANIMALS, *DRAWN_EACH.values()),
 )
 UNSEEN_DRAWN = [
     Judged(
         f"drawn-{species}",
-        (f"synthetic:{species}:500x5:seed=99",),
+        (f"synthetic:{species}:200x5:seed=99",),
         (*HEADLINES, *NO_LEAKS),
     )
     for species in DRAWN_EACH
@@ -133,7 +148,7 @@ ROBUST_CATS = Judged(
 
 def measure(bench: Bench) -> str:
     bench.train([*BACKBONES.values(), PRETRAINED_BACKBONE, *HEADS.values()], (CATS, DRAWN_TEST))
-    bench.train(AUGMENTATIONS.values(), (ROBUST_CATS, DRAWN_TEST))
+    bench.train(AUGMENTATIONS.values(), (ROBUST_CATS,))
     bench.train(SPECIES.values(), UNSEEN_DRAWN)
     bench.train([FULL], [*FULL_DRAWN, CATS])
     draw_backbones(bench, BACKBONES, PRETRAINED_BACKBONE)

@@ -69,8 +69,8 @@ def backbone_table(bench: Bench, backbones: Mapping[str, Training], pretrained: 
     return "\n\n".join(
         [
             "### Backbones",
-            "At 64 px under the GDConv head, from random weights and with one learning rate; the last row is the first "
-            "network, begun with ImageNet's weights.",
+            "At 64 px under the GDConv head, from random weights, by NormFace and with one learning rate; the last row "
+            "is the first network begun with ImageNet's weights, at rates for those.",
             table(["", "parameters", "multiply-adds", "one file, float32", *PATHS], rows),
         ]
     )
