@@ -24,6 +24,16 @@ SETTINGS = (
     "split.validation=0.04",
     "validation.best_by=auc",
 )
+HARDER = (
+    "augmentation.rotate_deg=12",
+    "augmentation.translate=0.08",
+    "augmentation.scale=0.12",
+    "augmentation.gray_p=0.1",
+    "augmentation.blur_p=0.1",
+    "augmentation.noise_p=0.1",
+    "augmentation.downscale_p=0.2",
+    "augmentation.dropout_p=0.4",
+)
 TRIPLETS_BESIDE = ("loss.triplet_weight=1", "sampler.identities=24", "sampler.photos=4")
 COMPILED = ("--compile", "--max-photos", "20")
 HELD_OUT = "held-out"
@@ -49,6 +59,7 @@ PEOPLE_TRIED = {
     "112 px": people("112", *at_px(112), *for_epochs(12)),
     "192 px": people("192", *at_px(192), *for_epochs(12)),
     "192 px, triplets beside": people("triplets", *at_px(192), *for_epochs(12), *TRIPLETS_BESIDE),
+    "192 px, harder photos": people("harder", *at_px(192), *for_epochs(12), *HARDER),
 }
 HELD_OUT_PEOPLE = Judged(HELD_OUT, PEOPLE, (*DEV_TRAIN, "--split", "test", *HEADLINES, *NO_LEAKS))
 
