@@ -1,0 +1,60 @@
+"""The best row chooses by what was held out, and by nothing else."""
+
+from pathlib import Path
+
+import pytest
+from rows import best
+from rows.bench import Bench, Training
+from rows.shared import CATS, DEV_TRAIN, PEOPLE
+
+HELD_OUT_AUC = {
+    "people-112": 0.90,
+    "people-192": 0.93,
+    "people-triplets": 0.86,
+    "people-harder": 0.92,
+    "pets-animals-192": 0.80,
+    "pets-people-112": 0.82,
+    "pets-people-192": 0.81,
+}
+
+
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: float) -> Bench:
+    """With results of what was held out; to ask for others is an error."""
+    bench = Bench(tmp_path / "photos", tmp_path / "runs", tmp_path / "pictures")
+    aucs = HELD_OUT_AUC | {name.replace("_", "-"): auc for name, auc in more.items()}
+
+    def results(training: Training, label: str) -> dict[str, dict[str, float]]:
+        assert label == best.HELD_OUT
+        return {"verification": {"auc": aucs[training.name.removeprefix("best/")]}}
+
+    monkeypatch.setattr(bench, "results", results)
+    return bench
+
+
+@pytest.mark.parametrize(("auc_when_taught", "worth_it"), [(0.91, True), (0.89, False)])
+def test_people_are_trained_like_the_best_and_taught_where_that_helped_the_smallest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auc_when_taught: float, worth_it: bool
+) -> None:
+    final = best.final_people(judged(tmp_path, monkeypatch, people_taught=auc_when_taught))
+    assert "input.size_px=192" in final.settings
+    assert final.settings.index("split.test=0") > final.settings.index("split.test=0.1")  # the later counts
+    lessons = [setting for setting in final.settings if setting.startswith("distill.teacher=")]
+    assert bool(lessons) == worth_it
+    if worth_it:
+        files = lessons[0].partition("=")[2].split(",")
+        assert [Path(file).parent.name for file in files] == ["people-192", "people-harder", "people-112"]
+
+
+def test_pets_are_trained_like_the_best_and_with_the_species_that_was_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final = best.final_pets(judged(tmp_path, monkeypatch))
+    assert "input.size_px=112" in final.settings
+    assert final.data[-1:] == best.HELD_OUT_SPECIES.data
+
+
+def test_nobody_judged_at_the_end_is_trained_on() -> None:
+    for training in (*best.PEOPLE_TRIED.values(), *best.PETS_TRIED.values()):
+        assert not set(training.data) & {*CATS.data, *best.HELD_OUT_SPECIES.data}
+        if set(PEOPLE) & set(training.data):
+            assert training.options[: len(DEV_TRAIN)] == DEV_TRAIN
