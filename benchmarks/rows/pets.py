@@ -136,7 +136,7 @@ UNSEEN_DRAWN = [
     for species in DRAWN_EACH
 ]
 FULL_DRAWN = [
-    Judged(f"full-{species}", (f"synthetic:{species}:5000x4:seed=98",), ("--leaks", "skip"))
+    Judged(f"full-{species}", (f"synthetic:{species}:5000x2:seed=98",), ("--leaks", "skip"))
     for species in DRAWN_EACH
 ]
 ROBUST_CATS = Judged(

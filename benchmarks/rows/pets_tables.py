@@ -196,7 +196,7 @@ def full_table(bench: Bench, full: Training) -> str:
             table(["", "cats: seed", "cats: ours", "dogs: seed", "dogs: ours"], rows),
             "What NMI is worth where groups are small: photos dealt at random into as many groups as there are "
             f"individuals, each of its true size. 1,996 individuals of two photos: {_by_chance(1996, 2)}; of four: "
-            f"{_by_chance(1996, 4)}; 5,000 of four: {_by_chance(5000, 4)}.",
+            f"{_by_chance(1996, 4)}; 5,000 of two: {_by_chance(5000, 2)}.",
         ]
     )
 
