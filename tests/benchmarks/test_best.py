@@ -31,18 +31,14 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: float) -> Be
     return bench
 
 
-@pytest.mark.parametrize(("auc_when_taught", "worth_it"), [(0.91, True), (0.89, False)])
-def test_people_are_trained_like_the_best_and_taught_where_that_helped_the_smallest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auc_when_taught: float, worth_it: bool
+@pytest.mark.parametrize(("auc_flattened", "head"), [(0.91, "flatten"), (0.89, "gdconv")])
+def test_people_are_trained_like_the_best_with_the_head_that_is_ahead_on_the_smallest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auc_flattened: float, head: str
 ) -> None:
-    final = best.final_people(judged(tmp_path, monkeypatch, people_taught=auc_when_taught))
+    final = best.final_people(judged(tmp_path, monkeypatch, people_flatten=auc_flattened))
     assert "input.size_px=192" in final.settings
     assert final.settings.index("split.test=0") > final.settings.index("split.test=0.1")  # the later counts
-    lessons = [setting for setting in final.settings if setting.startswith("distill.teacher=")]
-    assert bool(lessons) == worth_it
-    if worth_it:
-        files = lessons[0].partition("=")[2].split(",")
-        assert [Path(file).parent.name for file in files] == ["people-192", "people-harder", "people-112"]
+    assert ("model.head=flatten" in final.settings) == (head == "flatten")
 
 
 def test_pets_are_trained_like_the_best_and_with_the_species_that_was_held_out(
