@@ -115,8 +115,8 @@ def measure(bench: Bench) -> str:
             tried_table(bench, tried["people"]),
             "Pets, tried out on pandas, of which none of these had seen one:",
             tried_table(bench, tried["pets"]),
-            "The one with the largest AUC, with the `flatten` head if that is ahead of its like at 112 px, trained once "
-            "more with what was held out, is judged once.",
+            "The one with the largest AUC, with the `flatten` head if that is ahead of its like at 112 px, trained "
+            "once more with what was held out, is judged once.",
             *(final_table(bench, kind, training) for kind, training in final.items()),
         ]
     )
