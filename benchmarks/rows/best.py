@@ -63,6 +63,9 @@ PEOPLE_TRIED = {
     "192 px": people("192", *at_px(192), *for_epochs(12)),
     "192 px, triplets beside": people("triplets", *at_px(192), *for_epochs(12), *TRIPLETS_BESIDE),
     "192 px, harder photos": people("harder", *at_px(192), *for_epochs(12), *HARDER),
+    "192 px, harder photos, `flatten` head, dropout .5": people(
+        "all", *at_px(192), *for_epochs(12), *HARDER, *FLATTEN, "model.dropout=0.5"
+    ),
 }
 HELD_OUT_PEOPLE = Judged(HELD_OUT, PEOPLE, (*DEV_TRAIN, "--split", "test", *HEADLINES, *NO_LEAKS))
 
@@ -78,7 +81,6 @@ PANDAS = "pandas31_faces"
 OTHER_ANIMALS = tuple(name for name in ANIMALS if name != PANDAS)
 WITH_PEOPLE = (*OTHER_ANIMALS, *PEOPLE)
 PETS_TRIED = {
-    "animals, 112 px": pets("animals-112", OTHER_ANIMALS, *at_px(112), *for_epochs(12)),
     "animals and people, 112 px": pets("people-112", WITH_PEOPLE, *at_px(112), *for_epochs(4)),
     "animals and people, 112 px, `flatten` head": pets(
         "people-flatten", WITH_PEOPLE, *at_px(112), *for_epochs(4), *FLATTEN
