@@ -63,9 +63,6 @@ PEOPLE_TRIED = {
     "192 px": people("192", *at_px(192), *for_epochs(12)),
     "192 px, triplets beside": people("triplets", *at_px(192), *for_epochs(12), *TRIPLETS_BESIDE),
     "192 px, harder photos": people("harder", *at_px(192), *for_epochs(12), *HARDER),
-    "192 px, harder photos, `flatten` head, dropout .5": people(
-        "all", *at_px(192), *for_epochs(12), *HARDER, *FLATTEN, "model.dropout=0.5"
-    ),
 }
 HELD_OUT_PEOPLE = Judged(HELD_OUT, PEOPLE, (*DEV_TRAIN, "--split", "test", *HEADLINES, *NO_LEAKS))
 

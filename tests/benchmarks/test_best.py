@@ -12,7 +12,6 @@ HELD_OUT_AUC = {
     "people-192": 0.93,
     "people-triplets": 0.86,
     "people-harder": 0.92,
-    "people-all": 0.91,
     "pets-people-112": 0.82,
     "pets-people-flatten": 0.83,
     "pets-people-192": 0.84,
