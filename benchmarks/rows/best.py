@@ -115,7 +115,7 @@ def measure(bench: Bench) -> str:
             "Pets, tried out on pandas, of which none of these had seen one:",
             tried_table(bench, tried["pets"]),
             "The one with the largest AUC, with the `flatten` head if that is ahead of its like at 112 px, trained "
-            "once more with what was held out, is judged once.",
+            "once more with what was held out (the pets' three times as long), is judged once.",
             *(final_table(bench, kind, training) for kind, training in final.items()),
         ]
     )
