@@ -191,7 +191,8 @@ def _draw(bench: Bench, kind: str, tried: Mapping[str, Training]) -> None:
         bench.pictures / f"best-{kind}.png",
         {
             f"{title}, held out": {
-                name: mean_of([bench.results(training, HELD_OUT)], path) for name, training in tried.items()
+                name.replace("`", ""): mean_of([bench.results(training, HELD_OUT)], path)
+                for name, training in tried.items()
             }
             for title, path in (("ROC AUC", AUC), ("recall@1", RECALL))
         },
