@@ -12,7 +12,7 @@ from rows.pets_tables import (
     joint_table,
     tta_table,
 )
-from rows.shared import ANIMALS, CATS, GENTLE, HEADLINES, NO_LEAKS, PRETRAINED
+from rows.shared import ANIMALS, CATS, GENTLE, HEADLINES, NO_LEAKS, PRETRAINED, at_px, for_epochs
 
 TITLE = "The mobile pet embedder (seed 004)"
 DRAWN = ("synthetic:cats:200x5", "synthetic:dogs:200x5")
@@ -23,8 +23,7 @@ BUDGET = (
     "split.min_photos=2",
     "optimizer.warmup_epochs=1",
     "loss.label_smoothing=0",
-    "budget.epochs=4",
-    "validation.every_epochs=4",
+    *for_epochs(4),
 )
 # ArcFace learns next to nothing from random weights in so short a time; NormFace with a low scale does.
 FROM_NOTHING = (
@@ -42,12 +41,7 @@ FROM_IMAGENET = (
     "model.dropout=0.2",
     "loss.margin_rad=0 to 0.3 over 0.334",
 )
-AT_64 = ("input.size_px=64", "input.resize_px=64")
-AT_112 = ("input.size_px=112", "input.resize_px=112")
-
-
-def for_epochs(count: int) -> tuple[str, str]:
-    return f"budget.epochs={count}", f"validation.every_epochs={count}"
+AT_64, AT_112 = at_px(64), at_px(112)
 
 
 def pets(name: str, *settings: str, data: tuple[str, ...] = PETS) -> Training:

@@ -21,6 +21,15 @@ DEV_TEST = Judged(
 )
 CATS = Judged("cats", ("cats23_gpriamo",), (*HEADLINES, *NO_LEAKS))
 
+
+def at_px(size: int) -> tuple[str, str]:
+    return f"input.size_px={size}", f"input.resize_px={size}"
+
+
+def for_epochs(count: int, validations: int = 1) -> tuple[str, str]:
+    return f"budget.epochs={count}", f"validation.every_epochs={count // validations}"
+
+
 # Moved, mirrored and relit, as walk.sh does it: aligned crops need no more, and their colours tell little.
 GENTLE = (
     "augmentation=none",
@@ -37,8 +46,7 @@ GENTLE = (
 SMALL = (
     *PRETRAINED,
     *GENTLE,
-    "input.size_px=64",
-    "input.resize_px=64",
+    *at_px(64),
     "model.dropout=0.2",
     "split.test=0",
     "split.min_photos=2",
