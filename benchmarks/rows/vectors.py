@@ -38,7 +38,7 @@ def cut_short(
     found: dict[int, Results] = {}
     for length in lengths:
         cut = dataclasses.replace(whole, embeddings=prefix(whole.embeddings, length))
-        found[length] = _results({"verification": verification(cut), "retrieval": retrieval(cut)})
+        found[length] = results_of({"verification": verification(cut), "retrieval": retrieval(cut)})
     return found
 
 
@@ -69,7 +69,7 @@ def across(
     }
     every = probe(judged.labels, np.arange(len(judged)))
     return {
-        way: _results({"across": _outcome(answer(every, queries, gallery))})
+        way: results_of({"across": _outcome(answer(every, queries, gallery))})
         for way, (queries, gallery) in queries_and_galleries.items()
     }
 
@@ -91,7 +91,8 @@ def _outcome(answers: Answers) -> Outcome:
     return Outcome(figures, found | {"auc": answers.auc_replicates})
 
 
-def _results(outcomes: dict[str, Outcome]) -> Results:
+def results_of(outcomes: dict[str, Outcome]) -> Results:
+    """Outcomes of suites, by their names, as `familiar evaluate` writes them down."""
     replicates = {
         f"{suite}.{name}": values.tolist()
         for suite, outcome in outcomes.items()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import jaxtyping
 import numpy as np
@@ -239,3 +240,29 @@ def test_by_name_the_listed_are_trained_on_and_all_others_validated() -> None:
 def test_names_that_make_no_split_are_refused(train: tuple[str, ...], said: str) -> None:
     with pytest.raises(BadDataset, match=said):
         split_by_name(named(["mnist/0", "mnist/1", "mnist/7"]), train)
+
+
+# By name
+
+
+def test_those_named_stand_on_their_side_and_all_others_on_the_other() -> None:
+    table = table_of(cats=5, dogs=3)
+    names = [name.split("/", 1)[1] for name in table.names[:2]]
+    listed = tuple(name for name in table.names if name.split("/", 1)[1] in names)
+    others = tuple(name for name in table.names if name not in listed)
+    trained, validated = split_by_name(table, names), split_by_name(table, names, side="validate")
+    assert (trained.train, trained.validation, trained.test) == (listed, others, ())
+    assert (validated.train, validated.validation, validated.test) == (others, listed, ())
+
+
+@pytest.mark.parametrize("side", ["train", "validate"])
+def test_a_name_that_is_not_there_or_too_few_on_a_side(side: Literal["train", "validate"]) -> None:
+    table = table_of(cats=5)
+    folders = [name.split("/", 1)[1] for name in table.names]
+    with pytest.raises(BadDataset, match=rf"^split\.{side} lists identities that are not in the data: Mia;"):
+        split_by_name(table, [folders[0], "Mia"], side=side)
+    counts = (4, 1) if side == "train" else (1, 4)
+    with pytest.raises(
+        BadDataset, match=rf"leaves {counts[0]} identities to train on and {counts[1]} to validate"
+    ):
+        split_by_name(table, folders[:4], side=side)

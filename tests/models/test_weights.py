@@ -18,6 +18,8 @@ from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmT
 from familiar.models.catalog import network_spec
 from familiar.models.weights import (
     has_folded_batch_norm,
+    holds_whole_network,
+    load_network_file,
     load_published_weights,
     load_weights_file,
     read_tensors,
@@ -445,3 +447,65 @@ def test_torchvision_weights_survive_being_saved_with_the_network(theirs, tmp_pa
     again.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again(images), network(images))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run's file of a small network, and what else stands in it: (network, its path)."""
+    network = with_random_statistics(network_spec("nano").build(32, 8))
+    tensors = {f"network.{key}": tensor for key, tensor in network.state_dict().items()}
+    return network, save(tmp_path / "best.safetensors", {**tensors, "objective.centres": torch.ones(3, 8)})
+
+
+@torch.no_grad()
+def test_a_whole_network_from_a_run_s_file(saved):
+    source, path = saved
+    assert holds_whole_network(path)
+    network = network_spec("nano").build(32, 8)
+    load_network_file(network, path)
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(network.eval()(images), source(images))
+
+
+def test_a_trunk_s_file_is_no_whole_network(tmp_path, saved):
+    source, path = saved
+    for suffix in (".safetensors", ".pth", ".npz"):
+        assert not holds_whole_network(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
+    path.write_bytes(path.read_bytes()[:100])
+    assert not holds_whole_network(path)
+    assert not holds_whole_network(tmp_path / "gone.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            _without("network.trunk.layers.0.weight"),
+            r"trunk\.layers\.0\.weight is missing, wanted \(16, 3, 3, 3\)",
+        ),
+        (
+            _reshaped("network.trunk.layers.0.weight", 16, 27),
+            r"trunk\.layers\.0\.weight is \(16, 27\), wanted \(16,",
+        ),
+        (
+            lambda stored: stored.update({"network.trunk.more": torch.ones(2)}),
+            r"trunk\.more is \(2,\), wanted none; it is of another network",
+        ),
+        (_without("network.head.norm.bias"), r"head\.norm\.bias is missing, wanted \(8,\); its trunk fits"),
+        (
+            lambda stored: stored.update({"network.head.more": torch.ones(2)}),
+            r"head\.more is \(2,\), wanted none; its trunk fits",
+        ),
+    ],
+)
+def test_whole_networks_that_do_not_fit(saved, spoil, message):
+    _, path = saved
+    stored = read_tensors(path)
+    spoil(stored)
+    save(path, stored)
+    network = network_spec("nano").build(32, 8)
+    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    with pytest.raises(BadWeights, match=message) as caught:
+        load_network_file(network, path)
+    assert str(path) in str(caught.value)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())

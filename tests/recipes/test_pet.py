@@ -35,8 +35,8 @@ def test_the_quickstart_needs_nothing_from_outside():
     assert recipe.input.size_px <= 96
 
 
-def test_nano_starts_from_nothing_at_its_own_size():
+def test_nano_starts_from_imagenet_at_its_own_size():
     recipe = pet_nano()
-    assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano", 128, 112)
-    assert recipe.model.initial_weights == "none"
+    assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano_mobile", 128, 112)
+    assert recipe.model.initial_weights == "imagenet"
     assert recipe.loss.name == "arcface"

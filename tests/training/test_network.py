@@ -19,6 +19,7 @@ from familiar.models.weights import has_folded_batch_norm
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.recipe import Recipe
+from familiar.training.run import RunFolder
 
 TINY = Recipe(name="tiny").with_settings(
     [
@@ -117,6 +118,86 @@ def test_a_normalisation_that_was_chosen_stays(folded_file):
 def test_missing_weights():
     with pytest.raises(BadWeights, match=r"gone\.npz: no such file"):
         initial_network(starting_from("gone.npz"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of Keras's colours and epsilon, as far as its weights and its recipe."""
+    torch.manual_seed(3)
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    recipe = TINY.with_settings(["input.normalisation=symmetric"])
+    network, objective = build_network(recipe), nn.Linear(8, 5)
+    network.trunk.batch_norm_eps = 1e-3
+    for norm in norms_of(network):
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    run.recipe_json.write_text(recipe.to_json())
+    save_weights(run.embedder, network=network)
+    save_weights(run.best, network=network, objective=objective)
+    return run
+
+
+def assert_same_tensors(network, other):
+    found, expected = network.state_dict(), other.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], expected[key]) for key in found)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("named", ["path", "embedder", "best"])
+def test_a_run_gives_trunk_and_head_and_its_colours(run, named):
+    expected = build_network(run.recipe())
+    load_weights(run.embedder, network=expected)
+    recipe = starting_from(getattr(run, named))
+    network, settled = initial_network(recipe)
+    assert_same_tensors(network, expected)
+    assert network.trunk.batch_norm_eps == 1e-3
+    assert settled == recipe.with_settings(["input.normalisation=symmetric"])
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(network.eval()(images), expected.eval()(images))
+
+
+def test_colours_that_were_chosen_hold_for_a_run_s_weights_too(run):
+    chosen = starting_from(run.path).with_settings(["input.normalisation=imagenet"])
+    assert initial_network(chosen)[1] == chosen
+    run.recipe_json.unlink()
+    assert initial_network(chosen)[1] == chosen
+
+
+def test_a_run_s_weights_without_its_recipe(run):
+    run.recipe_json.unlink()
+    with pytest.raises(
+        BadRecipe,
+        match=r"embedder\.safetensors: no recipe\.json beside it .*set input\.normalisation to imagenet or symm",
+    ):
+        initial_network(starting_from(run.path))
+
+
+def test_a_run_that_has_no_weights_yet(run):
+    run.embedder.unlink()
+    with pytest.raises(BadWeights, match=r"run/embedder\.safetensors: no such file"):
+        initial_network(starting_from(run.path))
+
+
+def test_a_run_of_another_network(run):
+    with pytest.raises(
+        BadWeights, match=r"embedder\.safetensors: trunk\.backbone\.\S+ is .*; it is of another network"
+    ):
+        initial_network(starting_from(run.path, name="mobilenetv3_small_100"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("model.embedding_dim=16", r"head\.project\.weight is \(8, 1024, 1, 1\), wanted \(16, 1024, 1, 1\)"),
+        ("input.size_px=64", r"head\.pool\.weight is \(1024, 1, 1, 1\), wanted \(1024, 1, 2, 2\)"),
+        ("model.head=average", r"head\.project\.weight is \(8, 1024, 1, 1\), wanted \(8, 1024\)"),
+    ],
+)
+def test_a_run_of_another_head(run, changed, message):
+    message += r"; its trunk fits, but .* another model\.embedding_dim, model\.head or input\.size_px"
+    with pytest.raises(BadWeights, match=message):
+        initial_network(starting_from(run.path).with_settings([changed]))
 
 
 def test_a_resumed_run_keeps_what_was_settled():

@@ -20,6 +20,7 @@ from familiar.training.recipe import (
     MiningSettings,
     ModelSettings,
     OptimizerSettings,
+    QuantizeSettings,
     Recipe,
     SamplerSettings,
     SplitSettings,
@@ -124,6 +125,7 @@ WITHOUT_LOSS = st.fixed_dictionaries(
             name=st.sampled_from(["auto", "shuffled", "identities"]),
             batch_size=st.integers(2, 999),
         ),
+        "quantize": st.builds(QuantizeSettings, st.booleans()),
         "optimizer": st.builds(OptimizerSettings, lr=share(high=10), final_lr=share(high=1)),
         "budget": st.builds(BudgetSettings, epochs=st.integers(1, 100_000), seconds=st.floats(0, 1e9)),
         "validation": st.builds(ValidationSettings, pairs=st.integers(2, 10_000_000)),
@@ -347,6 +349,21 @@ def test_yes_and_no(text, value):
     changed = DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
     assert changed.loss.bias is value
     assert changed.to_plain()["loss"]["bias"] is value
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False)])
+def test_rounding_is_a_yes_or_no(text, value):
+    changed = DEFAULT.with_settings([f"quantize.aware={text}"])
+    assert changed == dataclasses.replace(DEFAULT, quantize=QuantizeSettings(aware=value))
+    assert changed.to_plain()["quantize"] == {"aware": value}
+    with pytest.raises(BadRecipe, match=r"^quantize\.aware is true or false, not '8'$"):
+        DEFAULT.with_settings(["quantize.aware=8"])
+
+
+def test_a_recipe_from_before_there_was_rounding():
+    stored = DEFAULT.to_plain()
+    del stored["quantize"]
+    assert Recipe.from_json(json.dumps(stored)) == DEFAULT
 
 
 @pytest.mark.parametrize("text", ["64,128,256", "(64, 128, 256)", "[64, 128, 256]", " 64 , 128,256, "])

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import IdentityTable, by_hash
@@ -73,25 +74,28 @@ def split_by_identity(
     return Split(seed, *(tuple(sorted(sides[side])) for side in SIDES))
 
 
-def split_by_name(table: IdentityTable, train: Sequence[str], seed: int = 0) -> Split:
-    """The identities whose folders are listed in `train` against all others, which are validated on.
+def split_by_name(
+    table: IdentityTable, names: Sequence[str], seed: int = 0, side: Literal["train", "validate"] = "train"
+) -> Split:
+    """The identities whose folders are listed in `names` on one side, all others on the other.
 
     BadDataset where a listed one is missing, or a side would have fewer than two identities.
     """
     folders = {name: name.split("/", 1)[1] for name in table.names}
-    if missing := sorted(set(train) - set(folders.values())):
+    if missing := sorted(set(names) - set(folders.values())):
         raise BadDataset(
-            f"split.train lists identities that are not in the data: {', '.join(missing)}; "
-            "--set split.train= splits by shares instead"
+            f"split.{side} lists identities that are not in the data: {', '.join(missing)}; "
+            f"--set split.{side}= splits by shares instead"
         )
-    listed = tuple(name for name in table.names if folders[name] in train)
-    others = tuple(name for name in table.names if folders[name] not in train)
-    if min(len(listed), len(others)) < MIN_IDENTITIES_A_SIDE:
+    listed = tuple(name for name in table.names if folders[name] in names)
+    others = tuple(name for name in table.names if folders[name] not in names)
+    train, validation = (listed, others) if side == "train" else (others, listed)
+    if min(len(train), len(validation)) < MIN_IDENTITIES_A_SIDE:
         raise BadDataset(
-            f"split.train leaves {len(listed)} identities to train on and {len(others)} to validate on; each side "
-            f"needs {MIN_IDENTITIES_A_SIDE}"
+            f"split.{side} leaves {len(train)} identities to train on and {len(validation)} to validate on; each "
+            f"side needs {MIN_IDENTITIES_A_SIDE}"
         )
-    return Split(seed, listed, others, ())
+    return Split(seed, train, validation, ())
 
 
 def _names(stored: object) -> tuple[str, ...]:

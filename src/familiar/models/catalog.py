@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from familiar.core.errors import BadRecipe
-from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
+from familiar.models.backbones import MobileNetV3Trunk, ShortMobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
 from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
 from familiar.models.inception import NN2, NN4, NNS1, NNS2, InceptionTrunk
@@ -163,6 +163,15 @@ NETWORKS: dict[str, NetworkSpec] = {
         dropout=0.0,
         trunk=partial(NanoTrunk, NANO_WIDE),
         head="gdconv",
+    ),
+    "nano_mobile": NetworkSpec(
+        summary="the first half of MobileNetV3-Small, with its ImageNet weights, for as many bytes with 8-bit weights",
+        input_px=112,
+        embedding_dim=128,
+        dropout=0.0,
+        trunk=partial(ShortMobileNetV3Trunk, "mobilenetv3_small_100"),
+        head="gdconv",
+        head_options={"width": 384},
     ),
     "facenet_nn1": NetworkSpec(
         summary="FaceNet NN1: Zeiler & Fergus with 1x1 convolutions and maxout layers",

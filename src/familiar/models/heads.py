@@ -16,11 +16,20 @@ class GDConvHead(nn.Module):
     """Global depthwise convolution: every place of the feature map has its own learned weight.
 
     GDConv (k x k, one filter a channel) - dropout - 1x1 convolution to `embedding_dim` - batch norm.
-    MobileFaceNet, arXiv 1804.07573.
+    MobileFaceNet, arXiv 1804.07573. With `width` a 1x1 convolution to so many channels comes first, as there: for
+    trunks whose map has few.
     """
 
-    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:
+    def __init__(
+        self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 0
+    ) -> None:
         super().__init__()
+        self.widen = nn.Identity()
+        if width:
+            convolution = nn.Conv2d(channels, width, 1, bias=False)
+            nn.init.kaiming_normal_(convolution.weight, mode="fan_in", nonlinearity="relu")
+            self.widen = nn.Sequential(convolution, nn.BatchNorm2d(width), nn.Hardswish())
+            channels = width
         self.pool = nn.Conv2d(channels, channels, map_px, groups=channels, bias=False)
         # Starts as the global average, so that initial weights are not drowned in noise.
         nn.init.constant_(self.pool.weight, 1.0 / map_px**2)
@@ -30,7 +39,7 @@ class GDConvHead(nn.Module):
         self.norm = nn.BatchNorm2d(embedding_dim)
 
     def forward(self, features: Float[Tensor, "n c k k"]) -> Float[Tensor, "n d"]:
-        return self.norm(self.project(self.dropout(self.pool(features)))).flatten(1)
+        return self.norm(self.project(self.dropout(self.pool(self.widen(features))))).flatten(1)
 
 
 class LinearHead(nn.Module):

@@ -13,9 +13,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from familiar.core.errors import BadWeights
-from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
+from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobileNetV3Trunk
+from familiar.models.network import EmbeddingNetwork
 
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
+RUN_PREFIX = "network."  # of an embedding network's tensors in a run's files
 TENSOR_ORDER = ("weight", "bias", "running_mean", "running_var")  # within a layer, in torch's state_dict
 _TRUNK_TENSOR = re.compile(rf"(features\..+|classifier\.0)\.({'|'.join(TENSOR_ORDER)})")
 
@@ -49,7 +51,7 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
     own = trunk.backbone if isinstance(trunk, BackboneTrunk) else trunk
     from_torchvision = any(key.startswith("features.") for key in stored)
     if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
-        stored = _from_torchvision(stored, own, path)
+        stored = _from_torchvision(stored, trunk, path)
     wanted = own.state_dict()
     for key, tensor in wanted.items():
         if key.endswith("num_batches_tracked"):
@@ -61,6 +63,34 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
     own.load_state_dict({key: stored[key] for key in wanted})
     if isinstance(trunk, MobileNetV3Trunk) and from_torchvision:
         trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS
+
+
+def holds_whole_network(path: Path) -> bool:
+    """Whether the file is a run's: trunk and head in one. False also for one that cannot be read."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return any(key.startswith(RUN_PREFIX) for key in file.keys())  # noqa: SIM118 (it is no mapping)
+    except (OSError, safetensors.SafetensorError):
+        return False
+
+
+def load_network_file(network: EmbeddingNetwork, path: Path) -> None:
+    """Trunk and head from a run's file. BadWeights names the first tensor that differs."""
+    tensors = read_tensors(path).items()
+    stored = {key.removeprefix(RUN_PREFIX): tensor for key, tensor in tensors if key.startswith(RUN_PREFIX)}
+    wanted = network.state_dict()
+    ours, theirs = ({key: tuple(tensor.shape) for key, tensor in each.items()} for each in (wanted, stored))
+    differing = [key for key in wanted | stored if ours.get(key) != theirs.get(key)]
+    if not differing:
+        network.load_state_dict(stored)
+        return
+    key = differing[0]
+    why = "it is of another network"
+    if all(each.startswith("head.") for each in differing):
+        why = (
+            "its trunk fits, but it was trained with another model.embedding_dim, model.head or input.size_px"
+        )
+    raise BadWeights(f"{path}: {key} is {theirs.get(key, 'missing')}, wanted {ours.get(key, 'none')}; {why}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -183,14 +213,17 @@ def _norms(network: nn.Module) -> list[nn.BatchNorm2d]:
     return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
-def _from_torchvision(stored: dict[str, Tensor], backbone: nn.Module, path: Path) -> dict[str, Tensor]:
+def _from_torchvision(stored: dict[str, Tensor], trunk: MobileNetV3Trunk, path: Path) -> dict[str, Tensor]:
     """torchvision's MobileNetV3 holds the same tensors in the same order under other names.
 
-    Only the layer timm calls conv_head differs: there it is linear, since torchvision pools before it.
+    Only the layer timm calls conv_head differs: there it is linear, since torchvision pools before it. A short trunk
+    takes the first of them.
     """
     theirs = sorted((key for key in stored if _TRUNK_TENSOR.fullmatch(key)), key=_place)
-    wanted = backbone.state_dict()
+    wanted = trunk.backbone.state_dict()
     ours = [key for key in wanted if not key.endswith("num_batches_tracked")]
+    if isinstance(trunk, ShortMobileNetV3Trunk):
+        theirs = theirs[: len(ours)]
     if len(theirs) != len(ours):
         raise BadWeights(f"{path}: holds {len(theirs)} tensors of a trunk, wanted {len(ours)}")
     renamed: dict[str, Tensor] = {}

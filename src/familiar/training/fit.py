@@ -16,6 +16,7 @@ from familiar.core.machine import available_cores
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
+from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data, split_of
 from familiar.training.history import EpochRecord
@@ -144,6 +145,8 @@ def _trainer(
         write_atomically(run.recipe_json, recipe.to_json().encode())
     if not trained:
         make_trainable(network, fold.train)
+    if recipe.quantize.aware:
+        round_to_8_bits(network)
     network = network.to(device=device).to(memory_format=torch.channels_last)
     trainer = Trainer(recipe, network, fold, run, device, workers, compiled)
     if trained:

@@ -34,6 +34,8 @@ def split_of(recipe: Recipe, table: IdentityTable) -> Split:
     settings = recipe.split
     if settings.train:
         return split_by_name(table, settings.train, recipe.seed)
+    if settings.validate:
+        return split_by_name(table, settings.validate, recipe.seed, side="validate")
     return split_by_identity(table, recipe.seed, settings.validation, settings.test)
 
 

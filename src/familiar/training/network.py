@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from familiar.core.errors import BadRecipe
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.catalog import network_spec
@@ -14,12 +15,15 @@ from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import (
     has_folded_batch_norm,
     has_fresh_batch_norm,
+    holds_whole_network,
+    load_network_file,
     load_published_weights,
     load_weights_file,
     reinflate_batch_norm,
     settle_batch_norm,
 )
 from familiar.training.recipe import Normalisation, Recipe
+from familiar.training.run import RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +46,11 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
     if weights == "imagenet":
         load_published_weights(network.trunk)
     elif weights != "none":
-        load_weights_file(network.trunk, Path(weights))
+        file = RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
+        if holds_whole_network(file):
+            load_network_file(network, file)
+            return network, _normalised_as_its_run(recipe, file)
+        load_weights_file(network.trunk, file)
         # Only Keras's MobileNetV3 is met with its batch norms folded, and Keras trains on [-1, 1].
         needed = "symmetric" if has_folded_batch_norm(network.trunk) else "imagenet"
     return network, _with_normalisation(recipe, needed)
@@ -73,6 +81,19 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
             "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
         )
         settle_batch_norm(network.trunk, images)
+
+
+def _normalised_as_its_run(recipe: Recipe, file: Path) -> Recipe:
+    """BadRecipe where neither the recipe nor the folder of the file says how the photos were normalised."""
+    if recipe.input.normalisation != "auto":
+        return recipe
+    run = RunFolder(file.parent)
+    if not run.recipe_json.exists():
+        raise BadRecipe(
+            f"{file}: no {run.recipe_json.name} beside it says how its photos were normalised; set "
+            "input.normalisation to imagenet or symmetric, as it was trained"
+        )
+    return settled_as(recipe, run.recipe())
 
 
 def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:

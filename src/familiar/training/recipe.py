@@ -28,9 +28,9 @@ NORMALISATIONS = {  # mean and std over values in [0, 1]
 class ModelSettings:
     """A row of the catalogue and how it is to differ from it; `auto`, and 0 blocks, are the row's own.
 
-    `initial_weights`: "none", "imagenet" (as its library publishes them, downloaded once), or a file of the trunk's
-    weights. `frozen_trunk`: only the head is trained. `blocks`, `pooling` and `batch_norm` are for networks that leave
-    these open.
+    `initial_weights`: "none", "imagenet" (as its library publishes them, downloaded once), a file of the trunk's
+    weights, or a run, of which trunk and head are taken. `frozen_trunk`: only the head is trained. `blocks`, `pooling`
+    and `batch_norm` are for networks that leave these open.
     """
 
     name: str = "mobilenetv3_small_100"
@@ -92,17 +92,20 @@ class InputSettings:
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Shares of the identities held out, or with `train` (folder names) the identities that are not.
+    """Shares of the identities held out, or the folder names of those that are not (`train`) or are (`validate`).
 
-    All others are then validated on. `min_photos`: identities with fewer are not trained on.
+    By names, all others are on the other side. `min_photos`: identities with fewer are not trained on.
     """
 
     validation: float = 0.1
     test: float = 0.1
     min_photos: int = 1
     train: tuple[str, ...] = ()
+    validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.train and self.validate:
+            raise ValueError("name identities to train on or to validate on, not both")
         _within("validation", self.validation, 0.001, 0.5)
         _within("test", self.test, 0, 0.5)
         if self.validation + self.test >= 1:
@@ -163,6 +166,13 @@ class DistillSettings:
 
     def __post_init__(self) -> None:
         _within("weight", self.weight, 0, 1000)
+
+
+@dataclass(frozen=True)
+class QuantizeSettings:
+    """`aware`: the network is trained and validated as it will compute in 8-bit integers, weights and activations."""
+
+    aware: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +257,7 @@ class Recipe:
     loss: LossSettings = field(default_factory=LossSettings)
     mining: MiningSettings = field(default_factory=MiningSettings)
     distill: DistillSettings = field(default_factory=DistillSettings)
+    quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)

@@ -1,5 +1,6 @@
 """The folder a training run leaves behind: which file is where, and reading them back."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,16 @@ class RunFolder:
     @property
     def split_json(self) -> Path:
         return self.path / "split.json"
+
+    @property
+    def space_id(self) -> str:
+        """Of its embeddings: the old space it was trained to compare with, else one of its weights' own.
+
+        The weights decide it, so that the same run exported twice gives the same one.
+        """
+        if compatible := self.data().get("compatible"):
+            return compatible["space_id"]
+        return hashlib.sha256(self.embedder.read_bytes()).hexdigest()[:32]
 
     @property
     def history_csv(self) -> Path:

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import BadRecipe
+from familiar.core.errors import BadBundle, BadRecipe
 from familiar.core.vectors import normalise, shortened
 from familiar.datasets.folders import IdentityTable, open_photo
+from familiar.faces.bundle import resolve_model
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.training.recipe import Recipe
 
@@ -27,8 +28,10 @@ class Lessons:
 def check_teachers(recipe: Recipe) -> None:
     """BadRecipe where a teacher's file is missing."""
     for teacher in recipe.distill.teacher:
-        if not Path(teacher).is_file():
-            raise BadRecipe(f"{teacher}: no such file; name bundles with --set distill.teacher=FILE,FILE")
+        try:
+            resolve_model(teacher)
+        except BadBundle as error:
+            raise BadRecipe(f"distill.teacher: {error}") from error
 
 
 def lessons(recipe: Recipe, table: IdentityTable) -> Lessons | None:

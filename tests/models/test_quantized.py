@@ -1,0 +1,305 @@
+import copy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import conv2d, cross_entropy, linear
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from familiar.models.catalog import NETWORKS, network_spec
+from familiar.models.heads import Maxout
+from familiar.models.quantized import (
+    ROUNDED,
+    ROUNDING,
+    round_to_8_bits,
+    rounded_values,
+    rounded_weights,
+)
+
+SIGNED = (-1.7, 0.3, 2.9, 1e-3)
+
+
+def drawn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def rounded(network):
+    network = copy.deepcopy(network)
+    round_to_8_bits(network)
+    return network
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.4, 0.6, 99.7, 255.0], [0.0, 0.0, 1.0, 100.0, 255.0]),
+        ([-128.0, -0.6, 0.6, 127.0], [-128.0, -1.0, 1.0, 127.0]),
+        ([-510.0, -3.1, 0.0], [-510.0, -4.0, 0.0]),
+        ([-11.5, 0.0, 243.5], [-12.0, 0.0, 243.0]),  # 244 would be the 257th
+        ([100.0, 510.0], [100.0, 510.0]),  # not from 100 on: 0 is in every range
+    ],
+)
+def test_values_on_steps_that_are_whole_numbers(values, expected):
+    assert rounded_values(torch.tensor(values)).tolist() == expected
+
+
+@pytest.mark.parametrize("shift", SIGNED)
+@pytest.mark.parametrize("scale", [1e-20, 0.2, 1e10])
+def test_every_value_goes_to_the_nearest_of_256(shift, scale):
+    """By looking at all of them, in float64."""
+    values = (drawn(4, 5, 6, 7) + shift) * scale
+    exact = values.double().numpy()
+    low, high = min(exact.min(), 0.0), max(exact.max(), 0.0)
+    step = (high - low) / 255
+    grid = (np.arange(256) - round(-low / step)) * step
+    found = rounded_values(values).double().numpy()
+    off, least = np.abs(found - exact), np.abs(exact[..., None] - grid).min(-1)
+    np.testing.assert_allclose(off, least, rtol=0, atol=1e-4 * step)
+    assert np.abs(found[..., None] - grid).min(-1).max() < 1e-4 * step
+    assert off.max() <= 0.5001 * step
+    assert 100 < len(np.unique(found)) <= 256
+
+
+@pytest.mark.parametrize("shift", SIGNED)
+def test_values_are_torchs_own_quantised(shift):
+    values = drawn(3, 4, 5) + shift
+    low, high = min(values.min().item(), 0.0), max(values.max().item(), 0.0)
+    step = (high - low) / 255
+    expected = torch.fake_quantize_per_tensor_affine(values, step, round(-low / step), 0, 255)
+    torch.testing.assert_close(rounded_values(values), expected, rtol=1e-6, atol=1e-3 * step)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -0.3, 1e-45, -1e-45, 1e-30, 3e38, -3e38])
+def test_values_that_are_all_alike(value):
+    same = torch.full((2, 3, 1, 1), value)
+    torch.testing.assert_close(rounded_values(same), same, rtol=1e-6, atol=1e-37)
+
+
+def test_values_as_far_apart_as_can_be():
+    found = rounded_values(torch.tensor([3e38, -3e38, 0.0]))
+    torch.testing.assert_close(found, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
+
+
+@pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+def test_what_is_not_finite_is_not_hidden(spoilt, round_):
+    """Training stops at a loss that is not finite; a rounding to 8 bits could make a number of it."""
+    found = round_(torch.tensor([[1.0, spoilt, -2.0]]))
+    assert found.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+def test_in_any_precision_and_layout(dtype, round_):
+    values = drawn(4, 8, 5, 5).to(dtype).to(memory_format=torch.channels_last)
+    found = round_(values)
+    assert found.dtype == dtype
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    reach = values.double().amax() - values.double().amin()
+    step = reach / 255 if round_ is rounded_values else values.double().abs().max() / 127
+    torch.testing.assert_close(found.float(), values.float(), rtol=2**-8, atol=step.item() / 2)
+
+
+@pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
+def test_gradients_pass_as_if_nothing_was_rounded(round_):
+    """Also of the smallest and the largest: in a range that is their own none of them is clipped."""
+    values, slopes = drawn(6, 7).requires_grad_(), drawn(6, 7, seed=1)
+    round_(values).mul(slopes).sum().backward()
+    assert torch.equal(values.grad, slopes)
+    with torch.no_grad():
+        assert torch.equal(round_(values), round_(values.detach()))
+
+
+def test_weights_on_steps_that_are_whole_numbers():
+    """Each row, an output channel, on its own."""
+    weights = torch.tensor([[127.0, -0.6, 0.4], [-254.0, 3.1, 0.9], [0.0, 0.0, 0.0], [1e-45, 0.0, 0.0]])
+    expected = [[127.0, -1.0, 0.0], [-254.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert rounded_weights(weights).tolist() == expected
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (6, 4, 3, 3), (8, 1, 5, 5), (1, 1, 1, 1)])
+def test_weights_are_torchs_own_quantised(shape):
+    weights = drawn(*shape) * torch.logspace(-6, 6, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    steps = weights.flatten(1).abs().amax(1) / 127
+    zeros = torch.zeros(shape[0], dtype=torch.int32)
+    expected = torch.fake_quantize_per_channel_affine(weights, steps, zeros, 0, -127, 127)
+    found = rounded_weights(weights)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    assert ((found - weights).flatten(1).abs().amax(1) <= 0.5001 * steps).all()
+
+
+@pytest.mark.parametrize("factor", [*SIGNED, -1e4])
+def test_a_factor_on_a_channel_does_not_matter(factor):
+    weights = drawn(6, 4, 3, 3)
+    torch.testing.assert_close(rounded_weights(weights * factor), rounded_weights(weights) * factor)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [1, 8])
+def test_a_batch_norm_folded_in_afterwards_finds_its_weights_rounded(groups):
+    """What an export stores in 8 bits is what training rounded, although it folds first."""
+    convolution, norm = nn.Conv2d(8, 8, 3, groups=groups, bias=False), nn.BatchNorm2d(8)
+    nn.init.uniform_(norm.running_var, 0.01, 4)
+    nn.init.normal_(norm.running_mean)
+    nn.init.normal_(norm.weight)  # some below 0
+    nn.init.normal_(norm.bias)
+    network = nn.Sequential(convolution, norm).eval()
+    folded = fuse_conv_bn_eval(convolution, norm)
+    images = drawn(2, 8, 9, 9)
+    stored = conv2d(rounded_values(images), rounded_weights(folded.weight), folded.bias, groups=groups)
+    torch.testing.assert_close(rounded(network)(images), stored, rtol=1e-4, atol=1e-5)
+    assert (network(images) - stored).abs().max() > 1e-3, "nothing was rounded"
+
+
+LAYERS = {
+    "plain": nn.Conv2d(6, 4, 3, padding=1, bias=False),
+    "strided": nn.Conv2d(6, 4, 3, stride=2),
+    "depthwise": nn.Conv2d(6, 6, 3, padding=1, groups=6),
+    "1x1": nn.Conv2d(6, 4, 1),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_convolution_of_what_was_rounded(name):
+    layer, images = LAYERS[name], drawn(2, 6, 8, 8)
+    expected = copy.deepcopy(layer)
+    expected.weight.copy_(rounded_weights(layer.weight))
+    assert torch.equal(rounded(layer)(images), expected(rounded_values(images)))
+    assert not torch.equal(rounded(layer)(images), layer(images))
+
+
+@torch.no_grad()
+def test_linear_layers_of_what_was_rounded():
+    features = drawn(5, 6)
+    layer, maxout = nn.Linear(6, 4), Maxout(6, 4, pieces=3)
+    product = linear(rounded_values(features), rounded_weights(layer.weight), layer.bias)
+    assert torch.equal(rounded(layer)(features), product)
+    product = linear(rounded_values(features), rounded_weights(maxout.weight), maxout.bias)
+    assert torch.equal(rounded(maxout)(features), product.unflatten(1, (3, 4)).amax(1))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("activation", [nn.Hardswish, nn.SiLU, nn.Sigmoid, nn.Hardsigmoid])
+def test_activations_are_given_rounded_sums_but_for_relu(activation):
+    """A kernel of its own reads what the convolution wrote, in 8 bits; a ReLU is part of the convolution."""
+    values = drawn(2, 3, 20, 20)
+    assert torch.equal(rounded(activation())(values), activation()(rounded_values(values)))
+    in_place = activation() if activation is nn.Sigmoid else activation(inplace=True)
+    assert torch.equal(rounded(in_place)(values.clone()), activation()(rounded_values(values)))
+    assert torch.equal(rounded(nn.ReLU())(values), values.relu())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_rounds_all_its_layers_and_keeps_its_parameters(name):
+    with torch.device("meta"):
+        network = network_spec(name).build()
+    parameters, keys = dict(network.named_parameters()), list(network.state_dict())
+    projection = network.head.project.weight
+    round_to_8_bits(network)
+    layers = [each for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
+    assert layers
+    assert {type(each) for each in layers} <= {*ROUNDED.values()}
+    for module in network.modules():
+        assert len(module._forward_pre_hooks) == isinstance(module, ROUNDING)
+    assert list(network.state_dict()) == keys
+    assert dict(network.named_parameters()).keys() == parameters.keys()
+    assert all(each is parameters[key] for key, each in network.named_parameters())
+    assert network.head.get_submodule("project").get_parameter("weight") is projection
+
+
+@pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
+def test_a_network_in_training(name):
+    """Batch norms move, every parameter has a gradient, and all of it can be loaded where nothing is rounded."""
+    torch.manual_seed(0)
+    plain = network_spec(name).build(64, 16).to(memory_format=torch.channels_last)
+    network = rounded(plain).train()
+    images = drawn(4, 3, 64, 64).to(memory_format=torch.channels_last)
+    embeddings = network(images)
+    embeddings.mul(drawn(4, 16, seed=1)).sum().backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in network.parameters())
+    assert sum(bool(each.grad.any()) for each in network.parameters()) > 0.9 * len([*network.parameters()])
+    torch.testing.assert_close((embeddings * embeddings).sum(1), torch.ones(4))
+    plain.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        assert torch.equal(rounded(plain).eval()(images), network.eval()(images))
+        assert not torch.equal(plain.eval()(images), network(images))
+
+
+def test_a_kind_of_layer_nobody_thought_of_is_not_left_as_it_is():
+    class Strange(nn.Conv2d):
+        pass
+
+    with pytest.raises(KeyError, match="Strange"):
+        round_to_8_bits(nn.Sequential(Strange(3, 4, 1)))
+
+
+def uneven_network():
+    """Small enough to learn in a second, its channels so unlike each other that 8 bits for all are too few."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.Hardswish()),
+        *(nn.Conv2d(16, 16, 3, groups=16, bias=False), nn.BatchNorm2d(16), nn.Hardswish()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 8)),
+    )
+    with torch.no_grad():
+        network[1].weight.copy_(torch.logspace(-1.5, 1.5, 16))
+    return network
+
+
+def fitted(network, images, labels, steps, lr):
+    optimizer = torch.optim.Adam(network.parameters(), lr)
+    network.train()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        cross_entropy(network(images), labels).backward()
+        optimizer.step()
+    return network.eval()
+
+
+@torch.no_grad()
+def loss_of(network, images, labels):
+    return cross_entropy(network(images), labels).item()
+
+
+def test_training_makes_up_for_the_rounding():
+    """A network that learned its labels forgets them in 8 bits, and learns them again in 8 bits; alone it does not."""
+    data = drawn(64, 3, 16, 16), torch.arange(64) % 8
+    network = fitted(uneven_network(), *data, steps=150, lr=1e-2)
+    before, in_8_bits = loss_of(network, *data), loss_of(rounded(network), *data)
+    assert in_8_bits > 5 * before
+    aware = fitted(rounded(network), *data, steps=60, lr=3e-3)
+    unaware = rounded(fitted(copy.deepcopy(network), *data, steps=60, lr=3e-3))
+    assert loss_of(aware, *data) < in_8_bits / 5
+    assert loss_of(aware, *data) < loss_of(unaware, *data) / 5
+    plain = uneven_network().eval()
+    plain.load_state_dict(aware.state_dict())
+    assert abs(loss_of(aware, *data) - loss_of(plain, *data)) < in_8_bits - before
+
+
+COMPILED = """
+import copy
+import torch
+from familiar.models.nano import NanoBlock, NanoStage
+from familiar.models.quantized import round_to_8_bits
+
+torch.manual_seed(0)
+plain = NanoBlock(8, NanoStage(8, 2, 1, 1), 1, "hardswish", 0.25)
+round_to_8_bits(plain)
+images, found = torch.randn(4, 8, 9, 9), []
+for compiled in (False, True):
+    network = copy.deepcopy(plain)
+    embed = torch.compile(network, fullgraph=True, dynamic=False, backend="aot_eager") if compiled else network
+    features = embed(images)
+    features.square().sum().backward()
+    found.append([features.detach(), *(each.grad for each in network.parameters())])
+assert all(map(torch.equal, *found)), "another function"
+"""
+
+
+def test_it_can_be_compiled_whole():
+    """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -1,0 +1,150 @@
+"""A run's weights, through torch, are what its bundle is through ONNX Runtime."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from familiar.core.errors import BadBundle, BadRun, SpaceMismatch
+from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
+from familiar.export.bundle import export_run
+from familiar.faces import bundle as bundle_format
+from familiar.faces.bundle import load_bundle, seal
+from familiar.faces.embedder import Embedder, embed_photos
+from familiar.faces.verify import verify_photos
+from familiar.training import loop
+from familiar.training.checkpoint import load_weights, save_weights
+from familiar.training.fit import fit
+from familiar.training.network import build_network
+from familiar.training.run import RunFolder
+from familiar.training.torch_embedder import torch_embedder
+from tiny import TINY
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, cats: DataSpec) -> RunFolder:
+    """A run with its bundle. Not to be changed."""
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "draw_curves", lambda *_: None)
+        # Of few layers, since exporting takes longer than training here.
+        fit(TINY.with_settings(["model.name=simple", "budget.epochs=1"]), cats, run.path)
+    export_run(run.path, run.bundle)
+    return run
+
+
+@pytest.fixture
+def run(trained: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy to spoil."""
+    return RunFolder(shutil.copytree(trained.path, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def drawn() -> IdentityTable:
+    """Pets it was not trained on."""
+    return DataSpec(("synthetic:dogs:5x2",)).read()
+
+
+def respaced(run: RunFolder, space_id: str) -> None:
+    """The run's bundle, sealed anew, as one of another space."""
+    bundle = load_bundle(run.bundle)
+    network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
+    run.bundle.write_bytes(seal(network, replace(bundle.metadata, space_id=space_id)))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_it_embeds_as_the_bundle_does(trained: RunFolder, drawn: IdentityTable, flip: bool):
+    through_torch = torch_embedder(trained.path, CPU, threads=2)
+    assert through_torch.metadata == load_bundle(trained.bundle).metadata
+    found, expected = (
+        embed_photos(embedder, drawn.photos, open_photo=open_photo, flip=flip, batch_size=3)
+        for embedder in (through_torch, Embedder(trained.bundle, threads=1))
+    )
+    assert found.embeddings.dtype == np.float32
+    np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-4)
+    assert not np.array_equal(found.embeddings, expected.embeddings), "torch computed it, not ONNX Runtime"
+    # The pets lie far enough apart for the agreement to mean something.
+    assert np.abs(expected.embeddings - expected.embeddings[0]).max() > 1e-2
+
+
+def test_crops_and_two_photos(trained: RunFolder, cats: DataSpec):
+    ours, onnx = torch_embedder(str(trained.path), CPU), Embedder(trained.bundle)
+    first, second, *_ = cats.read().photos
+    assert isinstance(first, Path)
+    assert isinstance(second, Path)
+    answer, expected = (verify_photos(embedder, first, second) for embedder in (ours, onnx))
+    assert answer.similarity == pytest.approx(expected.similarity, abs=1e-4)
+    assert answer.threshold == expected.threshold
+    assert ours.embed([]).shape == (0, 16)
+    assert ours.batch_size == onnx.batch_size
+
+
+def test_dropout_and_batch_statistics_are_off(trained: RunFolder, drawn: IdentityTable):
+    embedder = torch_embedder(trained.path, CPU)
+    one, again = (
+        embed_photos(embedder, photos, open_photo=open_photo).embeddings
+        for photos in (drawn.photos, drawn.photos[:1])
+    )
+    np.testing.assert_allclose(one[:1], again, atol=1e-5)
+
+
+def test_it_computes_on_the_device_asked_for(trained: RunFolder):
+    size_px = TINY.input.size_px
+    nowhere = torch_embedder(trained.path, torch.device("meta"))
+    with pytest.raises(
+        NotImplementedError, match="meta"
+    ):  # which computes shapes, and has no numbers to give back
+        nowhere.run(np.ones((2, 3, size_px, size_px), np.float32))
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "embedder.safetensors", "model.onnx", "data.json"])
+def test_a_file_that_is_missing(run: RunFolder, name: str):
+    (run.path / name).unlink()
+    with pytest.raises(BadRun, match=name.replace(".", r"\.")):
+        torch_embedder(run.path, CPU)
+
+
+def test_damaged_files(run: RunFolder):
+    whole = run.embedder.read_bytes()
+    for damaged in (b"", b"no tensors", whole[:-1]):
+        run.embedder.write_bytes(damaged)
+        with pytest.raises(BadRun, match=r"embedder\.safetensors: no weights can be read"):
+            torch_embedder(run.path, CPU)
+    # A flipped bit of a weight is no error of the format, but these are other weights.
+    run.embedder.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(SpaceMismatch):
+        torch_embedder(run.path, CPU)
+    run.embedder.write_bytes(whole)
+    run.bundle.write_bytes(run.bundle.read_bytes()[:-1])
+    with pytest.raises(BadBundle, match=r"model\.onnx"):
+        torch_embedder(run.path, CPU)
+
+
+def test_weights_that_are_not_the_bundles(run: RunFolder):
+    network = build_network(run.recipe())
+    load_weights(run.embedder, network=network)
+    with torch.no_grad():
+        next(network.parameters()).mul_(1.1)
+    save_weights(run.embedder, network=network)
+    with pytest.raises(SpaceMismatch, match=r"model\.onnx.*export it again: familiar export"):
+        torch_embedder(run.path, CPU)
+
+
+def test_the_space_of_a_run_is_the_one_it_is_exported_with(run: RunFolder):
+    assert run.space_id == load_bundle(run.bundle).metadata.space_id
+
+
+def test_a_run_trained_to_be_compatible_lies_in_the_old_space(run: RunFolder):
+    described = json.loads(run.data_json.read_text())
+    described["compatible"] = {"space_id": "the old one", "components": 16}
+    run.data_json.write_text(json.dumps(described))
+    with pytest.raises(SpaceMismatch):
+        torch_embedder(run.path, CPU)
+    respaced(run, "the old one")
+    assert torch_embedder(run.path, CPU).metadata.space_id == "the old one"
