@@ -23,6 +23,7 @@ import onnxruntime as ort
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.export.bundle import export_run
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
+from familiar.export.precision import in_float16
 from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.nano import NanoStage, NanoTable, NanoTrunk
 from familiar.recipes import recipe_named
@@ -34,7 +35,8 @@ from familiar.training.run import RunFolder
 ANIMALS = ("holstein2025_cows", "dogs29_stdove", "pandas31_faces")
 SETTINGS = (
     *("split.test=0", "split.validation=0.05", "budget.epochs=7", "validation.every_epochs=7"),
-    "model.name=variant",
+    *("model.name=variant", "model.initial_weights=none"),
+    *("optimizer.lr=3e-3", "optimizer.backbone_lr=3e-3", "optimizer.weight_decay=5e-3"),
 )
 REFERENCE = "mobilenetv3_small_100"
 SIZE_PX = 112
@@ -87,7 +89,7 @@ def main() -> None:
         NETWORKS["variant"] = VARIANTS[name]
         network = build_network(run.recipe())
         load_weights(run.embedder, network=network)
-        size, half = VARIANTS[name].size(), len(onnx_bytes(network, SIZE_PX, "float16"))
+        size, half = VARIANTS[name].size(), len(in_float16(onnx_bytes(network, SIZE_PX)))
         cats, people = (measured(run, photos) for photos in ("cats", "people"))
         print(
             f"| {name} | {size.trainable:,} | {size.flops / 1e6:.1f} M | {half:,} | {shares[name]:.2f} "

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ from torch import nn
 from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.export.precision import halve_weights
+from familiar.export.precision import in_float16
 from familiar.losses import ArcFace
 from familiar.models.catalog import NETWORKS, NetworkSpec
 
@@ -62,9 +61,7 @@ def main() -> None:
         torch.manual_seed(0)
         rate = training_rate(spec, options.training_seconds)
         whole = onnx_bytes(with_biases(spec.build()), spec.input_px)
-        model = onnx.load_from_string(whole)
-        halve_weights(model)
-        half = model.ByteSize()
+        half = len(in_float16(whole))
         sessions[name] = open_session(whole)
         rows.append(Row(name, spec, len(whole), half, [], rate))
         print(f"{name}: {len(whole):,} bytes, {half:,} in float16, trains {rate:.1f} photos/s", flush=True)

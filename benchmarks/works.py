@@ -16,7 +16,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from rows import best, circle, digits, facenet, harmonic, losses, pets
+from rows import best, circle, digits, facenet, harmonic, ladder, losses, pets
 from rows.bench import Bench
 from rows.history import read_history
 
@@ -35,6 +35,7 @@ ROWS = {
     "harmonic": harmonic,
     "pets": pets,
     "best": best,
+    "ladder": ladder,
 }
 
 

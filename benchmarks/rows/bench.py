@@ -121,13 +121,13 @@ class Bench:
         if done.returncode == TRAINING_FAILED:
             (run.path / FAILED).write_text(done.stdout.strip().splitlines()[-1] + "\n")
         else:
-            _require_success(done)
+            require_success(done)
 
     def _judge(self, model: Path, judged: Judged, output: Path) -> None:
         arguments = ["evaluate", str(model), *self._sources(judged.data), *self._placed(judged.options)]
         self._ask(output, arguments)
         if not (output / "eval_results.json").exists():
-            _require_success(self.familiar(*arguments, "--output", str(output)))
+            require_success(self.familiar(*arguments, "--output", str(output)))
 
     def _ask(self, folder: Path, arguments: list[str]) -> None:
         """Write down what is asked for there, or see that it is what was asked before."""
@@ -186,7 +186,7 @@ def kept(path: Path, work: Callable[[], dict[Any, Any]]) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def _require_success(done: subprocess.CompletedProcess[str]) -> None:
+def require_success(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode:
         said = "\n".join(done.stdout.strip().splitlines()[-LAST_LINES:])
         raise RuntimeError(f"{' '.join(done.args)}\nended with {done.returncode}:\n{said}")

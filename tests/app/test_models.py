@@ -1,10 +1,17 @@
 import dataclasses
 import json
 import re
+import shutil
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from colour_folders import colour_folder
 from command import Familiar
+from familiar.faces import zoo
+from familiar.faces.bundle import load_bundle
 from familiar.models.catalog import NETWORKS
 
 KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
@@ -15,6 +22,19 @@ def rows(familiar: Familiar):
     answer = familiar("models", "--json")
     assert (answer.code, answer.err) == (0, "")
     return {row["name"]: row for row in json.loads(answer.out)}
+
+
+@pytest.fixture
+def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo with one bundle, `colour`, and a working directory of its own."""
+    folder, here = tmp_path / "zoo", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    shutil.copy(mean_colour_bundle, folder / "colour.onnx")
+    (folder / "colour.md").write_text("# colour\n\nSees the mean colour of a 🐈.\n", encoding="utf-8")
+    monkeypatch.setattr(zoo, "FOLDER", folder)
+    monkeypatch.chdir(here)
+    return folder
 
 
 def test_every_network_is_listed_with_its_sizes(rows):
@@ -74,3 +94,64 @@ def test_a_network_that_is_not_there(familiar: Familiar):
         "familiar: no network is called 'resnet9000'; there are mobilenetv3_small_100, "
     )
     assert answer.err.count("\n") == 1
+
+
+def test_what_is_shipped(familiar: Familiar, our_zoo: Path):
+    bundle = load_bundle(our_zoo / "colour.onnx")
+    row = {
+        "name": "colour",
+        "size_bytes": len(bundle.onnx),
+        "input_px": 32,
+        "embedding_dim": 3,
+        "precision": "float32",
+        "network": "mean colour",
+        "trained_on": [],
+        "licence": "Apache-2.0",
+        "space_id": "mean-colour",
+    }
+    assert json.loads(familiar("models", "--shipped", "--json").out) == [row]
+    head, line = familiar("models", "--shipped").out.splitlines()
+    assert head.split() == ["name", "bytes", "input", "dim", "weights", "trained", "on"]
+    assert line.split() == ["colour", f"{row['size_bytes']:,}", "32", "3", "float32"]
+    card = (our_zoo / "colour.md").read_text(encoding="utf-8")
+    assert familiar("models", "colour", "--shipped").out == card
+    assert json.loads(familiar("models", "--shipped", "colour", "--json").out) == row | {"card": card}
+
+
+def test_a_bundle_that_is_not_shipped(familiar: Familiar, our_zoo: Path):
+    answer = familiar("models", "--shipped", "color")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "familiar: no shipped bundle is called 'color'; there are colour\n"
+    (our_zoo / "colour.onnx").unlink()
+    assert familiar("models", "--shipped", "colour").err.endswith("there are none\n")
+    assert familiar("models", "--shipped", "--json").out == "[]\n"
+
+
+@pytest.mark.usefixtures("our_zoo")
+def test_what_is_shipped_needs_no_torch(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "familiar.models.catalog", None)  # not to be imported
+    assert familiar("models", "--shipped").code == 0
+
+
+def test_every_command_takes_a_shipped_name(familiar: Familiar, our_zoo: Path):
+    photos = colour_folder(our_zoo.parent / "photos", identities=6)
+    first, second, *_ = sorted((photos / "Person_00").iterdir())
+    verified = familiar("verify", first, second, "--model", "colour", "--json")
+    assert 0.9 < json.loads(verified.out)["similarity"] <= 1
+
+    embedded = familiar("embed", photos, "--model", "colour", "--output", "v.npz")
+    assert embedded.code == 0, embedded.err
+    with np.load("v.npz") as stored:
+        assert str(stored["space_id"]) == "mean-colour"
+
+    evaluated = familiar("evaluate", "colour", photos, "--output", "e", "--suite", "retrieval", "--json")
+    assert evaluated.code == 0, evaluated.err
+    assert json.loads(evaluated.out)["model"]["file_id"] == load_bundle("colour").file_id
+
+    species = (f"one={photos}", f"other={colour_folder(our_zoo.parent / 'others', identities=6, seed=2)}")
+    bundle = ("--model", "colour", "--bundle", "one=colour")
+    routed = familiar("species", *species, *bundle, "--output", "router.json")
+    assert routed.code == 0, routed.err
+    unknown = familiar("verify", first, second, "--model", "color")
+    assert unknown.code == 1
+    assert unknown.err.endswith("or one that familiar ships: colour\n")

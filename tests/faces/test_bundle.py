@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -92,13 +93,23 @@ def test_metadata_resealed_with_a_missing_key_is_refused(mean_colour_bundle: Pat
         load_bundle(path)
 
 
-def test_a_future_format_is_named(mean_colour_bundle: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (2, r"newer version of familiar \(format 2; this one reads 1\): update familiar"),
+        (99, "format 99.*update familiar"),
+        (0, "format 0, which this version.*export it again"),
+        ("next", "format next, which this version.*export it again"),
+        (None, "format None, which this version.*export it again"),
+    ],
+)
+def test_another_format_says_what_to_do(mean_colour_bundle: Path, tmp_path: Path, version: Any, said: str):
     bundle = load_bundle(mean_colour_bundle)
-    content = mean_colour_bundle.read_bytes()
-    network = network_of(content)
-    path = tmp_path / "future.onnx"
-    path.write_bytes(seal(network, dataclasses.replace(bundle.metadata, format_version=99)))
-    with pytest.raises(BadBundle, match="format 99"):
+    path = tmp_path / "another.onnx"
+    metadata = dataclasses.replace(bundle.metadata)
+    object.__setattr__(metadata, "format_version", version)  # past the check of its type
+    path.write_bytes(seal(network_of(bundle.onnx), metadata))
+    with pytest.raises(BadBundle, match=rf"another\.onnx: .*{said}"):
         load_bundle(path)
 
 

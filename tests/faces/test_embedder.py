@@ -1,11 +1,15 @@
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
+from familiar.faces import bundle as bundle_format
 from familiar.faces.bundle import load_bundle, seal
 from familiar.faces.detect import CentreSquare, HaarFaces
 from familiar.faces.embedder import Embedder, crop_photo, embed_photos
@@ -63,6 +67,86 @@ def test_a_sealed_file_that_is_no_model_is_refused(mean_colour_bundle: Path, tmp
     path.write_bytes(seal(b"\x08\x08", load_bundle(mean_colour_bundle).metadata))
     with pytest.raises(BadBundle, match="no model"):
         Embedder(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("opset", b"\x42\x02\x10\x12", b"\x42\x02\x10\x63"),  # 99 of 18
+        ("format of ONNX", b"\x08\x08", b"\x08\x63"),  # 99 of 8
+        ("operator", b"GlobalAveragePool", b"GlobalAveragePond"),
+    ],
+)
+def test_a_network_newer_than_onnx_runtime(
+    mean_colour_bundle: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    before: bytes,
+    after: bytes,
+):
+    bundle = load_bundle(mean_colour_bundle)
+    network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
+    assert network.count(before) == 1
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(seal(network.replace(before, after), bundle.metadata))
+    with pytest.raises(BadBundle, match=rf"{name}\.onnx: .*{ort.__version__}.*update onnxruntime \(.*\)$"):
+        Embedder(path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_provider_that_is_asked_for(mean_colour_bundle: Path):
+    crops = [Crop(colour(30, 40, 0), "a")]
+    embedder = Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0]], atol=1e-6)
+
+
+def test_a_provider_that_is_not_there(mean_colour_bundle: Path):
+    with pytest.raises(FamiliarError, match=r"no NoProvider here; it has .*CPUExecutionProvider"):
+        Embedder(mean_colour_bundle, providers=["CPUExecutionProvider", "NoProvider"])
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_provider_that_fails(
+    mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """ONNX Runtime would say so on stdout, and go on with the CPU."""
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
+    with pytest.raises(
+        BadBundle, match=r"cannot open it with NoProvider;.*\(Unknown Provider Type: NoProvider\)"
+    ):
+        Embedder(mean_colour_bundle, providers=["NoProvider"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_provider_that_does_not_start(mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    """ONNX Runtime says it has CUDA wherever it was built with it, and goes on without where there is no GPU."""
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider", "CPUExecutionProvider"])
+    started = ort.InferenceSession
+
+    def without(*arguments: Any, providers: Sequence[str], **options: Any) -> ort.InferenceSession:
+        return started(*arguments, providers=[name for name in providers if name != "NoProvider"], **options)
+
+    monkeypatch.setattr(ort, "InferenceSession", without)
+    with pytest.raises(FamiliarError, match="has NoProvider, but it did not start"):
+        Embedder(mean_colour_bundle, providers=["NoProvider", "CPUExecutionProvider"])
+
+
+def test_another_network_in_place_of_the_bundles(mean_colour_bundle: Path):
+    def least_colour(images: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[images.mean(axis=(2, 3)).argmin(axis=1)]
+
+    embedder = Embedder(mean_colour_bundle, network=least_colour)
+    assert embedder.embed([Crop(colour(9, 5, 2), "a"), Crop(colour(0, 4, 4), "b")]).tolist() == [
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
+    assert embedder.metadata.space_id == "mean-colour"
+    long = Embedder(mean_colour_bundle, network=lambda images: 2 * least_colour(images))
+    with pytest.raises(BadBundle, match="no unit vectors"):
+        long.embed([Crop(colour(9, 5, 2), "a")])
+    with pytest.raises(ValueError, match="ONNX Runtime's"):
+        Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"], network=least_colour)
 
 
 def test_one_bad_photo_stops_nothing(embedder: Embedder, tmp_path: Path):

@@ -6,12 +6,14 @@ import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from familiar.core.types import Photo
+from familiar.datasets.folders import DataSpec, open_photo
 from familiar.faces.photo import save_photo
 
 pytestmark = pytest.mark.plain
@@ -25,6 +27,19 @@ NOT_OURS = {
     "iniconfig",
     "Pygments",
 }  # the environment and the test runner
+SHIPPED = sorted(
+    path.stem for path in (Path(__file__).parents[2] / "src" / "familiar" / "faces" / "zoo").glob("*.onnx")
+)
+WITHOUT_NETWORK = """
+import runpy, sys
+
+def refuse(event, _):
+    if event.startswith("socket."):
+        raise PermissionError(event)
+
+sys.addaudithook(refuse)
+runpy.run_module("familiar", run_name="__main__")
+"""
 ABSENT = ("torch", "torchvision", "timm", "onnx", "matplotlib", "sklearn")
 
 
@@ -73,6 +88,30 @@ def test_embed_and_verify(tmp_path: Path, mean_colour_bundle: Path):
     assert same["same"]
     assert not different["same"]
     assert same["similarity"] > 0.9 > different["similarity"]
+
+
+@pytest.mark.skipif(not SHIPPED, reason="the zoo holds no bundle yet")
+def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
+    listed = json.loads(familiar("models", "--shipped", "--json").stdout)
+    assert [row["name"] for row in listed] == SHIPPED
+    drawn = DataSpec(("synthetic:cats:2x1",)).read().photos
+    first, other = (
+        save_photo(open_photo(photo, min_side_px=128), tmp_path / f"{row}.png")
+        for row, photo in enumerate(drawn)
+    )
+
+    def answer(left: Path, right: Path, name: str) -> dict[str, Any]:
+        arguments = ["verify", left.name, right.name, "--model", name, "--json"]
+        command = [sys.executable, "-c", WITHOUT_NETWORK, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    for name in SHIPPED:
+        itself, another = answer(first, first, name), answer(first, other, name)
+        assert itself["same"]
+        assert itself["similarity"] > 0.999 > another["similarity"]
+        assert itself["probability"] > another["probability"]
 
 
 def test_training_names_the_missing_extra(tmp_path: Path):

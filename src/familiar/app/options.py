@@ -21,7 +21,8 @@ model_option = click.option(
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), the folder of a run or, for embed and verify, a router (.json).",
+    help="A bundle (.onnx), the folder of a run, the name of a shipped bundle (familiar models --shipped) or, for "
+    "embed and verify, a router (.json).",
 )
 licence_option = click.option("--licence", help="Terms of use to write into the bundle.")
 

@@ -19,7 +19,7 @@ from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, meas
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import FORMAT_VERSION, write_results
 from familiar.evaluation.suites.catalog import check_names, run_suites
-from familiar.faces.bundle import load_bundle
+from familiar.faces.bundle import load_bundle, resolve_model
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder
 
@@ -60,6 +60,7 @@ def evaluate(
     """
     asked = asked or Asked()
     check_names(asked.suites)
+    model = resolve_model(model)  # a name of one that is shipped, not of whatever stands in this folder
     embedder = _embedder(model, resize_px)
     chosen = choose_identities(data.read(), model, split)
     if asked.slices is not None:

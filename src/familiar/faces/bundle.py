@@ -17,6 +17,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle
 from familiar.faces.tensor import Preprocessing
+from familiar.faces.zoo import shipped
 
 FORMAT_VERSION = 1
 METADATA_KEY = "familiar"
@@ -63,7 +64,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class BundleMetadata:
-    """What a bundle says of itself. `space_id` names the space its embeddings lie in."""
+    """What a bundle says of itself. `space_id` names the space its embeddings lie in.
+
+    `taught_by`: the spaces of the bundles it learned from besides its photos' labels.
+    """
 
     space_id: str
     embedding_dim: int
@@ -77,6 +81,7 @@ class BundleMetadata:
     results: dict[str, Any]
     parity: dict[str, Any]
     licence: str
+    taught_by: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
 
@@ -91,13 +96,19 @@ class Bundle:
 
 
 def resolve_model(model: Path | str) -> Path:
-    """The bundle file a user means: a bundle, or a run folder that holds one."""
-    path = Path(model)
+    """The bundle file a user means: a bundle, a run folder that holds one, or the name of a shipped bundle.
+
+    A file or folder of that name in the working directory goes before the shipped bundle.
+    """
+    path, ours = Path(model), shipped()
+    if not path.exists():
+        path = ours.get(str(model), path)
     if path.is_dir():
         path = path / "model.onnx"
     if not path.is_file():
+        names = f", or one that familiar ships: {', '.join(ours)}" if ours else ""
         raise BadBundle(
-            f"{model}: no bundle there; name a .onnx file of ours, or the folder of a finished run"
+            f"{model}: no bundle there; name a .onnx file of ours, or the folder of a finished run{names}"
         )
     return path
 
@@ -111,10 +122,7 @@ def load_bundle(model: Path | str) -> Bundle:
         raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
     network, stored = _open_seals(content, path)
     file_id = stored.pop("file_id")
-    if stored["format_version"] != FORMAT_VERSION:
-        raise BadBundle(
-            f"{path}: is of format {stored['format_version']}; this version reads {FORMAT_VERSION}"
-        )
+    _check_format(stored["format_version"], path)
     if hashlib.sha256(network).hexdigest() != file_id:
         raise BadBundle(
             f"{path}: the network's bytes changed since it was exported. Fetch or export it again"
@@ -157,6 +165,20 @@ def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
     return content[:start], stored
 
 
+def _check_format(version: object, path: Path) -> None:
+    if version == FORMAT_VERSION:
+        return
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise BadBundle(
+            f"{path}: was made by a newer version of familiar (format {version}; this one reads {FORMAT_VERSION}): "
+            "update familiar (pip install --upgrade familiar-faces)"
+        )
+    raise BadBundle(
+        f"{path}: is of format {version}, which this version of familiar does not read (only {FORMAT_VERSION}): "
+        "export it again"
+    )
+
+
 def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
     calibration = dict(stored["calibration"])
     for name in ("high_precision", "balanced", "high_recall"):
@@ -170,6 +192,7 @@ def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
             "calibration": Calibration(**calibration),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),
+            "taught_by": tuple(stored.get("taught_by", ())),
         }
     )
 

@@ -21,8 +21,11 @@ from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 
 BATCH_PIXELS = 16 * 112**2  # with more at once a core waits for memory, with fewer for Python
+CPU = "CPUExecutionProvider"
 
 Source = TypeVar("Source", contravariant=True)
+# Standardised crops, as `to_tensor` makes them, to unit rows; may be called by several threads at once.
+Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
 
 
 @runtime_checkable
@@ -35,23 +38,26 @@ class OpenPhoto(Protocol[Source]):
 class Embedder:
     """Unit embeddings of crops. Opening a bundle checks its seals; BadBundle where they do not hold.
 
+    ONNX Runtime computes them on the CPU, or with `providers` of its, each doing what those before it cannot;
+    FamiliarError where one is missing. Or `network` does, in place of the bundle's own: see `torch_embedder`.
+
     The network runs in one thread: `threads` (None: as many as cores) is how many small batches are under way at
     once. That leaves no core waiting for another, and a small batch stays in a core's cache.
     """
 
-    def __init__(self, model: Path | str | Bundle, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Path | str | Bundle,
+        threads: int | None = None,
+        *,
+        providers: Sequence[str] | None = None,
+        network: Network | None = None,
+    ) -> None:
+        if providers is not None and network is not None:
+            raise ValueError("providers are ONNX Runtime's, which is not used where a network is given")
         self.threads = threads or available_cores()
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3  # errors only: warnings are about the graph, not for the user
-        try:
-            self._session = ort.InferenceSession(
-                self.bundle.onnx, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # ONNX Runtime's errors share no public base
-            raise BadBundle(f"{self.bundle.path}: ONNX Runtime cannot open it ({error})") from error
-        self._input_name = self._session.get_inputs()[0].name
+        self._network = network or _onnx_network(self.bundle, providers or (CPU,))
 
     @property
     def batch_size(self) -> int:
@@ -89,13 +95,43 @@ class Embedder:
         return embeddings
 
     def _run_once(self, images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
-        (embeddings,) = self._session.run(None, {self._input_name: images})
-        assert isinstance(embeddings, np.ndarray)
+        embeddings = self._network(images)
         try:
             check_unit_rows(embeddings)
         except ValueError as error:
             raise BadBundle(f"{self.bundle.path}: its network gives no unit vectors ({error})") from error
         return embeddings
+
+
+def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
+    """The bundle's network, each call of it in one thread."""
+    available = ort.get_available_providers()
+    if absent := [provider for provider in providers if provider not in available]:
+        raise FamiliarError(f"ONNX Runtime has no {absent[0]} here; it has {', '.join(available)}")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: warnings are about the graph, not for the user
+    try:
+        session = ort.InferenceSession(bundle.onnx, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's errors share no public base
+        # The seals held, so the file is as its exporter wrote it.
+        raise BadBundle(
+            f"{bundle.path}: ONNX Runtime {ort.__version__} cannot open it with {', '.join(providers)}; if the network "
+            f"is newer than that, update onnxruntime ({str(error).strip()})"
+        ) from error
+    # One that finds no device or library is left out without a word, and the CPU computes in its place.
+    if absent := [provider for provider in providers if provider not in session.get_providers()]:
+        raise FamiliarError(
+            f"ONNX Runtime has {absent[0]}, but it did not start: its device or its libraries are missing"
+        )
+    input_name = session.get_inputs()[0].name
+
+    def compute(images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:
+        (embeddings,) = session.run(None, {input_name: images})
+        assert isinstance(embeddings, np.ndarray)
+        return embeddings
+
+    return compute
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
-"""`familiar models`: what can be built."""
+"""`familiar models`: what can be built, and the bundles that come with the package."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,15 +8,21 @@ from familiar.app.console import print_json
 from familiar.app.options import json_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from familiar.models.catalog import NetworkSpec
     from familiar.models.sizes import NetworkSize
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.option(
+    "--shipped", is_flag=True, help="The bundles that come with familiar instead; with NAME, its model card."
+)
 @json_option
 def models(
     name: str | None,
+    shipped: bool,
     as_json: bool,
 ) -> None:
     """What can be built, and how large it is.
@@ -27,7 +33,11 @@ def models(
     \b
     Example:
       familiar models mobilenetv3_small_100
+      familiar models --shipped
     """
+    if shipped:
+        _shipped(name, as_json)
+        return
     from familiar.models.catalog import NETWORKS, network_spec
 
     if name is not None:
@@ -76,3 +86,47 @@ def _one(name: str, spec: "NetworkSpec", as_json: bool) -> None:
     click.echo(f"Trainable params:     {size.trainable:>12,}")
     click.echo(f"Non-trainable params: {size.total - size.trainable:>12,}")
     click.echo(f"Multiply-adds:        {size.flops:>12,}")
+
+
+def _shipped(name: str | None, as_json: bool) -> None:
+    from familiar.core.errors import BadBundle
+    from familiar.faces import zoo
+
+    files = zoo.shipped()
+    if name is not None:
+        if name not in files:
+            raise BadBundle(f"no shipped bundle is called {name!r}; there are {', '.join(files) or 'none'}")
+        card = zoo.card(name)
+        if as_json:
+            print_json(_bundle_row(files[name]) | {"card": card})
+        else:
+            click.echo(card, nl=False)
+        return
+    rows = [_bundle_row(path) for path in files.values()]
+    if as_json:
+        print_json(rows)
+        return
+    click.echo(f"{'name':24} {'bytes':>10} {'input':>5} {'dim':>4} {'weights':12} trained on")
+    for row in rows:
+        click.echo(
+            f"{row['name']:24} {row['size_bytes']:>10,} {row['input_px']:>5} {row['embedding_dim']:>4} "
+            f"{row['precision']:12} {', '.join(row['trained_on'])}"
+        )
+
+
+def _bundle_row(path: "Path") -> dict[str, Any]:
+    from familiar.faces.bundle import load_bundle
+
+    bundle = load_bundle(path)
+    metadata = bundle.metadata
+    return {
+        "name": path.stem,
+        "size_bytes": len(bundle.onnx),
+        "input_px": metadata.preprocessing.size_px,
+        "embedding_dim": metadata.embedding_dim,
+        "precision": metadata.precision,
+        "network": metadata.network,
+        "trained_on": list(metadata.trained_on),
+        "licence": metadata.licence,
+        "space_id": metadata.space_id,
+    }
