@@ -10,16 +10,21 @@ import torch
 from PIL import Image
 
 import familiar
-from familiar.core.errors import BadBundle, BadRun, ParityFailed
+from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.export import bundle as export
-from familiar.export.bundle import UNKNOWN_LICENCE, calibrate, export_run
+from familiar.export import gate as gate_module
+from familiar.export.bundle import UNKNOWN_LICENCE, export_run
+from familiar.export.calibration import calibrate
+from familiar.export.gate import Figures, Gate
+from familiar.export.precision import PRECISIONS
 from familiar.faces import bundle as bundle_format
 from familiar.faces.bundle import load_bundle, seal
 from familiar.faces.embedder import Embedder, embed_photos
+from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset
+from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.retrieval import retrieval
 from familiar.training import loop
 from familiar.training.checkpoint import load_weights, save_weights
@@ -41,11 +46,15 @@ RECIPE = Recipe(name="tiny").with_settings(
     ]
 )
 
+ANYTHING = Gate(1, 1)
+BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
+WORSE = replace(BEFORE, auc=0.96)
+
 
 @pytest.fixture(scope="module")
 def cats(tmp_path_factory):
     root = tmp_path_factory.mktemp("photos") / "my cats"
-    table = DataSpec(("synthetic:cats:12x4",)).read()
+    table = DataSpec(("synthetic:cats:12x8",)).read()
     for photo, label in zip(table.photos, table.labels, strict=True):
         (root / f"cat {label}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(open_photo(photo, min_side_px=32).rgb_u8).save(
@@ -76,6 +85,17 @@ def known_model(exported, monkeypatch):
     return model
 
 
+@pytest.fixture
+def judged(monkeypatch):
+    """What the gate is told of the source and of each export in turn, in place of what was measured."""
+
+    def tell(*losses):
+        told = iter([figure for loss in losses for figure in (BEFORE, loss)])
+        monkeypatch.setattr(export, "figures", lambda *_: next(told))
+
+    return tell
+
+
 def _sealed_metadata(content):
     """The last field of a bundle: key, length, then our JSON behind its own key and lengths."""
     start = content.rindex(b"familiar", 0, content.rindex(b'{"calibration"'))
@@ -89,7 +109,7 @@ def test_one_file_and_nothing_beside_it(exported):
 
 
 def test_in_float16_it_is_the_same_space_in_half_the_bytes(run, exported, tmp_path):
-    half = export_run(run.path, tmp_path / "half.onnx", precision="float16")
+    half = export_run(run.path, tmp_path / "half.onnx", precisions=("float16",))
     assert load_bundle(half.path).metadata.precision == "float16"
     assert len(half.onnx) < 0.52 * len(exported.onnx)
     assert half.metadata.space_id == exported.metadata.space_id
@@ -115,17 +135,18 @@ def test_the_metadata_is_that_of_the_run(run, exported):
     assert metadata.preprocessing == run.recipe().input.preprocessing()
     assert (metadata.recipe, metadata.network) == ("tiny", "mobilenetv3_small_050")
     assert (metadata.embedding_dim, metadata.prefixes, metadata.precision) == (16, (16,), "float32")
-    assert metadata.trained_on == {"my cats": {"identities": 5, "photos": 20}}
+    assert metadata.trained_on == {"my cats": {"identities": 5, "photos": 40}}
     assert metadata.licence == UNKNOWN_LICENCE
-    assert metadata.parity["crops"] == 20
+    assert metadata.parity["crops"] == 40
     assert metadata.parity["max_difference"] < 1e-4
+    assert 0.99999 < metadata.parity["min_cosine"] <= metadata.parity["mean_cosine"] < 1 + 1e-6
 
 
 def test_the_figures_are_those_of_the_validation_identities(run, exported, cats):
     table = DataSpec((str(cats),)).read().of_identities(run.split().validation)
     embeddings = embed_photos(Embedder(exported), table.photos).embeddings
     results, calibration = exported.metadata.results, exported.metadata.calibration
-    assert (results["identities"], results["photos"]) == (5, 20)
+    assert (results["identities"], results["photos"]) == (5, 40)
     assert results["recall_at_1"] == pytest.approx(retrieval(embeddings, table.labels).recall_at_k[1])
     same = table.labels[:, None] == table.labels[None]
     above = np.triu(np.ones_like(same), 1)
@@ -133,6 +154,10 @@ def test_the_figures_are_those_of_the_validation_identities(run, exported, cats)
     positive, negative = scores[same & above], scores[~same & above]
     auc = np.mean([(p > n) + 0.5 * (p == n) for p in positive for n in negative])
     assert results["auc"] == pytest.approx(auc, abs=1e-3)
+    assert 0 < results["eer"] < 0.5 < results["best_accuracy"] < 1
+    assert results["tar_at_far"] == {"1e-2": None, "1e-3": None, "1e-4": None}, "640 pairs are too few"
+    source = exported.metadata.parity["source"]
+    assert source == {name: pytest.approx(results[name], abs=1e-2) for name in source}
     assert (calibration.pairs_same, calibration.pairs_different) == (len(positive), len(negative))
     for point in (calibration.high_precision, calibration.balanced, calibration.high_recall):
         # Similarities of another batch size may fall on the other side of a threshold that is one of them.
@@ -161,7 +186,7 @@ def test_more_same_pairs_than_fit_are_sampled(monkeypatch):
     generator = np.random.default_rng(0)
     rows = normalise(generator.normal(size=(60, 8)).astype(np.float32))
     labels = np.arange(60) // 20
-    monkeypatch.setattr(export, "MAX_SAME_PAIRS", 500)
+    monkeypatch.setattr(gate_module, "MAX_SAME_PAIRS", 500)
     few = calibrate(rows, labels)
     assert few.fitted
     assert few.pairs_same == 570
@@ -221,7 +246,7 @@ def test_photos_that_moved(run, exported, cats, tmp_path):
 @pytest.mark.usefixtures("known_model")
 def test_photos_of_others(run, tmp_path):
     with pytest.raises(BadRun, match="none of its validation identities"):
-        export_run(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x4",)))
+        export_run(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x8",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -231,18 +256,16 @@ def test_a_photo_that_cannot_be_read_is_left_out(run, cats, tmp_path):
     spoilt = run.split().validation[0].split("/")[1]
     (tmp_path / "my cats" / spoilt / "0.png").write_bytes(b"no photo")
     found = export_run(run.path, tmp_path / "cats.onnx", DataSpec((str(tmp_path / "my cats"),)))
-    assert found.metadata.parity["crops"] == 19
+    assert found.metadata.parity["crops"] == 39
 
 
 def test_a_network_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):
     """Neither is what lay there before touched."""
 
-    def otherwise(*_):
-        source = np.tile(np.eye(5, 16, dtype=np.float32), (4, 1))
-        return source, -source
-
+    source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
     monkeypatch.setattr(export, "onnx_bytes", lambda *_: b"")
-    monkeypatch.setattr(export, "embed_with_both", otherwise)
+    monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
+    monkeypatch.setattr(export, "embed_with_export", lambda *_: -source)
     output = tmp_path / "cats.onnx"
     with pytest.raises(ParityFailed, match="nothing was written"):
         export_run(run.path, output)
@@ -274,3 +297,250 @@ def test_a_changed_byte_is_refused(exported, tmp_path):
         (tmp_path / "changed.onnx").write_bytes(content)
         with pytest.raises(BadBundle):
             load_bundle(tmp_path / "changed.onnx")
+
+
+@pytest.mark.usefixtures("known_model")
+@pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
+def test_in_8_bits_it_opens_and_says_what_it_cost(run, exported, tmp_path, precision, most):
+    found = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
+    assert found == load_bundle(tmp_path / "cats.onnx")
+    assert found.metadata.precision == precision
+    assert len(found.onnx) < most * len(exported.onnx)
+    table = DataSpec((str(run.data_spec().sources[0]),)).read().of_identities(run.split().validation)
+    mine, whole = (embed_photos(Embedder(bundle), table.photos).embeddings for bundle in (found, exported))
+    parity, results = found.metadata.parity, found.metadata.results
+    cosines = (mine * whole).sum(axis=1)
+    assert parity["crops"] == 40
+    assert parity["mean_cosine"] == pytest.approx(cosines.mean(), abs=2e-2)
+    assert parity["min_cosine"] < parity["mean_cosine"] < 0.99999
+    assert parity["max_difference"] > 1e-4
+    before = exported.metadata.results
+    assert parity["source"] == {name: pytest.approx(before[name], abs=1e-2) for name in parity["source"]}
+    assert results["auc"] == pytest.approx(gate_module.figures(mine, table.labels).auc, abs=2e-2)
+    assert results["auc"] != before["auc"]
+    assert found.metadata.calibration != exported.metadata.calibration
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("known_model")
+def test_in_mixed_precision(run, exported, tmp_path):
+    found = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
+    assert found.metadata.precision == "mixed"
+    assert len(found.onnx) < 0.45 * len(exported.onnx)
+    photos = run.data_spec().read().photos
+    mine, whole = (embed_photos(Embedder(bundle), photos).embeddings for bundle in (found, exported))
+    assert (mine * whole).sum(axis=1).mean() > 0.97
+
+
+@pytest.mark.usefixtures("known_model")
+def test_8_bits_are_calibrated_on_photos_it_was_trained_on(run, tmp_path, monkeypatch):
+    seen = {}
+
+    def in_8_bits(model, photos):
+        seen["photos"] = photos
+        return model
+
+    monkeypatch.setattr(export, "in_8_bits", in_8_bits)
+    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    trained = run.data_spec().read().of_identities(run.split().train)
+    read = read_table(trained, run.recipe().input.preprocessing())
+    batch = next(
+        iter(PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(40), 40), torch.device("cpu")))
+    )
+    assert seen["photos"].shape == (40, 3, 32, 32)
+    np.testing.assert_array_equal(seen["photos"], batch.images.numpy())
+    monkeypatch.setattr(export, "CALIBRATION_PHOTOS", 33)
+    first = seen["photos"]
+    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    assert len(seen["photos"]) == 33
+    assert {photo.tobytes() for photo in seen["photos"]} < {photo.tobytes() for photo in first}
+    again = seen["photos"]
+    export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
+    np.testing.assert_array_equal(seen["photos"], again)
+
+
+@pytest.mark.usefixtures("known_model")
+@pytest.mark.parametrize("kept", [0, 6])
+def test_too_few_photos_to_calibrate_by(run, cats, tmp_path, kept):
+    """Though those to validate on are all there."""
+    shutil.copytree(cats, tmp_path / "my cats")
+    for name in run.split().train:
+        for photo in sorted((tmp_path / "my cats" / name.split("/")[1]).iterdir())[kept:]:
+            photo.unlink()
+        if not kept:
+            (tmp_path / "my cats" / name.split("/")[1]).rmdir()
+    moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
+    for precision in ("int8", "int8-weights", "mixed"):
+        with pytest.raises(BadRun, match=rf"trained on: {5 * kept} of them can be read, .* with --data"):
+            export_run(run.path, output, moved, precisions=(precision,))
+    assert not output.exists()
+    assert export_run(run.path, output, moved, precisions=("float16", "int8")).metadata.precision == "float16"
+
+
+@pytest.mark.usefixtures("known_model")
+def test_photos_to_calibrate_by_that_cannot_be_read(run, cats, tmp_path, caplog):
+    shutil.copytree(cats, tmp_path / "my cats")
+    spoilt = [photo for name in run.split().train for photo in (tmp_path / name).iterdir()]
+    moved = DataSpec((str(tmp_path / "my cats"),))
+    spoilt[0].write_bytes(b"no photo")
+    two = ("int8-weights", "int8")
+    with pytest.raises(TooLarge):
+        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=two, max_bytes=1, gate=ANYTHING)
+    assert [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()] == [
+        f"skipped {spoilt[0]}: no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+    ]
+    for photo in spoilt[:20]:
+        photo.write_bytes(b"no photo")
+    with pytest.raises(BadRun, match="trained on: 20 of them can be read"):
+        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
+    for photo in spoilt[20:]:
+        photo.write_bytes(b"no photo")
+    with pytest.raises(BadRun, match="trained on: 0 of them can be read"):
+        export_run(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
+
+
+@pytest.mark.usefixtures("known_model")
+@pytest.mark.parametrize("precision", ["float16", "int8-weights"])
+def test_what_loses_too_much_is_not_written(run, tmp_path, judged, precision):
+    """Neither is what lay there before touched."""
+    output = tmp_path / "new" / "cats.onnx"
+    judged(WORSE)
+    with pytest.raises(GateRefused, match=rf"tiny in {precision} loses too much: ROC AUC 0\.9800 -> 0\.9600"):
+        export_run(run.path, output, precisions=(precision,))
+    assert not output.parent.exists()
+    output.parent.mkdir()
+    output.write_bytes(b"an earlier bundle")
+    judged(WORSE)
+    with pytest.raises(GateRefused):
+        export_run(run.path, output, precisions=(precision,))
+    assert [path.read_bytes() for path in output.parent.iterdir()] == [b"an earlier bundle"]
+
+
+@pytest.mark.usefixtures("known_model")
+def test_only_what_passes_is_of_the_space_of_its_run(run, exported, tmp_path, judged):
+    """Whatever else is let through."""
+    spaces = {}
+    for name, loss in {"passes": replace(BEFORE, auc=0.97), "lost": WORSE, "again": WORSE}.items():
+        judged(loss)
+        found = export_run(run.path, tmp_path / "cats.onnx", precisions=("float16",), gate=ANYTHING)
+        assert found.metadata.results["auc"] == loss.auc
+        assert found.metadata.parity["source"] == asdict(BEFORE)
+        spaces[name] = found.metadata.space_id
+    assert spaces["passes"] == exported.metadata.space_id
+    assert spaces["lost"] == spaces["again"] != spaces["passes"]
+    judged(WORSE)
+    other = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8-weights",), gate=ANYTHING)
+    assert other.metadata.space_id not in spaces.values()
+    judged(replace(BEFORE, auc=0.975))
+    with pytest.raises(GateRefused, match=r"at most 0\.001 may go"):
+        export_run(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
+
+
+@pytest.mark.usefixtures("known_model")
+def test_a_compatible_run_keeps_the_other_space_where_it_passes(run, tmp_path, judged):
+    shutil.copytree(run.path, tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "data.json").read_text())
+    described["compatible"] = {"space_id": "of another", "components": 8}
+    (tmp_path / "run" / "data.json").write_text(json.dumps(described))
+    judged(BEFORE, WORSE)
+    kept, lost = (
+        export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2)
+    )
+    assert kept.space_id == "of another" != lost.space_id
+    assert kept.prefixes == lost.prefixes == (8, 16)
+
+
+@pytest.mark.usefixtures("known_model")
+def test_validation_identities_that_make_no_pairs(run, cats, exported, tmp_path):
+    """What 8 bits would cost cannot be said; what gives nothing up needs no more than its proof."""
+    shutil.copytree(cats, tmp_path / "my cats")
+    for name in run.split().validation:
+        for photo in sorted((tmp_path / name).iterdir())[1:]:
+            photo.unlink()
+    moved, output = DataSpec((str(tmp_path / "my cats"),)), tmp_path / "cats.onnx"
+    for precision in ("int8-weights", "int8"):
+        with pytest.raises(BadRun, match=f"what {precision} would cost cannot be measured"):
+            export_run(run.path, output, moved, precisions=(precision,))
+    assert not output.exists()
+    found = export_run(run.path, output, moved, precisions=("float16",)).metadata
+    assert found.parity["source"] is None
+    assert found.results == {
+        "on": "the run's validation identities",
+        "identities": 5,
+        "photos": 5,
+        **dict.fromkeys(("auc", "eer", "best_accuracy", "recall_at_1", "tar_at_far")),
+    }
+    assert found.space_id == exported.metadata.space_id
+    assert not found.calibration.fitted
+
+
+@pytest.mark.usefixtures("known_model")
+def test_the_first_precision_that_fits_is_taken(run, exported, tmp_path):
+    three = ("float32", "float16", "int8-weights")
+    sizes = {}
+    for precision in three:
+        made = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
+        sizes[precision] = len(made.onnx)
+    assert sizes["float32"] == len(exported.onnx)
+    for precision, max_bytes in [
+        ("float32", None),
+        ("float32", sizes["float32"]),
+        ("float16", sizes["float32"] - 1),
+        ("float16", sizes["float16"]),
+        ("int8-weights", sizes["float16"] - 1),
+        ("int8-weights", sizes["int8-weights"]),
+    ]:
+        found = export_run(
+            run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING
+        )
+        assert found.metadata.precision == precision
+        assert len(found.onnx) == (tmp_path / "cats.onnx").stat().st_size <= (max_bytes or 10**9)
+    smallest = sizes["int8-weights"]
+    said = rf"tiny: the smallest bundle has {smallest:,} bytes \(in int8-weights\), more than the {smallest - 1:,}"
+    with pytest.raises(TooLarge, match=said):
+        export_run(run.path, tmp_path / "none.onnx", precisions=three, max_bytes=smallest - 1, gate=ANYTHING)
+    assert not (tmp_path / "none.onnx").exists()
+
+
+@pytest.mark.usefixtures("known_model")
+def test_nothing_is_tried_beyond_what_fits(run, tmp_path, monkeypatch):
+    tried = []
+
+    def sealed(_source, precision, *_):
+        tried.append(precision)
+        return made
+
+    made = export_run(run.path, tmp_path / "cats.onnx").onnx
+    monkeypatch.setattr(export, "_sealed", sealed)
+    export_run(run.path, tmp_path / "cats.onnx", precisions=PRECISIONS, max_bytes=10**9)
+    assert tried == ["float32"]
+
+
+@pytest.mark.usefixtures("known_model")
+def test_what_is_refused_is_passed_over(run, tmp_path, judged):
+    """And where all is refused or too large, what is said is why."""
+    two, output = ("float32", "float16"), tmp_path / "cats.onnx"
+    judged(WORSE, BEFORE)
+    assert export_run(run.path, output, precisions=two).metadata.precision == "float16"
+    whole = output.stat().st_size
+    output.unlink()
+    judged(BEFORE, WORSE)
+    with pytest.raises(TooLarge, match=r"the smallest bundle that passes has [\d,]+ bytes \(in float32\)"):
+        export_run(run.path, output, precisions=two, max_bytes=whole)
+    judged(WORSE, replace(WORSE, auc=0.9))
+    with pytest.raises(GateRefused, match=r"in float16 loses too much: ROC AUC 0\.9800 -> 0\.9000"):
+        export_run(run.path, output, precisions=two, max_bytes=whole)
+    assert not output.exists()
+
+
+@pytest.mark.usefixtures("known_model")
+def test_weights_that_float16_cannot_hold_are_passed_over(run, tmp_path, monkeypatch):
+    def too_far(_):
+        raise ParityFailed("the weight reaches 1e+05")
+
+    monkeypatch.setattr(export, "in_float16", too_far)
+    output = tmp_path / "cats.onnx"
+    with pytest.raises(ParityFailed, match="reaches"):
+        export_run(run.path, output, precisions=("float16",))
+    assert not output.exists()
+    assert export_run(run.path, output, precisions=("float16", "float32")).metadata.precision == "float32"

@@ -8,7 +8,8 @@ from torch import nn
 from familiar.core.errors import ParityFailed
 from familiar.core.vectors import normalise
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import BOUNDS, embed_with_both, require_parity
+from familiar.export.parity import BOUNDS, embed_with_export, embed_with_source, require_parity
+from familiar.export.precision import PRECISIONS
 
 MAX_DIFFERENCE, MIN_COSINE = BOUNDS["float32"]
 
@@ -46,6 +47,7 @@ def test_the_figures_are_what_they_say(angle_rad, seed):
     parity = require_parity(source, exported)
     assert parity.max_difference == pytest.approx(max(differences), abs=1e-7)
     assert parity.min_cosine == pytest.approx(min(cosines), abs=1e-9)
+    assert parity.mean_cosine == pytest.approx(sum(cosines) / 5, abs=1e-9)
 
 
 def test_one_component_too_far():
@@ -82,14 +84,31 @@ def test_many_components_a_little_off():
         require_parity(rows, exported)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_fails(bad):
+def test_what_is_not_finite_fails(bad, precision):
     exported = unit_rows()
     exported[0, 0] = bad
     with pytest.raises(ParityFailed):
-        require_parity(unit_rows(), exported)
+        require_parity(unit_rows(), exported, precision)
     with pytest.raises(ParityFailed):
-        require_parity(exported, exported)
+        require_parity(exported, exported, precision)
+
+
+@pytest.mark.parametrize("precision", ["int8-weights", "mixed", "int8"])
+def test_in_8_bits_whatever_has_unit_length_passes(precision):
+    """What it lost is for the gate to judge; but no embedding may be all zeros, as a small one is in coarse steps."""
+    for factor in (0, 0.99, 1.01):
+        exported = unit_rows()
+        exported[2] *= factor
+        with pytest.raises(ParityFailed, match="nothing was written"):
+            require_parity(unit_rows(), exported, precision)
+    parity = require_parity(unit_rows(), -unit_rows(), precision)
+    assert [parity.min_cosine, parity.mean_cosine] == pytest.approx([-1, -1])
+    assert (
+        require_parity(np.eye(4, dtype=np.float32), -np.eye(4, dtype=np.float32), precision).max_difference
+        == 2
+    )
 
 
 class Flat(nn.Module):
@@ -108,7 +127,7 @@ def test_both_see_the_same_crops_in_the_same_order():
     network = Flat()
     model = onnx_bytes(network, 4)
     batches = [torch.randn(n, 3, 4, 4) for n in (3, 1, 2)]
-    source, exported = embed_with_both(network.train(), model, batches)
+    source, exported = embed_with_source(network.train(), batches), embed_with_export(model, batches)
     with torch.no_grad():
         expected = network.eval()(torch.cat(batches)).numpy()
     np.testing.assert_allclose(source, expected, atol=1e-6)
@@ -116,6 +135,6 @@ def test_both_see_the_same_crops_in_the_same_order():
     assert require_parity(source, exported).crops == 6
     with torch.no_grad():
         network.linear.weight[0, 0] += 0.5
-    source, exported = embed_with_both(network, model, batches)
+    source = embed_with_source(network, batches)
     with pytest.raises(ParityFailed):
         require_parity(source, exported)

@@ -9,22 +9,27 @@ from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import ParityFailed
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import embed_with_both, require_parity
-from familiar.export.precision import FEWEST_WORTH_HALVING, halve_weights
+from familiar.export.parity import embed_with_export, embed_with_source, require_parity
+from familiar.export.precision import FEWEST_WORTH_SHORTENING, halve_weights, in_float16, weights_in_8_bits
+from familiar.export.rounding import rows_in_8_bits
 from familiar.models.catalog import network_spec
 
 
-def product_with(weights):
-    """y = x W, as small as a model can be."""
-    inputs, outputs = weights.shape
+def model_of(node, shape, **tensors):
+    """One node from "x", of this shape, to "y", as small as a model can be."""
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", inputs])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", outputs])],
-        [numpy_helper.from_array(weights, "w")],
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def product_with(weights):
+    """y = x W."""
+    return model_of(helper.make_node("MatMul", ["x", "w"], ["y"]), ["n", len(weights)], w=weights)
 
 
 def run(model, x):
@@ -47,17 +52,20 @@ def test_it_computes_with_the_nearest_float16_in_float32(seed, scale):
 
 
 def test_a_few_numbers_and_whole_numbers_stay_as_they_are():
-    few = product_with(np.ones((FEWEST_WORTH_HALVING - 1, 1), np.float32))
-    before = few.SerializeToString()
-    halve_weights(few)
-    assert few.SerializeToString() == before
-    whole = product_with(np.ones((8, 8), np.float32))
-    whole.graph.initializer.append(numpy_helper.from_array(np.arange(100), "shape"))
-    halve_weights(whole)
-    assert [tensor.data_type for tensor in whole.graph.initializer] == [
-        TensorProto.FLOAT16,
-        TensorProto.INT64,
-    ]
+    for shorten in (halve_weights, weights_in_8_bits):
+        few = product_with(np.ones((FEWEST_WORTH_SHORTENING - 1, 1), np.float32))
+        before = few.SerializeToString()
+        shorten(few)
+        assert few.SerializeToString() == before
+        enough = product_with(np.ones((FEWEST_WORTH_SHORTENING, 1), np.float32))
+        shorten(enough)
+        assert few.graph.node != enough.graph.node
+    for shorten, kind in ((halve_weights, TensorProto.FLOAT16), (weights_in_8_bits, TensorProto.INT8)):
+        whole = product_with(np.ones((8, 8), np.float32))
+        whole.graph.initializer.append(numpy_helper.from_array(np.arange(100).reshape(10, 10), "shape"))
+        shorten(whole)
+        weights, shape, *_ = whole.graph.initializer
+        assert (weights.data_type, shape.data_type, shape.name) == (kind, TensorProto.INT64, "shape")
 
 
 @pytest.mark.parametrize("value", [65_520.0, -1e6, np.inf, np.nan])
@@ -86,10 +94,14 @@ def test_a_network_at_half_the_bytes_computes_the_same():
             norm.running_var.uniform_(0.5, 2)
             norm.bias.data.normal_(std=0.1)
     crops = [torch.randn(4, 3, 48, 48), torch.randn(3, 3, 48, 48)]
-    whole, half = (onnx_bytes(network, 48, precision) for precision in ("float32", "float16"))
+    whole = onnx_bytes(network, 48)
+    half = in_float16(whole)
     assert len(half) < 0.51 * len(whole)
-    _, exact = embed_with_both(network, whole, crops)
-    source, halved = embed_with_both(network, half, crops)
+    exact, source, halved = (
+        embed_with_export(whole, crops),
+        embed_with_source(network, crops),
+        embed_with_export(half, crops),
+    )
     parity = require_parity(source, halved, "float16")
     assert 0 < parity.max_difference < 1e-2
     assert not np.array_equal(exact, halved)
@@ -97,3 +109,95 @@ def test_a_network_at_half_the_bytes_computes_the_same():
         require_parity(source, halved + 1e-3, "float32")
     with pytest.raises(ParityFailed):
         require_parity(source, np.roll(halved, 1, axis=0), "float16")
+    quarter = onnx.load_from_string(whole)
+    weights_in_8_bits(quarter)
+    assert len(quarter.SerializeToString()) < 0.27 * len(whole)
+    eight = embed_with_export(quarter.SerializeToString(), crops)
+    assert 0.99 < require_parity(source, eight, "int8-weights").min_cosine < 0.99999
+
+
+def layers(generator):
+    """(a model of one layer, its weights and bias) of each kind."""
+
+    def numbers(*shape):
+        return generator.standard_normal(shape).astype(np.float32)
+
+    convolution = helper.make_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    depthwise = helper.make_node(
+        "Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], strides=[2, 2], group=20
+    )
+    transposed = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)
+    return {
+        "convolution": (convolution, ["n", 4, 6, 6], numbers(20, 4, 3, 3), numbers(20)),
+        "depthwise": (depthwise, ["n", 20, 7, 7], numbers(20, 1, 3, 3), numbers(20)),
+        "gemm": (helper.make_node("Gemm", ["x", "w", "b"], ["y"]), ["n", 6], numbers(6, 18), numbers(18)),
+        "gemm transposed": (transposed, ["n", 6], numbers(18, 6), numbers(18)),
+        "product": (helper.make_node("MatMul", ["x", "w"], ["y"]), ["n", 6], numbers(6, 18), None),
+    }
+
+
+@pytest.mark.parametrize("kind", ["convolution", "depthwise", "gemm", "gemm transposed", "product"])
+def test_in_8_bits_it_computes_with_whole_numbers_times_their_scale(kind):
+    generator = np.random.default_rng(0)
+    node, shape, weights, bias = layers(generator)[kind]
+    tensors = {"w": weights} | ({} if bias is None else {"b": bias})
+    model = model_of(node, shape, **tensors)
+    weights_in_8_bits(model)
+    onnx.checker.check_model(model)
+    steps, scale = rows_in_8_bits(weights)
+    multiplied = {"w": steps.astype(np.float32) * scale.astype(np.float32)}
+    assert np.abs(multiplied["w"] - weights).max() > 1e-3
+    if bias is not None:
+        multiplied["b"] = bias.astype(np.float16).astype(np.float32)
+    x = generator.standard_normal((3, *shape[1:])).astype(np.float32)
+    np.testing.assert_array_equal(run(model, x), run(model_of(node, shape, **multiplied), x))
+    stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    of_weights = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
+    assert stored == of_weights | ({} if bias is None else {"bh": TensorProto.FLOAT16})
+
+
+def test_what_is_named_stays_as_it_is():
+    generator = np.random.default_rng(0)
+    node, shape, weights, bias = layers(generator)["convolution"]
+    for kept, kinds in (
+        ({"w"}, {"w": TensorProto.FLOAT, "bh": TensorProto.FLOAT16}),
+        ({"b"}, {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16, "b": TensorProto.FLOAT}),
+    ):
+        model = model_of(node, shape, w=weights, b=bias)
+        weights_in_8_bits(model, kept)
+        onnx.checker.check_model(model)
+        assert {tensor.name: tensor.data_type for tensor in model.graph.initializer} == kinds
+    model = model_of(node, shape, w=weights, b=bias)
+    weights_in_8_bits(model, {"w", "b"})
+    assert model == model_of(node, shape, w=weights, b=bias)
+
+
+@pytest.mark.parametrize("shorten", [halve_weights, weights_in_8_bits])
+def test_each_name_is_given_once(shorten):
+    """Also where there are so many that hexadecimal numbers use all their letters."""
+    names = [f"{number:x}" for number in range(0xE0, 0x130)]
+    nodes = [
+        helper.make_node("MatMul", [before, name], [f"{name}0" if name != names[-1] else "y"])
+        for before, name in zip(["x", *(f"{name}0" for name in names)], names, strict=False)
+    ]
+    identity = np.eye(4, dtype=np.float32)
+    model = model_of(nodes[0], ["n", 4], **dict.fromkeys(names, identity))
+    model.graph.node.extend(nodes[1:])
+    shorten(model)
+    onnx.checker.check_model(model, full_check=True)
+    given = [tensor.name for tensor in model.graph.initializer]
+    given += [name for node in model.graph.node for name in node.output]
+    assert len(set(given)) == len(given)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_allclose(run(model, x), x, rtol=0.1)
+
+
+@pytest.mark.parametrize("value", [65_520.0, np.nan])
+def test_weights_and_vectors_that_cannot_be_written_in_8_bits_are_refused(value):
+    node, shape, weights, bias = layers(np.random.default_rng(0))["convolution"]
+    for name, spoilt in (("w", weights), ("b", bias)):
+        before = spoilt.flat[3]
+        spoilt.flat[3] = value
+        with pytest.raises(ParityFailed, match=f"the weight {name} reaches .* nothing was written"):
+            weights_in_8_bits(model_of(node, shape, w=weights, b=bias))
+        spoilt.flat[3] = before

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import embed_with_both, require_parity
+from familiar.export.parity import embed_with_export, embed_with_source, require_parity
+from familiar.export.precision import in_float16
 from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, load_bundle, seal
 from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
@@ -50,13 +51,13 @@ def long_metadata(dim):
 @pytest.mark.parametrize("size_px", [96, 112])
 def test_the_whole_bundle_is_within_its_bytes(size_px, tmp_path):
     network = trained_looking("nano", size_px)
-    model = onnx_bytes(network, size_px, "float16")
+    model = in_float16(onnx_bytes(network, size_px))
     (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
     assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
     assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
     assert not [tensor for tensor in onnx.load_from_string(model).graph.initializer if tensor.external_data]
-    images = torch.randn(4, 3, size_px, size_px)
-    source, exported = embed_with_both(network, model, [images])
+    images = [torch.randn(4, 3, size_px, size_px)]
+    source, exported = embed_with_source(network, images), embed_with_export(model, images)
     require_parity(source, exported, "float16")
     np.testing.assert_allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5)
 

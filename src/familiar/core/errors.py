@@ -65,5 +65,13 @@ class ParityFailed(FamiliarError):
     """An exported network does not compute what its source computes, so nothing was written."""
 
 
+class GateRefused(FamiliarError):
+    """An export that lost more of its source's accuracy than is allowed, so nothing was written."""
+
+
+class TooLarge(FamiliarError):
+    """A bundle that cannot be made as small as was asked for."""
+
+
 class NothingToMeasure(FamiliarError):
     """A metric was asked for on data that has no such pairs or queries."""

@@ -1,36 +1,66 @@
-"""A finished run into a bundle: exported, proved equal, calibrated on the run's validation identities."""
+"""A finished run into a bundle: exported, proved, compared with its source, calibrated on validation identities."""
 
 import hashlib
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
+from torch import Tensor
 
-from familiar.core.errors import BadDataset, BadRun
+from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
-from familiar.datasets.folders import DataSpec
+from familiar.datasets.folders import DataSpec, IdentityTable
+from familiar.export.calibration import calibrate
+from familiar.export.gate import COSINE_OF_ONE_SPACE, STANDARD, Figures, Gate, figures
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import embed_with_both, require_parity
-from familiar.export.precision import Precision
-from familiar.faces.bundle import Bundle, BundleMetadata, Calibration, Threshold, load_bundle, seal
+from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
+from familiar.export.precision import Precision, in_float16
+from familiar.export.quantize import in_8_bit_weights, in_8_bits, in_mixed_precision
+from familiar.faces.bundle import Bundle, BundleMetadata, load_bundle, seal
+from familiar.faces.tensor import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
-from familiar.metrics.calibration import FIXED_THRESHOLDS, calibration_error, fit_probability, thresholds
-from familiar.metrics.pairs import pair_similarities, sample_pairs
-from familiar.metrics.retrieval import retrieval
-from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
-from familiar.metrics.verification import OperatingPoint, verification
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
+from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
-MIN_CALIBRATION_PAIRS = 10  # of each kind: fewer say nothing of what a similarity means
-CURVE_PAIRS = 100_000  # a curve of two numbers needs no more
 UNKNOWN_LICENCE = "not stated; the terms of the photos it was trained on may bind it"
+CALIBRATION_PHOTOS = 256  # what a layer's values reach hardly grows with more
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A run's network, and what it makes of the photos it was validated on."""
+
+    run: RunFolder
+    recipe: Recipe
+    table: IdentityTable
+    model: bytes
+    photos: FaceDataset
+    embeddings: Float32[np.ndarray, "n d"]
+
+    @property
+    def labels(self) -> Int[np.ndarray, " n"]:
+        return self.photos.table.labels
+
+    def in_precision(self, precision: Precision) -> bytes:
+        if precision == "float32":
+            return self.model
+        if precision == "float16":
+            return in_float16(self.model)
+        in_8 = {"int8-weights": in_8_bit_weights, "mixed": in_mixed_precision, "int8": in_8_bits}[precision]
+        return in_8(self.model, self.calibration_photos)
+
+    @cached_property
+    def calibration_photos(self) -> Float32[np.ndarray, "n 3 s s"]:
+        return _calibration_photos(self.table.of_identities(self.run.split().train), self.recipe)
 
 
 def export_run(
@@ -38,33 +68,84 @@ def export_run(
     output: Path,
     data: DataSpec | None = None,
     licence: str = UNKNOWN_LICENCE,
-    precision: Precision = "float32",
+    precisions: Sequence[Precision] = ("float32",),
+    max_bytes: int | None = None,
+    gate: Gate = STANDARD,
 ) -> Bundle:
-    """Write the best network of a run to `output` as one bundle, its weights in `precision`.
+    """Write the best network of a run to `output` as one bundle, in the first of `precisions` that will do.
 
-    The photos are looked for where the run found them, or in `data`. ParityFailed, and nothing written,
-    where the exported network does not compute the same; BadRun where the run or its photos are missing.
+    That is, which computes what its source does as far as its precision lets it, which passes `gate`, and whose whole
+    file has at most `max_bytes`. The photos are looked for where the run found them, or in `data`.
+
+    Nothing is written but a bundle that will do: ParityFailed, GateRefused or TooLarge where none does, BadRun where
+    the run or its photos are missing, or too few to calibrate 8 bits by.
     """
-    run = RunFolder(run_dir)
+    source = _source(RunFolder(run_dir), data)
+    refused: list[GateRefused | ParityFailed] = []
+    sizes: dict[int, Precision] = {}
+    for precision in precisions:
+        try:
+            sealed = _sealed(source, precision, gate, licence)
+        except (GateRefused, ParityFailed) as error:
+            refused.append(error)
+            continue
+        if max_bytes is None or len(sealed) <= max_bytes:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(output, sealed)
+            return load_bundle(output)
+        sizes[len(sealed)] = precision
+    if not sizes:
+        raise refused[-1]
+    smallest = min(sizes)
+    raise TooLarge(
+        f"{run_dir}: the smallest bundle{' that passes' if refused else ''} has {smallest:,} bytes (in "
+        f"{sizes[smallest]}), more than the {max_bytes:,} asked for; nothing was written. Fewer take a smaller network "
+        "(--recipe pet-nano)"
+    )
+
+
+def _source(run: RunFolder, data: DataSpec | None) -> _Source:
     recipe = run.recipe()
-    preprocessing = recipe.input.preprocessing()
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
     try:
-        held_out = (data or run.data_spec()).read().of_identities(run.split().validation)
+        table = (data or run.data_spec()).read()
+        held_out = table.of_identities(run.split().validation)
     except BadDataset as error:
         raise BadRun(
-            f"{run_dir}: its photos are not where it found them; say where they moved ({error})"
+            f"{run.path}: its photos are not where it found them; say where they moved ({error})"
         ) from error
     if not len(held_out):
-        raise BadRun(f"{run_dir}: none of its validation identities is in the data given")
-    read = read_table(held_out, preprocessing)
-    model = onnx_bytes(network, preprocessing.size_px, precision)
-    photos = FaceDataset(read.table, read.crops)
-    batches = PhotoBatches(photos, in_order(range(len(photos)), 64), torch.device("cpu"))
-    source, exported = embed_with_both(network, model, (batch.images for batch in batches))
-    parity = require_parity(source, exported, precision)
-    calibration, results = _measure(exported, read.table.labels)
+        raise BadRun(f"{run.path}: none of its validation identities is in the data given")
+    preprocessing = recipe.input.preprocessing()
+    photos = _readable(held_out, preprocessing)
+    return _Source(
+        run=run,
+        recipe=recipe,
+        table=table,
+        model=onnx_bytes(network, preprocessing.size_px),
+        photos=photos,
+        embeddings=embed_with_source(network, _images(photos)),
+    )
+
+
+def _sealed(source: _Source, precision: Precision, gate: Gate, licence: str) -> bytes:
+    """The whole bundle in this precision. ParityFailed or GateRefused where it will not do."""
+    model = source.in_precision(precision)
+    embeddings = embed_with_export(model, _images(source.photos))
+    parity = require_parity(source.embeddings, embeddings, precision)
+    before, after = figures(source.embeddings, source.labels), figures(embeddings, source.labels)
+    if before and after:
+        gate.require(before, after, f"{source.run.path} in {precision}")
+        same_space = STANDARD.passes(before, after) and parity.mean_cosine >= COSINE_OF_ONE_SPACE
+    elif precision in ("int8", "mixed", "int8-weights"):
+        raise BadRun(
+            f"{source.run.path}: what {precision} would cost cannot be measured, for its validation identities make no "
+            "pairs; export it in float32 or float16"
+        )
+    else:  # where nothing was given up the proof is enough
+        same_space = True
+    run, recipe = source.run, source.recipe
     described = run.data()
     compatible = described.get("compatible")
     prefixes = {
@@ -73,86 +154,48 @@ def export_run(
         *([compatible["components"]] if compatible else []),
     }
     metadata = BundleMetadata(
-        space_id=compatible["space_id"] if compatible else _own_space_id(run),
+        space_id=run.space_id if same_space else hashlib.sha256(model).hexdigest()[:32],
         embedding_dim=recipe.model.embedding_dim,
-        preprocessing=preprocessing,
-        calibration=calibration,
+        preprocessing=recipe.input.preprocessing(),
+        calibration=calibrate(embeddings, source.labels),
         prefixes=tuple(sorted(prefixes)),
         recipe=recipe.name,
         network=recipe.model.name,
         precision=precision,
         trained_on=described["train"],
-        results={"on": "the run's validation identities", **results},
-        parity=asdict(parity),
+        taught_by=tuple((described.get("distilled") or {}).get("space_ids", ())),
+        results={
+            "on": "the run's validation identities",
+            "identities": len(source.photos.table.names),
+            "photos": len(source.photos),
+            **(asdict(after) if after else dict.fromkeys(Figures.__dataclass_fields__)),
+        },
+        parity=_against_source(parity, before),
         licence=licence,
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, seal(model, metadata))
-    return load_bundle(output)
+    return seal(model, metadata)
 
 
-def _own_space_id(run: RunFolder) -> str:
-    """The weights decide the space: the same run exported twice gives the same one."""
-    return hashlib.sha256(run.embedder.read_bytes()).hexdigest()[:32]
+def _against_source(parity: Parity, before: Figures | None) -> dict[str, Any]:
+    """How near the bundle's embeddings are to its source's, and the source's own figures on the same crops."""
+    return {**asdict(parity), "source": asdict(before) if before else None}
 
 
-def _measure(
-    embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray
-) -> tuple[Calibration, dict[str, Any]]:
-    """Thresholds, curve and headline figures on validation identities; figures are None where there are no pairs."""
-    results: dict[str, Any] = {"identities": int(labels.max()) + 1, "photos": len(labels)}
-    same, different = pair_totals(labels)
-    figures = dict.fromkeys(("auc", "eer", "best_accuracy", "recall_at_1"))
-    if same and different:
-        found = verification(_counts(embeddings, labels))
-        figures = {
-            "auc": found.auc,
-            "eer": found.eer,
-            "best_accuracy": found.best_balanced_accuracy,
-            "recall_at_1": retrieval(embeddings, labels).recall_at_k[1],
-        }
-    return calibrate(embeddings, labels), results | figures
+def _calibration_photos(table: IdentityTable, recipe: Recipe) -> Float32[np.ndarray, "n 3 s s"]:
+    """Some of the photos the network was trained on, as they are in use; none where none can be read."""
+    rows = np.sort(np.random.default_rng(0).permutation(len(table))[:CALIBRATION_PHOTOS])
+    try:
+        photos = _readable(table.rows(rows), recipe.input.preprocessing())
+    except BadDataset:
+        return np.empty((0, 3, recipe.input.size_px, recipe.input.size_px), np.float32)
+    return torch.cat(list(_images(photos))).numpy()
 
 
-def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> Calibration:
-    """What similarities mean, fitted to all pairs of these photos; fixed thresholds where those are too few."""
-    same, different = pair_totals(labels)
-    if min(same, different) < MIN_CALIBRATION_PAIRS:
-        return Calibration(
-            high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
-            balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
-            high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
-            slope=None,
-            intercept=None,
-            calibration_error=None,
-            pairs_same=same,
-            pairs_different=different,
-        )
-    points = thresholds(_counts(embeddings, labels))
-    pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
-    scores = pair_similarities(embeddings, pairs)
-    curve = fit_probability(scores, pairs.same)
-    return Calibration(
-        high_precision=_threshold(points.high_precision),
-        balanced=_threshold(points.balanced),
-        high_recall=_threshold(points.high_recall),
-        slope=curve.slope,
-        intercept=curve.intercept,
-        calibration_error=calibration_error(curve.probabilities(scores), pairs.same),
-        pairs_same=same,
-        pairs_different=different,
-        target_far=points.target_far,
-    )
+def _readable(table: IdentityTable, preprocessing: Preprocessing) -> FaceDataset:
+    read = read_table(table, preprocessing)
+    return FaceDataset(read.table, read.crops)
 
 
-def _counts(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray) -> RocCounts:
-    """Of all pairs, or where more than twenty million are of one identity, of as many drawn."""
-    if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
-        return roc_counts_all_pairs(embeddings, labels)
-    pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)
-    scores = pair_similarities(embeddings, pairs)
-    return roc_counts(scores[pairs.same], scores[~pairs.same])
-
-
-def _threshold(point: OperatingPoint) -> Threshold:
-    return Threshold(point.similarity, point.far, point.tar)
+def _images(photos: FaceDataset) -> Iterator[Tensor]:
+    batches: Iterable[Any] = PhotoBatches(photos, in_order(range(len(photos)), 64), torch.device("cpu"))
+    return (batch.images for batch in batches)

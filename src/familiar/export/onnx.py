@@ -6,16 +6,14 @@ import onnx
 import torch
 from torch import nn
 
-from familiar.export.precision import Precision, halve_weights
-
 INPUT_NAME, OUTPUT_NAME = "images", "embeddings"
 OPSET = 18  # what torch's exporter writes without a conversion
 
 
-def onnx_bytes(network: nn.Module, size_px: int, precision: Precision = "float32") -> bytes:
-    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1.
+def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
+    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1, in float32.
 
-    `precision` is of the weights alone: it computes in float32. ParityFailed where they do not fit into it.
+    Batch norms are part of the convolutions before them.
     """
     network = network.cpu().eval()
     with warnings.catch_warnings():
@@ -34,15 +32,13 @@ def onnx_bytes(network: nn.Module, size_px: int, precision: Precision = "float32
         )
     assert program is not None
     model = program.model_proto
-    _strip(model)
-    if precision == "float16":
-        halve_weights(model)
+    strip(model)
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)
 
 
-def _strip(model: onnx.ModelProto) -> None:
-    """Without the exporter's notes on each node, which weigh 250 KB and name source files; names as short as can be."""
+def strip(model: onnx.ModelProto) -> None:
+    """Without the exporter's notes on each node, which weigh 250 KB and name source files; names are hexadecimal."""
     model.doc_string = ""
     del model.metadata_props[:]
     graph = model.graph

@@ -1,0 +1,170 @@
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from familiar.core.errors import BadRun
+from familiar.export.bias_correction import BATCH, FEWEST_PHOTOS, round_weights
+from familiar.export.onnx import INPUT_NAME
+from familiar.export.rounding import rows_in_8_bits
+
+SIZE_PX = 6
+N = 2 * BATCH + 7  # so that the last batch is not as large as the others
+
+
+def model_of(nodes, **tensors):
+    """From "images" to "y", without a type of what lies between."""
+    graph = helper.make_graph(
+        nodes,
+        "few",
+        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.FLOAT, ["n", 3, SIZE_PX, SIZE_PX])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def run(model, photos):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {INPUT_NAME: photos})[0])
+
+
+def tensors_of(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def photos_of_noise(n=N):
+    """With means far from zero, as behind a ReLU."""
+    return numbers(n, 3, SIZE_PX, SIZE_PX, seed=1) + np.float32([1, -2, 3]).reshape(3, 1, 1)
+
+
+def photos_of_one_colour(n=N):
+    return np.ascontiguousarray(np.broadcast_to(photos_of_noise(n)[:, :, :1, :1], (n, 3, SIZE_PX, SIZE_PX)))
+
+
+def conv(before="images", **attributes):
+    return helper.make_node("Conv", [before, "w", "b"], ["y"], **attributes)
+
+
+FLAT = helper.make_node("Flatten", [INPUT_NAME], ["flat"])
+SIX = helper.make_node("Concat", [INPUT_NAME, INPUT_NAME], ["six"], axis=1)
+PLACES = 3 * SIZE_PX * SIZE_PX
+ONE_LAYER = {
+    "of single places": ([conv()], (20, 3, 1, 1), photos_of_noise()),
+    "without padding": ([conv()], (20, 3, 3, 3), photos_of_one_colour()),
+    "with strides": ([conv(strides=[2, 1])], (20, 3, 2, 3), photos_of_one_colour()),
+    "depthwise": ([conv(group=3)], (6, 1, 3, 3), photos_of_one_colour()),
+    "in groups": ([SIX, conv("six", group=2)], (8, 3, 2, 2), photos_of_one_colour()),
+    "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (PLACES, 9), photos_of_noise()),
+    "product, transposed": (
+        [FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"], transB=1)],
+        (9, PLACES),
+        photos_of_noise(),
+    ),
+    "product, square": (
+        [
+            helper.make_node("GlobalAveragePool", [INPUT_NAME], ["mean"]),
+            helper.make_node("Concat", ["mean", "mean"], ["six"], axis=1),
+            helper.make_node("Flatten", ["six"], ["flat"]),
+            helper.make_node("Gemm", ["flat", "w", "b"], ["y"]),
+        ],
+        (6, 6),
+        photos_of_noise(),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_LAYER)
+def test_a_layer_gives_on_average_what_it_gave(kind):
+    nodes, shape, photos = ONE_LAYER[kind]
+    weights = numbers(*shape)
+    outputs = shape[1] if kind == "product" else shape[0]
+    model = model_of(nodes, w=weights, b=numbers(outputs, seed=2))
+    before = run(model, photos)
+    round_weights(model, photos)
+    after, stored = run(model, photos), tensors_of(model)
+    steps, scale = rows_in_8_bits(weights)
+    np.testing.assert_array_equal(stored["w"], steps.astype(np.float32) * scale.astype(np.float32))
+    axes = (0, *range(2, before.ndim))
+    mean_before, mean_after = (values.mean(axis=axes, dtype=np.float64) for values in (before, after))
+    np.testing.assert_allclose(mean_after, mean_before, atol=2e-5 * np.abs(before).max())
+    stored["b"] = numbers(outputs, seed=2)
+    uncorrected = run(model_of(nodes, **stored), photos).mean(axis=axes, dtype=np.float64)
+    assert np.abs(uncorrected - mean_before).max() > 100 * np.abs(mean_after - mean_before).max()
+
+
+def test_a_later_layer_is_corrected_for_what_came_to_it_before_the_rounding():
+    nodes = [
+        helper.make_node("Conv", [INPUT_NAME, "v", "a"], ["first"]),
+        helper.make_node("Relu", ["first"], ["positive"]),
+        conv("positive"),
+    ]
+    tensors = {
+        "v": numbers(8, 3, 1, 1),
+        "a": numbers(8),
+        "w": numbers(5, 8, 1, 1, seed=3),
+        "b": numbers(5, seed=4),
+    }
+    model, photos = model_of(nodes, **tensors), photos_of_noise()
+    round_weights(model, photos)
+    after = tensors_of(model)
+    x = photos.astype(np.float64)
+    hidden = np.maximum(
+        np.einsum("oi,nihw->nohw", tensors["v"][:, :, 0, 0], x) + tensors["a"].reshape(8, 1, 1), 0
+    )
+    lost = (tensors["w"].astype(np.float64) - after["w"])[:, :, 0, 0] @ hidden.mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(after["b"], tensors["b"] + lost, atol=1e-6)
+    first = (tensors["v"].astype(np.float64) - after["v"])[:, :, 0, 0] @ x.mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(after["a"], tensors["a"] + first, atol=1e-6)
+
+
+def test_without_a_bias_or_with_few_weights_nothing_is_corrected():
+    nodes = [
+        helper.make_node("Conv", [INPUT_NAME, "v"], ["first"]),
+        helper.make_node("Conv", ["first", "w", "b"], ["second"]),
+        helper.make_node("Add", ["second", "c"], ["y"]),
+    ]
+    few = numbers(2, 6, 1, 1, seed=3)  # stay in float32
+    tensors = {"v": numbers(6, 3, 1, 1), "w": few, "b": numbers(2), "c": numbers(1, 2, 1, 1)}
+    tensors["counts"] = np.arange(20).reshape(4, 5)
+    model = model_of(nodes, **tensors)
+    round_weights(model, photos_of_noise())
+    after = tensors_of(model)
+    after_of_v = after.pop("v")
+    assert np.abs(after_of_v - tensors.pop("v")).max() > 1e-4
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(after[name], values, name)
+    model = model_of([helper.make_node("Conv", [INPUT_NAME, "v"], ["y"])], v=numbers(6, 3, 1, 1))
+    round_weights(model, photos_of_noise())
+    np.testing.assert_array_equal(tensors_of(model)["v"], after_of_v)
+
+
+def test_a_photo_of_which_the_mean_is_lost_in_float32_counts_all_the_same():
+    """The sum of many numbers near to one another."""
+    photos = np.full((N, 3, SIZE_PX, SIZE_PX), 1e4, np.float32) + photos_of_noise()
+    model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
+    source = tensors_of(model)
+    round_weights(model, photos)
+    after = tensors_of(model)
+    moved = (source["w"].astype(np.float64) - after["w"])[:, :, 0, 0]
+    lost = moved @ photos.astype(np.float64).mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(
+        after["b"] - source["b"].astype(np.float64), lost, atol=1e-5 * np.abs(lost).max()
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, FEWEST_PHOTOS - 1])
+def test_too_few_photos(count):
+    model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
+    before = model.SerializeToString()
+    with pytest.raises(
+        BadRun, match=rf"{count} of them can be read, and it takes {FEWEST_PHOTOS}\. .* --data"
+    ):
+        round_weights(model, photos_of_noise(N)[:count])
+    assert model.SerializeToString() == before
+    round_weights(model, photos_of_noise(FEWEST_PHOTOS))
+    assert model.SerializeToString() != before

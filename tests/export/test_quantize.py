@@ -1,0 +1,304 @@
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from familiar.core.errors import BadRun
+from familiar.export import quantize
+from familiar.export.onnx import INPUT_NAME, OUTPUT_NAME, onnx_bytes
+from familiar.export.precision import FEWEST_WORTH_SHORTENING
+from familiar.export.quantize import COSINE_OF_MIXED, fewest, in_8_bit_weights, in_8_bits, in_mixed_precision
+from familiar.export.rounding import rows_in_8_bits
+from familiar.models.catalog import network_spec
+
+SIZE_PX, DIM, PHOTOS = 32, 16, 40
+LAYERS = ("Conv", "Gemm", "MatMul")
+
+
+def drawn(count, size_px=SIZE_PX, seed=0):
+    """Photos with patches in them, so that they differ after a few strides too."""
+    patches = np.random.default_rng(seed).standard_normal((count, 3, size_px // 8, size_px // 8))
+    return np.ascontiguousarray(patches.repeat(8, 2).repeat(8, 3), np.float32)
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return drawn(PHOTOS)
+
+
+@pytest.fixture(scope="module")
+def source():
+    """A network whose embeddings of different photos differ: its statistics are those of such photos."""
+    torch.manual_seed(0)
+    network = network_spec("nano").build(SIZE_PX, DIM, 0.0)
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = None
+        nn.init.normal_(norm.bias, std=0.3)
+    with torch.no_grad():
+        for seed in range(3):
+            network.train()(torch.from_numpy(drawn(32, seed=seed)))
+    return onnx_bytes(network, SIZE_PX)
+
+
+@pytest.fixture(scope="module")
+def int8(source, photos):
+    return in_8_bits(source, photos)
+
+
+def embed(model, photos, optimised=None):
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if optimised:
+        options.optimized_model_filepath = str(optimised)
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run([OUTPUT_NAME], {INPUT_NAME: photos})[0])
+
+
+def cosines(a, b):
+    return np.einsum("ij,ij->i", a.astype(np.float64), b.astype(np.float64))
+
+
+def graph_of(model):
+    return onnx.load_from_string(model).graph
+
+
+def tensors_of(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph_of(model).initializer}
+
+
+def layers_of(model):
+    return [node for node in graph_of(model).node if node.op_type in LAYERS]
+
+
+def layers_in_8_bits(model):
+    """What computes in 8 bits, by the number each has among the layers."""
+    made_by = {name: node.op_type for node in graph_of(model).node for name in node.output}
+    layers = enumerate(layers_of(model))
+    return [number for number, node in layers if made_by[node.input[1]] == "DequantizeLinear"]
+
+
+def assert_numbers_take_8_bits(model):
+    """But vectors, which are float16, scales, and what is too short to be worth it."""
+    graph = graph_of(model)
+    scales = {node.input[1] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
+    for tensor in graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if tensor.name in scales or values.size < FEWEST_WORTH_SHORTENING:
+            continue
+        scale_of_weights = tensor.name.endswith("s")
+        wanted = TensorProto.INT8 if values.ndim > 1 and not scale_of_weights else TensorProto.FLOAT16
+        assert tensor.data_type == wanted, (tensor.name, values.shape)
+
+
+def test_the_source_tells_these_photos_apart(source, photos):
+    """Or nothing would be compared below."""
+    embeddings = embed(source, photos)
+    assert np.quantile(embeddings @ embeddings.T, 0.5) < 0.9
+
+
+def test_every_layer_computes_in_8_bits(source, int8):
+    graph, whole = graph_of(int8), layers_of(source)
+    made_by = {name: node for node in graph.node for name in node.output}
+    read_by = {name: [node for node in graph.node if name in node.input] for name in made_by}
+    layers = layers_of(int8)
+    assert [node.op_type for node in layers] == [node.op_type for node in whole]
+    assert len(layers) > 20
+    for layer in layers:
+        values, weights = (made_by[name] for name in layer.input[:2])
+        assert values.op_type == weights.op_type == "DequantizeLinear"
+        assert made_by[values.input[0]].op_type == "QuantizeLinear"
+        after = read_by[layer.output[0]]
+        assert [node.op_type for node in after] == ["QuantizeLinear"] or not after, layer.output
+    assert_numbers_take_8_bits(int8)
+    assert len(int8) < 0.31 * len(source)
+
+
+def test_each_output_channel_has_the_steps_its_bias_was_corrected_for(source, int8):
+    """ONNX Runtime finds them again in weights that are whole numbers of them."""
+    source_tensors, tensors = tensors_of(source), tensors_of(int8)
+    made_by = {name: node for node in graph_of(int8).node for name in node.output}
+    for layer, before in zip(layers_of(int8), layers_of(source), strict=True):
+        steps, scale = (tensors[name] for name in made_by[layer.input[1]].input)
+        wanted, wanted_scale = rows_in_8_bits(source_tensors[before.input[1]])
+        np.testing.assert_array_equal(steps, wanted)
+        np.testing.assert_allclose(scale, wanted_scale.ravel(), rtol=1e-6)
+
+
+def test_it_embeds_nearly_as_its_source(source, int8, photos):
+    unseen = drawn(64, seed=9)
+    for seen in (photos, unseen):
+        found = embed(int8, seen)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+        assert 0.97 < cosines(found, embed(source, seen)).mean() < 0.99999
+
+
+def test_what_is_taken_out_of_the_file_changes_nothing(source, photos, monkeypatch):
+    """But for biases, which are float16: with those of float32 all is as ONNX Runtime would have it, to the bit."""
+    monkeypatch.setattr(quantize, "weights_in_8_bits", lambda *_, **__: None)
+    compact = in_8_bits(source, photos)
+    monkeypatch.setattr(quantize, "_compact", lambda _: None)
+    whole = in_8_bits(source, photos)
+    assert len(compact) < 0.8 * len(whole)
+    np.testing.assert_array_equal(embed(compact, photos), embed(whole, photos))
+
+
+def test_onnx_runtime_makes_integer_kernels_of_it(source, int8, photos, tmp_path):
+    embed(int8, photos, tmp_path / "optimised.onnx")
+    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node)
+    convolutions = Counter(node.op_type for node in layers_of(source))["Conv"]
+    assert (kinds["QLinearConv"], kinds["Conv"], kinds["FusedConv"]) == (convolutions, 0, 0)
+
+
+def test_the_file_holds_nothing_else(int8):
+    model = onnx.load_from_string(int8)
+    assert not model.metadata_props
+    assert not model.graph.value_info
+    assert not any(node.name or node.doc_string for node in model.graph.node)
+
+
+def test_weights_alone(source, photos):
+    model = in_8_bit_weights(source, photos)
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {node.op_type for node in graph_of(model).node}
+    assert_numbers_take_8_bits(model)
+    assert 0.25 * len(source) < len(model) < 0.3 * len(source)
+    found = embed(model, photos)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    assert 0.99 < cosines(found, embed(source, photos)).mean() < 0.999999
+
+
+def test_biases_make_up_for_some_of_the_rounding(source, photos, monkeypatch):
+    bright = photos + 3
+    exact, corrected = embed(source, bright), embed(in_8_bit_weights(source, bright), bright)
+    monkeypatch.setattr(quantize, "round_weights", lambda *_: None)
+    plain = embed(in_8_bit_weights(source, bright), bright)
+    assert 1 - cosines(corrected, exact).mean() < 0.9 * (1 - cosines(plain, exact).mean())
+
+
+@pytest.mark.parametrize("shorten", [in_8_bits, in_8_bit_weights])
+def test_the_same_photos_give_the_same_bytes(source, photos, shorten, caplog):
+    model = shorten(source, photos)
+    assert not caplog.records, "nobody has to read what ONNX Runtime thinks of it"
+    assert shorten(source, photos) == model
+    assert shorten(source, drawn(PHOTOS, seed=1)) != model
+
+
+@pytest.mark.parametrize("shorten", [in_8_bits, in_mixed_precision, in_8_bit_weights])
+def test_too_few_photos(shorten, photos):
+    with pytest.raises(BadRun, match=r"8 bits are calibrated on photos .* 31 of them can be read"):
+        shorten(small_network(), photos[:31])
+
+
+def small_network(reach=1.0, dim=8):
+    """Five layers, of which the second is fed channels that reach far beyond the others, and hardly heeds them."""
+    generator = np.random.default_rng(0)
+    channels = 12
+    far = np.where(np.arange(channels) < 3, reach, 1).astype(np.float32).reshape(-1, 1, 1, 1)
+
+    def numbers(*shape):
+        return (generator.standard_normal(shape) / np.sqrt(shape[1])).astype(np.float32)
+
+    weights = [
+        numbers(channels, 3, 1, 1) * far,
+        numbers(channels, channels, 1, 1) / far.reshape(1, -1, 1, 1),
+        numbers(channels, channels, 1, 1),
+        numbers(channels, channels, 1, 1),
+        numbers(dim, channels),
+    ]
+    nodes, tensors, last = [], [], INPUT_NAME
+    for number, values in enumerate(weights[:-1]):
+        nodes.append(helper.make_node("Conv", [last, f"w{number}", f"b{number}"], [f"sum{number}"]))
+        nodes.append(helper.make_node("Relu", [f"sum{number}"], [f"out{number}"]))
+        bias = np.abs(generator.standard_normal(channels)).astype(np.float32) * (
+            far.ravel() if number == 0 else 1
+        )
+        tensors += [numpy_helper.from_array(values, f"w{number}")]
+        tensors += [numpy_helper.from_array(bias.astype(np.float32), f"b{number}")]
+        last = f"out{number}"
+    nodes += [
+        helper.make_node("GlobalAveragePool", [last], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w", "b"], ["long"], transB=1),
+        helper.make_node("LpNormalization", ["long"], [OUTPUT_NAME]),
+    ]
+    tensors += [
+        numpy_helper.from_array(weights[-1], "w"),
+        numpy_helper.from_array(np.zeros(dim, np.float32), "b"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.FLOAT, ["n", 3, SIZE_PX, SIZE_PX])],
+        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["n", dim])],
+        tensors,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def test_mixed_keeps_the_layers_that_do_damage(photos):
+    source = small_network(reach=300)
+    exact = embed(source, photos)
+    assert cosines(embed(in_8_bits(source, photos), photos), exact).mean() < COSINE_OF_MIXED
+    mixed = in_mixed_precision(source, photos)
+    assert cosines(embed(mixed, photos), exact).mean() >= COSINE_OF_MIXED
+    assert layers_in_8_bits(mixed) == [2, 3, 4]
+    assert_numbers_take_8_bits(mixed)
+
+
+def test_mixed_keeps_none_where_none_does_damage(photos):
+    source = small_network()
+    mixed = in_mixed_precision(source, photos)
+    assert layers_in_8_bits(mixed) == [0, 1, 2, 3, 4]
+    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= COSINE_OF_MIXED
+
+
+@pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
+def test_mixed_keeps_no_more_than_it_takes(photos, monkeypatch, wanted):
+    """The layers that do least damage alone are those in 8 bits; of what cannot be reached, all but the last."""
+    source = small_network(reach=30)
+    exact = embed(source, photos)
+    with quantize._quantizer(source, photos) as quantizer:
+        assert len(quantizer.layers) == 5
+        damage = [
+            1 - cosines(embed(quantizer.quantized([name]), photos), exact).mean() for name in quantizer.layers
+        ]
+        least_first = np.argsort(damage)
+        names = [quantizer.layers[number] for number in least_first]
+        reached = [
+            cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)
+        ]
+    most = max([count for count, cosine in enumerate(reached, 1) if cosine >= wanted], default=1)
+    monkeypatch.setattr(quantize, "COSINE_OF_MIXED", wanted)
+    assert layers_in_8_bits(in_mixed_precision(source, photos)) == sorted(least_first[:most])
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_the_fewest_that_are_enough(most, needed):
+    asked = []
+
+    def enough(count):
+        asked.append(count)
+        return count >= needed
+
+    assert fewest(most, enough) == min(most, needed)
+    assert most not in asked
+    assert len(asked) <= most.bit_length()
+
+
+@pytest.mark.slow
+def test_a_real_network_in_mixed_precision(source, photos):
+    mixed = in_mixed_precision(source, photos)
+    layers = layers_in_8_bits(mixed)
+    assert 0 < len(layers) <= len(layers_of(source))
+    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= COSINE_OF_MIXED
+    assert_numbers_take_8_bits(mixed)
+    assert in_mixed_precision(source, photos) == mixed

@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import ParityFailed
+from familiar.export.rounding import LARGEST_INT8, as_float16, rounded_to_the_sum, rows_in_8_bits
+
+SHAPES = ((7, 5), (4, 3, 1, 1), (6, 1, 3, 3), (5, 4, 3, 3), (3, 2, 5, 5), (4, 1), (1, 40), (2, 3, 1, 7))
+SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
+
+
+def weights(seed, shape, scale=1.0):
+    """Rows of very different reach, as batch norms leave them that are folded into the layers before them."""
+    generator = np.random.default_rng(seed)
+    reach = 10 ** generator.uniform(-2, 2, (shape[0], *[1] * (len(shape) - 1)))
+    return (generator.standard_normal(shape) * reach * scale).astype(np.float32)
+
+
+def multiplied(steps, scale):
+    return steps.astype(np.float64) * scale.astype(np.float64)
+
+
+any_weights = st.builds(
+    weights,
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(SHAPES),
+    st.sampled_from((1.0, 1e2, 1e-2, 1e-4, 1e-6, 1e-8, 1e-12, 1e-30, 1e-42)),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(any_weights)
+def test_each_is_within_a_step_and_alone_in_its_kernel_within_half(values):
+    steps, scale = rows_in_8_bits(values)
+    assert (steps.dtype, scale.dtype) == (np.int8, np.float16)
+    assert steps.shape == values.shape
+    assert scale.shape == (len(values), *[1] * (values.ndim - 1))
+    assert np.abs(steps.astype(int)).max() <= LARGEST_INT8
+    of_a_step = np.abs(multiplied(steps, scale) - values) / scale.astype(np.float64)
+    alone = values.ndim == 2 or values.shape[2:] == (1, 1)
+    assert of_a_step.max() <= (0.5 + 1e-9 if alone else 1)
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_weights)
+def test_a_kernel_keeps_its_sum_to_half_a_step(values):
+    steps, scale = rows_in_8_bits(values)
+    taps = tuple(range(2, values.ndim))
+    lost = multiplied(steps, scale).sum(axis=taps) - values.astype(np.float64).sum(axis=taps)
+    half = 0.5 * scale.astype(np.float64).reshape(-1, 1)
+    assert (np.abs(lost) <= half * (1 + 1e-6)).all()
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_weights)
+def test_the_scale_is_the_smallest_of_float16_that_reaches_the_largest(values):
+    _, scale = rows_in_8_bits(values)
+    largest = np.abs(values).reshape(len(values), -1).max(axis=1).astype(np.float64)
+    scale = scale.ravel()
+    below = np.nextafter(scale, np.float16(0))
+    assert (scale.astype(np.float64) * LARGEST_INT8 >= largest).all(), "the largest is cut off"
+    assert (below.astype(np.float64) * LARGEST_INT8 < largest)[largest > 0].all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_in_8_bits_already_stays_as_it_is(shape):
+    """So that whoever rounds it again, as ONNX Runtime does, finds the very steps that biases were corrected for."""
+    values = weights(0, shape)
+    values *= np.maximum(1, 0.01 / np.abs(values).reshape(len(values), -1).max(axis=1)).reshape(
+        -1, *[1] * (len(shape) - 1)
+    )  # below that scales are no longer normal numbers of float16
+    steps, scale = rows_in_8_bits(values)
+    again, same_scale = rows_in_8_bits(multiplied(steps, scale).astype(np.float32))
+    assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [LARGEST_INT8] * len(
+        steps
+    )
+    np.testing.assert_array_equal(again, steps)
+    np.testing.assert_array_equal(same_scale, scale)
+
+
+def test_an_edge_detector_answers_nothing_on_a_flat_patch():
+    """Each to its nearest would leave a step over: 127 - 41 - 41 - 44."""
+    kernel = np.array([[1, -0.326], [-0.326, -0.348]], np.float32)
+    steps, _ = rows_in_8_bits(kernel[None, None])
+    assert steps[0, 0].tolist() in ([[127, -42], [-41, -44]], [[127, -41], [-42, -44]])
+
+
+def test_rows_of_zeros_and_of_one_number():
+    steps, scale = rows_in_8_bits(np.array([[0.0], [-3.0], [1e-45]], np.float32))
+    assert steps.ravel().tolist() == [0, -127, 0]
+    assert scale.ravel()[[0, 2]].tolist() == [0, SMALLEST]
+    steps, scale = rows_in_8_bits(np.zeros((2, 3, 3, 3), np.float32))
+    assert not steps.any()
+    assert not scale.any()
+
+
+def test_a_row_does_not_depend_on_the_others():
+    values = weights(1, (6, 2, 3, 3))
+    steps, scale = rows_in_8_bits(values)
+    for row in range(6):
+        alone, own = rows_in_8_bits(values[row : row + 1])
+        np.testing.assert_array_equal(alone[0], steps[row])
+        assert own[0] == scale[row]
+
+
+@pytest.mark.parametrize("value", [65_520.0, -8e6, 1e30, np.inf, np.nan])
+def test_rows_beyond_float16_are_refused(value):
+    values = np.ones((3, 20), np.float32)
+    values[1, 7] = value
+    with pytest.raises(
+        ParityFailed, match=r"the weight 1f reaches .* float16 ends at 65504; nothing was written"
+    ):
+        rows_in_8_bits(values, "1f")
+
+
+def test_the_largest_that_float16_holds_is_kept():
+    steps, scale = rows_in_8_bits(np.array([[65_504.0, -32_752.0]], np.float32))
+    assert steps.tolist() == [[127, -63]] or steps.tolist() == [[127, -64]]
+    np.testing.assert_allclose(multiplied(steps, scale), [[65_504, -32_752]], atol=float(scale[0, 0]) / 2)
+
+
+numbers = st.floats(-130, 130, width=32)
+row_lists = st.integers(1, 12).flatmap(
+    lambda taps: st.lists(st.lists(numbers, min_size=taps, max_size=taps), min_size=1, max_size=4)
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(row_lists)
+def test_rounding_to_the_sum(rows):
+    rows = np.array(rows, np.float64)
+    found = rounded_to_the_sum(rows)
+    assert (found == np.rint(found)).all()
+    assert (np.abs(found - rows) < 1).all(), (
+        "what is whole already stays, and nothing goes further than its neighbours"
+    )
+    off = np.abs(found.sum(axis=1) - rows.sum(axis=1))
+    assert (off <= 0.5 + 1e-9).all()
+    nearest = np.rint(rows)
+    fits = np.abs(nearest.sum(axis=1) - rows.sum(axis=1)) < 0.5 - 1e-9
+    np.testing.assert_array_equal(found[fits], nearest[fits])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(numbers, min_size=1, max_size=6))
+def test_no_other_whole_numbers_with_such_a_sum_are_nearer(row):
+    """Against every choice of going down or up."""
+    exact = np.array(row, np.float64)
+    (found,) = rounded_to_the_sum(exact[None])
+    down = np.floor(exact)
+    choices = (down + (code >> np.arange(len(row)) & 1) for code in range(2 ** len(row)))
+    as_near = [choice for choice in choices if abs(choice.sum() - exact.sum()) <= 0.5 + 1e-9]
+    least = min(np.abs(choice - exact).sum() for choice in as_near)
+    assert np.abs(found - exact).sum() <= least + 1e-9
+
+
+def test_float16_is_the_nearest_or_refused():
+    values = np.array([0.1, -65_504.0, 65_519.0, 1e-9, 0.0], np.float32)
+    halved = as_float16(values, "w")
+    assert halved.dtype == np.float16
+    assert halved.tolist() == [float(np.float16(0.1)), -65_504.0, 65_504.0, 0.0, 0.0]
+    for value in (65_520.0, -1e9, np.inf, -np.inf, np.nan):
+        with pytest.raises(
+            ParityFailed, match=r"the weight w reaches .*; nothing was written\. Export it in float32"
+        ):
+            as_float16(np.array([1.0, value], np.float32), "w")
