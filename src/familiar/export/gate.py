@@ -51,7 +51,7 @@ class Gate:
 
 STANDARD = Gate()
 # Between a bundle's embeddings and its source's, on average: with less the two must not be compared with each other,
-# however good each is alone, as a network is in 8 bits that was trained to be rounded.
+# however good each is alone.
 COSINE_OF_ONE_SPACE = 0.95
 
 
