@@ -436,6 +436,23 @@ def test_only_what_passes_is_of_the_space_of_its_run(run, exported, tmp_path, ju
         export_run(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
 
 
+@pytest.mark.parametrize(("cosine", "same"), [(0.96, True), (0.94, False)])
+def test_what_points_elsewhere_is_of_another_space(
+    run, exported, tmp_path, monkeypatch, judged, cosine, same
+):
+    """However good it is alone: no figure of the gate compares its embeddings with its source's."""
+    source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
+    elsewhere = np.float32(cosine) * source + np.float32(np.sqrt(1 - cosine**2)) * np.roll(source, 5, axis=1)
+    monkeypatch.setattr(export, "onnx_bytes", lambda *_: exported.onnx)
+    monkeypatch.setattr(export, "in_8_bits", lambda *_: b"")
+    monkeypatch.setattr(export, "embed_with_source", lambda *_: source)
+    monkeypatch.setattr(export, "embed_with_export", lambda *_: elsewhere)
+    judged(BEFORE)
+    found = export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",)).metadata
+    assert found.parity["mean_cosine"] == pytest.approx(cosine)
+    assert (found.space_id == exported.metadata.space_id) is same
+
+
 @pytest.mark.usefixtures("known_model")
 def test_a_compatible_run_keeps_the_other_space_where_it_passes(run, tmp_path, judged):
     shutil.copytree(run.path, tmp_path / "run")
@@ -448,6 +465,17 @@ def test_a_compatible_run_keeps_the_other_space_where_it_passes(run, tmp_path, j
     )
     assert kept.space_id == "of another" != lost.space_id
     assert kept.prefixes == lost.prefixes == (8, 16)
+
+
+@pytest.mark.usefixtures("known_model")
+def test_it_says_which_bundles_taught_it(run, exported, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "data.json").read_text())
+    described["distilled"] = {"space_ids": ["of one", "of another"]}
+    (tmp_path / "run" / "data.json").write_text(json.dumps(described))
+    found = export_run(tmp_path / "run", tmp_path / "cats.onnx").metadata
+    assert exported.metadata.taught_by == ()
+    assert found == replace(exported.metadata, taught_by=("of one", "of another"))
 
 
 @pytest.mark.usefixtures("known_model")
