@@ -150,6 +150,20 @@ def test_what_is_taken_out_of_the_file_changes_nothing(source, photos, monkeypat
     np.testing.assert_array_equal(embed(compact, photos), embed(whole, photos))
 
 
+def test_a_channel_with_a_bias_and_hardly_any_weights_keeps_its_bias(photos):
+    """As squeeze-and-excite has many: its bias in steps of input times weight is at the end of int32."""
+    model = onnx.load_from_string(small_network())
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    weights, bias = (np.array(numpy_helper.to_array(tensors[name])) for name in ("w1", "b1"))
+    weights[:6] *= 1e-8
+    bias[:6] = 3.0032434  # which is more in float16, by two in ten thousand
+    tensors["w1"].CopyFrom(numpy_helper.from_array(weights, "w1"))
+    tensors["b1"].CopyFrom(numpy_helper.from_array(bias, "b1"))
+    source = model.SerializeToString()
+    found = in_8_bits(source, photos)
+    assert cosines(embed(found, photos), embed(source, photos)).min() > 0.999
+
+
 def test_onnx_runtime_makes_integer_kernels_of_it(source, int8, photos, tmp_path):
     embed(int8, photos, tmp_path / "optimised.onnx")
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node)

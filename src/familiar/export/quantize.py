@@ -181,7 +181,11 @@ def _bias_as_float(
 ) -> None:
     if dequantize.op_type != "DequantizeLinear" or dequantize.input[0] not in numbers:
         return
-    bias = numbers[dequantize.input[0]] * numbers[dequantize.input[1]]
+    steps = numbers[dequantize.input[0]]
+    # Of a channel with next to no weights they reach to the end of int32, and from float16 they would come back beyond.
+    if np.abs(steps.astype(np.int64)).max() > 2**30:
+        return
+    bias = steps * numbers[dequantize.input[1]]
     graph.initializer.append(numpy_helper.from_array(bias.astype(np.float32), f"{layer.input[2]}_float"))
     layer.input[2] = f"{layer.input[2]}_float"
 
