@@ -3,8 +3,9 @@ import timm
 import torch
 import torchvision
 
-from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
+from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobileNetV3Trunk
 from familiar.models.catalog import NETWORKS, network_spec
+from familiar.models.weights import load_published_weights, load_weights_file
 
 SMALL = "mobilenetv3_small_050"
 
@@ -24,7 +25,8 @@ TRUNKS = {
 def test_these_are_all_the_rows_of_a_librarys_network():
     def is_one(spec):
         with torch.device("meta"):
-            return isinstance(spec.build().trunk, BackboneTrunk)
+            trunk = spec.build().trunk
+        return isinstance(trunk, BackboneTrunk) and not isinstance(trunk, ShortMobileNetV3Trunk)
 
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
 
@@ -137,3 +139,33 @@ def test_the_epsilon_of_its_batch_norms_travels_with_the_weights():
     images = torch.randn(2, 3, 32, 32)
     assert loaded(images).norm(dim=1).min() > 0.99
     assert torch.equal(loaded(images), trained(images))
+
+
+@torch.no_grad()
+def test_the_short_one_is_the_whole_one_as_far_as_a_16th_of_the_side(monkeypatch):
+    whole, short = (
+        make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, ShortMobileNetV3Trunk)
+    )
+    monkeypatch.setattr(timm, "create_model", lambda *_, **__: whole.backbone)
+    load_published_weights(short)
+    images = torch.randn(2, 3, 112, 112)
+    expected = whole.backbone.bn1(whole.backbone.conv_stem(images))
+    for stage in whole.backbone.blocks[:4]:
+        expected = stage(expected)
+    found = short(images)
+    assert found.shape == (2, short.channels, 7, 7)
+    assert expected.std() > 0
+    torch.testing.assert_close(found, expected)
+
+
+@torch.no_grad()
+def test_the_short_one_takes_its_share_of_torchvisions_weights(tmp_path):
+    theirs = torchvision.models.mobilenet_v3_small(weights=None).eval()
+    for norm in (module for module in theirs.modules() if isinstance(module, torch.nn.BatchNorm2d)):
+        norm.running_var.uniform_(0.5, 2)
+        norm.bias.normal_(std=0.1)
+    torch.save(theirs.state_dict(), tmp_path / "weights.pth")
+    short = ShortMobileNetV3Trunk("mobilenetv3_small_100").eval()
+    load_weights_file(short, tmp_path / "weights.pth")
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(short(images), theirs.features[:9](images), rtol=1e-4, atol=1e-4)

@@ -165,7 +165,7 @@ NETWORKS: dict[str, NetworkSpec] = {
         head="gdconv",
     ),
     "nano_mobile": NetworkSpec(
-        summary="the first half of MobileNetV3-Small, with its ImageNet weights, for as many bytes with 8-bit weights",
+        summary="half of MobileNetV3-Small, with its ImageNet weights, for as many bytes in 8 bits",
         input_px=112,
         embedding_dim=128,
         dropout=0.0,
