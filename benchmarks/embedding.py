@@ -19,10 +19,11 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.export.onnx import onnx_bytes
-from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.faces.bundle import BundleMetadata, seal
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.core.calibration import Calibration, Threshold
+from familiar.faces.bundle import BundleMetadata, seal
 from familiar.faces.tensor import Preprocessing
 
 SHARED_DATA = Path(os.environ.get("FAMILIAR_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -9,7 +9,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, seal
+from familiar.core.calibration import Calibration, Threshold
+from familiar.faces.bundle import BundleMetadata, seal
 from familiar.faces.embedder import crop_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 

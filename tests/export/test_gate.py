@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import GateRefused
 from familiar.core.vectors import normalise
-from familiar.export import gate
-from familiar.export.gate import STANDARD, Figures, Gate, all_counts, figures
+from familiar.export.gate import STANDARD, Figures, Gate, figures
+from familiar.metrics import pairs
+from familiar.metrics.pairs import all_counts
 from familiar.metrics.verification import roc_auc
 
 SOURCE = Figures(auc=0.98, eer=0.05, best_accuracy=0.9, recall_at_1=0.96, tar_at_far={"1e-3": None})
@@ -82,7 +83,7 @@ def test_more_same_pairs_than_fit_are_drawn(monkeypatch):
     embeddings, labels = rows(120, seed=1)
     labels //= 10
     exact = all_counts(embeddings, labels)
-    monkeypatch.setattr(gate, "MAX_SAME_PAIRS", 600)
+    monkeypatch.setattr(pairs, "MAX_SAME_PAIRS", 600)
     drawn = all_counts(embeddings, labels)
     assert exact.same > 600 >= drawn.same
     assert roc_auc(drawn) == pytest.approx(roc_auc(exact), abs=0.05)

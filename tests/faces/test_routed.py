@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import (
     NoBundleForSpecies,
     NoFaceFound,
@@ -14,7 +15,7 @@ from familiar.core.errors import (
     UnsureSpecies,
 )
 from familiar.core.types import Crop, Detection, Photo
-from familiar.faces.bundle import BundleMetadata, Calibration, Threshold, load_bundle
+from familiar.faces.bundle import BundleMetadata, load_bundle
 from familiar.faces.detect import CentreSquare
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.routed import RoutedEmbedder, verify_routed

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.faces.bundle import Calibration, Threshold
 from familiar.faces.embedder import Embedder
 from familiar.faces.photo import save_photo
 from familiar.faces.verify import probability_same, verify_embeddings, verify_photos

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
-from familiar.faces.bundle import Calibration
+from familiar.core.calibration import Calibration
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import threshold_above

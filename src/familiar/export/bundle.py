@@ -15,7 +15,6 @@ from torch import Tensor
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.export.calibration import calibrate
 from familiar.export.gate import COSINE_OF_ONE_SPACE, STANDARD, Figures, Gate, figures
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
@@ -26,6 +25,7 @@ from familiar.faces.tensor import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
+from familiar.metrics.calibration import calibrate
 from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network

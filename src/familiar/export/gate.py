@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from familiar.core.errors import GateRefused
-from familiar.metrics.pairs import pair_similarities, sample_pairs
+from familiar.metrics.pairs import all_counts
 from familiar.metrics.retrieval import retrieval
-from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
+from familiar.metrics.roc import pair_totals
 from familiar.metrics.verification import verification
 
 ROUNDING = 1e-9  # 0.98 less 0.96 is a little more than 0.02
@@ -68,12 +68,3 @@ def figures(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"
         recall_at_1=retrieval(embeddings, labels).recall_at_k[1],
         tar_at_far=found.tar_at_far,
     )
-
-
-def all_counts(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
-    """Of all pairs, or where more than twenty million are of one identity, of as many drawn."""
-    if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
-        return roc_counts_all_pairs(embeddings, labels)
-    pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)
-    scores = pair_similarities(embeddings, pairs)
-    return roc_counts(scores[pairs.same], scores[~pairs.same])

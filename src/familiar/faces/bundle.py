@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import BadBundle
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.zoo import shipped
@@ -23,43 +24,6 @@ FORMAT_VERSION = 1
 METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 LENGTH_DELIMITED = 2  # protobuf wire type
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A similarity to decide at, with the false and true accept rates it had on validation identities, if known."""
-
-    similarity: float
-    far: float | None
-    tar: float | None
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What similarities mean, fitted on validation identities.
-
-    `probability = 1 / (1 + exp(-(slope * similarity + intercept)))` that a pair is one individual, where
-    both answers are equally likely beforehand. `calibration_error` is that curve's own, in [0, 1];
-    `pairs_same` and `pairs_different` say on how many pairs all this stands. `target_far`: the false accept rate
-    that `high_precision` was held to, the lowest that so many pairs support.
-
-    Where there were too few pairs to fit anything, the similarities are fixed ones and all else is None.
-    """
-
-    high_precision: Threshold
-    balanced: Threshold
-    high_recall: Threshold
-    slope: float | None
-    intercept: float | None
-    calibration_error: float | None
-    pairs_same: int
-    pairs_different: int
-    target_far: float | None = None
-
-    @property
-    def fitted(self) -> bool:
-        """Whether anything is known of this model's similarities."""
-        return self.slope is not None
 
 
 @dataclass(frozen=True)
@@ -180,16 +144,13 @@ def _check_format(version: object, path: Path) -> None:
 
 
 def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
-    calibration = dict(stored["calibration"])
-    for name in ("high_precision", "balanced", "high_recall"):
-        calibration[name] = Threshold(**calibration[name])
     preprocessing = dict(stored["preprocessing"])
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
     return BundleMetadata(
         **{
             **stored,
-            "calibration": Calibration(**calibration),
+            "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),
             "taught_by": tuple(stored.get("taught_by", ())),

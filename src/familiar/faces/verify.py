@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.faces.bundle import Calibration
+from familiar.core.calibration import Calibration
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder, crop_photo
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float32, Float64, Int
 
+from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.roc import RocCounts
+from familiar.metrics.pairs import all_counts, pair_similarities, sample_pairs
+from familiar.metrics.roc import RocCounts, pair_totals
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
     OperatingPoint,
@@ -22,6 +24,8 @@ HIGH_RECALL_TAR = 0.95
 # nothing is known of a model: no bundle's own thresholds, no validation pairs to fit any on.
 FIXED_THRESHOLDS = {"high_precision": 0.65, "balanced": 0.55, "high_recall": 0.40}
 MIN_SLOPE = 1e-3  # a curve all but flat, where the data would have it fall
+MIN_CALIBRATION_PAIRS = 10  # of each kind: fewer say nothing of what a similarity means
+CURVE_PAIRS = 100_000  # a curve of two numbers needs no more
 _MIN_SPREAD = 1e-7  # float32 similarities that differ less are one and the same
 _NEWTON_STEPS = 100
 
@@ -72,6 +76,37 @@ class Reliability:
     def error(self) -> float:
         """Expected calibration error in [0, 1]: mean gap of said and observed (Naeini et al. 2015)."""
         return float(self.weight @ np.abs(self.observed - self.probability))
+
+
+def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Calibration:
+    """What similarities mean, fitted to all pairs of these photos; fixed thresholds where those are too few."""
+    same, different = pair_totals(labels)
+    if min(same, different) < MIN_CALIBRATION_PAIRS:
+        return Calibration(
+            high_precision=Threshold(FIXED_THRESHOLDS["high_precision"], None, None),
+            balanced=Threshold(FIXED_THRESHOLDS["balanced"], None, None),
+            high_recall=Threshold(FIXED_THRESHOLDS["high_recall"], None, None),
+            slope=None,
+            intercept=None,
+            calibration_error=None,
+            pairs_same=same,
+            pairs_different=different,
+        )
+    points = thresholds(all_counts(embeddings, labels))
+    pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
+    scores = pair_similarities(embeddings, pairs)
+    curve = fit_probability(scores, pairs.same)
+    return Calibration(
+        high_precision=_kept(points.high_precision),
+        balanced=_kept(points.balanced),
+        high_recall=_kept(points.high_recall),
+        slope=curve.slope,
+        intercept=curve.intercept,
+        calibration_error=calibration_error(curve.probabilities(scores), pairs.same),
+        pairs_same=same,
+        pairs_different=different,
+        target_far=points.target_far,
+    )
 
 
 def thresholds(counts: RocCounts) -> Thresholds:
@@ -146,6 +181,10 @@ def reliability(
     said = np.bincount(which, weights * probabilities, bins)[filled] / weight[filled]
     observed = np.bincount(which, weights * same, bins)[filled] / weight[filled]
     return Reliability(said, observed, weight[filled])
+
+
+def _kept(point: OperatingPoint) -> Threshold:
+    return Threshold(point.similarity, point.far, point.tar)
 
 
 def _equal_class_weights(same: Bool[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:

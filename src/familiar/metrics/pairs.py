@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
 from familiar.core.blocks import blocks, map_blocks, similarities, unit_rows
+from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,15 @@ def strangers_above(
     left = np.concatenate([none, *(left for left, _ in found)])
     right = np.concatenate([none, *(right for _, right in found)])
     return Pairs(np.minimum(left, right), np.maximum(left, right), np.zeros(len(left), bool))
+
+
+def all_counts(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
+    """Of all pairs, or where more than twenty million are of one identity, of as many drawn."""
+    if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
+        return roc_counts_all_pairs(embeddings, labels)
+    pairs = sample_pairs(labels, MAX_SAME_PAIRS, seed=0)
+    scores = pair_similarities(embeddings, pairs)
+    return roc_counts(scores[pairs.same], scores[~pairs.same])
 
 
 def _draw(rng: np.random.Generator, total: int, count: int) -> Int64[np.ndarray, " p"]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
+from familiar.core.calibration import Calibration
 from familiar.core.text import printable
 from familiar.datasets.folders import IdentityTable
 from familiar.evaluation.measured import SEED, Measured
 from familiar.evaluation.pictures.photos import Pixels, example_queries, read_tiles
-from familiar.faces.bundle import Calibration
 from familiar.metrics.calibration import ProbabilityCurve
 from familiar.metrics.mistakes import Mistakes, worst_mistakes, worst_of_pairs
 from familiar.neighbors.exact import nearest

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from familiar.core.calibration import Threshold
 from familiar.evaluation.judged import THRESHOLDS, Judged
 from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
-from familiar.faces.bundle import Threshold
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
 from familiar.metrics.roc import RocCounts
