@@ -44,7 +44,7 @@ class Calibration:
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> "Calibration":
         """What `dataclasses.asdict` made of one. KeyError or TypeError where something is missing."""
-        thresholds = {
-            name: Threshold(**stored[name]) for name in ("high_precision", "balanced", "high_recall")
-        }
-        return Calibration(**{**stored, **thresholds})
+        restored: dict[str, Any] = {**stored}
+        for name in ("high_precision", "balanced", "high_recall"):
+            restored[name] = Threshold(**stored[name])
+        return Calibration(**restored)

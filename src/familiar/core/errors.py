@@ -29,6 +29,26 @@ class SpaceMismatch(FamiliarError):
     """Embeddings of one space were given to what belongs to another."""
 
 
+class BadGallery(FamiliarError):
+    """A folder that holds no gallery, one of a newer version, or a file of somebody else's in its place."""
+
+
+class CorruptGallery(FamiliarError):
+    """A gallery whose file is damaged, cut short, or older than what was once written to it."""
+
+
+class GalleryBusy(FamiliarError):
+    """Another process is writing to the gallery."""
+
+
+class NotInGallery(FamiliarError):
+    """A name, a number or a photo that a gallery does not know."""
+
+
+class Contradiction(FamiliarError):
+    """A correction that cannot hold together with what is certain, such as two faces in one photo being one."""
+
+
 class UnsureSpecies(FamiliarError):
     """A photo of which no species is probable enough."""
 

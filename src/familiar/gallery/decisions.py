@@ -1,0 +1,77 @@
+"""What a user decided, one transaction each, and the way back."""
+
+import contextlib
+import sqlite3
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from familiar.core.errors import NotInGallery
+from familiar.gallery.schema import restore
+from familiar.gallery.store import Gallery
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One entry of the log: the command that made it, when (UTC, ISO 8601), and how many rows it changed."""
+
+    number: int
+    kind: str
+    decided_at: str
+    changes: int
+
+
+@contextlib.contextmanager
+def decision(gallery: Gallery, kind: str) -> Generator[sqlite3.Connection, None, None]:
+    """A transaction whose changes `undo` takes back. One that changes nothing leaves no entry."""
+    with gallery.writing() as connection:
+        number = connection.execute(
+            "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)",
+            (datetime.now(UTC).isoformat(timespec="seconds"), kind),
+        ).lastrowid
+        connection.execute("UPDATE gallery SET open_decision = ?", (number,))
+        yield connection
+        connection.execute("UPDATE gallery SET open_decision = NULL")
+        connection.execute(
+            "DELETE FROM decisions WHERE id = ? AND NOT EXISTS (SELECT 1 FROM changes WHERE decision_id = ?)",
+            (number, number),
+        )
+
+
+def undo(gallery: Gallery) -> Decision:
+    """Takes the last decision back: every row it changed is as it was before. NotInGallery where there is none left.
+
+    What was forgotten since stays forgotten.
+    """
+    with gallery.writing() as connection:
+        last = _decisions(connection, limit=1)
+        if not last:
+            raise NotInGallery(f"{gallery.folder}: there is no decision left to undo")
+        connection.execute("PRAGMA defer_foreign_keys = ON")
+        for change in connection.execute(
+            "SELECT table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
+            (last[0].number,),
+        ).fetchall():
+            restore(connection, change)
+        # An identity that came to hold nobody may have been swept away since; those who return to it need it.
+        connection.execute(
+            "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
+            "WHERE identity_id NOT IN (SELECT id FROM identities)"
+        )
+        connection.execute("DELETE FROM decisions WHERE id = ?", (last[0].number,))
+    return last[0]
+
+
+def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
+    """The last ones that can be taken back, newest first."""
+    with gallery.reading() as connection:
+        return _decisions(connection, limit)
+
+
+def _decisions(connection: sqlite3.Connection, limit: int) -> list[Decision]:
+    rows = connection.execute(
+        "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "
+        "FROM decisions ORDER BY id DESC LIMIT ?",
+        (limit,),
+    )
+    return [Decision(*row) for row in rows]

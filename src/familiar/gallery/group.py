@@ -1,0 +1,273 @@
+"""Groups of faces that are one individual: what the embeddings say, within what the user has said.
+
+What is settled stays: a face that is in a group keeps it, and two groups that are there are never joined but by the
+user. New faces join them, or one another. `afresh` lets go of what neither a name nor the user holds.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from familiar.gallery.calibration import grouping
+from familiar.gallery.decisions import decision
+from familiar.gallery.store import Faces, Gallery
+from familiar.gallery.who import NOBODY, Who, who_is_who
+from familiar.neighbors.constraints import Constraints
+from familiar.neighbors.exact import search
+from familiar.neighbors.group import group as grouped
+
+_ATTEMPTS = 3  # without holding others up; if they write each time, once more while they wait
+_NEAREST = 60  # faces whose groups a face that was let go of might join
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """`identities` that hold faces now, the `faces` they hold, those `alone`, and how many `changed` in this call."""
+
+    identities: int
+    faces: int
+    alone: int
+    changed: int
+    threshold: float
+
+
+class _Overtaken(Exception):
+    """Another process wrote while groups were computed."""
+
+
+def group(gallery: Gallery, *, threshold: float | None = None, afresh: bool = False) -> Grouped:
+    """Puts every face that is in no group into one, as one decision.
+
+    Two faces are one individual from `threshold` on, a similarity in [-1, 1] (None: the gallery's own calibration, else
+    the model's for few false accepts). Never together: two faces of one photo, faces that the user told apart or
+    rejected, and two groups that are there. The same gallery gives the same groups.
+
+    `afresh`: groups without a name are made anew, but for the faces that the user put there; one keeps its number
+    where most of it comes together again.
+    """
+    for attempt in range(_ATTEMPTS + 1):
+        revision = gallery.revision
+        plan = _plan(gallery, threshold, afresh) if attempt < _ATTEMPTS else None
+        try:
+            with decision(gallery, "group") as connection:
+                if plan is None:
+                    plan = _plan(gallery, threshold, afresh)
+                elif gallery.revision != revision:
+                    raise _Overtaken
+                return _write(connection, plan)
+        except _Overtaken:
+            continue
+    raise AssertionError("the last attempt cannot be overtaken")
+
+
+def regroup(
+    gallery: Gallery, connection: sqlite3.Connection, free: Int64[np.ndarray, " k"], touched: list[int]
+) -> Grouped:
+    """Within a decision: finds places for the faces `free`, and lets lone ones join the identities `touched`."""
+    who = who_is_who(gallery)
+    threshold = grouping(gallery).threshold
+    vectors = who.faces.embeddings
+    loose = np.zeros(len(who.identity), np.bool_)
+    loose[who.faces.rows_of(free)] = True
+    alone = np.flatnonzero((who.identity == NOBODY) & ~loose)
+    for number in touched:
+        rows = who.rows_of_identity(number)
+        if len(rows) and len(alone):
+            mean = who.faces.unit_rows(rows).mean(axis=0)
+            loose[alone[vectors[alone].astype(np.float32) @ mean >= threshold * np.linalg.norm(mean)]] = True
+    rows = np.flatnonzero(loose)
+    if not len(rows):
+        return _write(connection, _Plan(who, who.identity.copy(), threshold))
+    near, _ = search(vectors, who.faces.unit_rows(rows), min(_NEAREST, len(vectors)))
+    beside = np.unique(np.concatenate([who.identity[near.reshape(-1)], np.array(touched, np.int64)]))
+    part = loose | (np.isin(who.identity, beside[beside != NOBODY]))
+    return _write(connection, _planned(gallery, who, threshold, np.where(loose, NOBODY, who.identity), part))
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """`identity[i]`: who face i shall be; below -1 a new identity, the same for the faces of one group."""
+
+    who: Who
+    identity: Int64[np.ndarray, " n"]
+    threshold: float
+
+
+def _plan(gallery: Gallery, threshold: float | None, afresh: bool) -> _Plan:
+    who = who_is_who(gallery)
+    if threshold is None:
+        threshold = grouping(gallery).threshold
+    kept = who.identity.copy()
+    if afresh:
+        named = np.isin(who.identity, np.array(list(who.names), np.int64))
+        kept[~named & ~who.by_user] = NOBODY
+    return _planned(gallery, who, threshold, kept, np.ones(len(kept), np.bool_))
+
+
+def _planned(
+    gallery: Gallery,
+    who: Who,
+    threshold: float,
+    kept: Int64[np.ndarray, " n"],
+    part: Bool[np.ndarray, " n"],
+) -> _Plan:
+    """The faces of `part` grouped around those whose identity is `kept`; all others as they are."""
+    rows = np.flatnonzero(part)
+    seeds, numbers = _seeds(gallery, who, kept[rows], rows)
+    settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=NOBODY)) + 1) < len(numbers)
+    apart = _apart(gallery, who, kept, rows, seeds)
+    found = grouped(who.faces.unit_rows(rows), threshold, constraints=Constraints(seeds, settled, apart))
+    identity = who.identity.copy()
+    identity[rows] = _numbered(found, seeds, numbers, who.identity[rows], kept[rows])
+    return _Plan(who, identity, threshold)
+
+
+def _seeds(
+    gallery: Gallery, who: Who, kept: Int64[np.ndarray, " m"], rows: Int64[np.ndarray, " m"]
+) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " s"]]:
+    """What starts together: the faces of an identity, then those that the user called the same. The former's numbers.
+
+    `seeds` below the count of these are settled.
+    """
+    numbers = np.unique(kept[kept != NOBODY])
+    seeds = np.where(kept == NOBODY, NOBODY, np.searchsorted(numbers, kept))
+    free = len(numbers)
+    for first, second in _pairs(gallery, who.faces, rows, same=True).tolist():
+        if seeds[first] == seeds[second] == NOBODY:
+            seeds[first] = seeds[second] = free
+            free += 1
+        elif NOBODY in (seeds[first], seeds[second]):
+            seeds[first] = seeds[second] = max(seeds[first], seeds[second])
+        elif max(seeds[first], seeds[second]) >= len(numbers):
+            low, high = sorted((int(seeds[first]), int(seeds[second])))
+            seeds[seeds == high] = low
+    # Seeds that came together leave gaps among those that are not settled.
+    loose = seeds >= len(numbers)
+    seeds[loose] = len(numbers) + np.unique(seeds[loose], return_inverse=True)[1]
+    return seeds.astype(np.int64), numbers
+
+
+def _apart(
+    gallery: Gallery,
+    who: Who,
+    kept: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " m"],
+    seeds: Int64[np.ndarray, " m"],
+) -> Int64[np.ndarray, "p 2"]:
+    """Places among `rows` that are never one individual."""
+    pairs = np.concatenate(
+        [
+            _in_one_photo(who.faces.photo_ids[rows]),
+            _pairs(gallery, who.faces, rows, same=False),
+            _rejected(gallery, who.faces, kept, rows),
+        ]
+    )
+    # The user's word goes before all: what was put together stays so.
+    together = (seeds[pairs[:, 0]] == seeds[pairs[:, 1]]) & (seeds[pairs[:, 0]] != NOBODY)
+    return pairs[~together]
+
+
+def _in_one_photo(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+    order = np.argsort(photos, kind="stable")
+    ends = np.flatnonzero(np.diff(photos[order], append=-1)) + 1
+    starts = np.concatenate([[0], ends[:-1]])
+    several = np.flatnonzero(ends - starts > 1)
+    pairs = [np.empty((0, 2), np.int64)]
+    for first, end in zip(starts[several], ends[several], strict=True):
+        one, other = np.triu_indices(end - first, 1)
+        pairs.append(np.stack([order[first + one], order[first + other]], axis=1))
+    return np.concatenate(pairs)
+
+
+def _pairs(
+    gallery: Gallery, faces: Faces, rows: Int64[np.ndarray, " m"], *, same: bool
+) -> Int64[np.ndarray, "p 2"]:
+    with gallery.reading() as connection:
+        told = connection.execute(
+            "SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)
+        ).fetchall()
+    return _places(np.array(told, np.int64).reshape(-1, 2), faces.ids[rows])
+
+
+def _rejected(
+    gallery: Gallery, faces: Faces, kept: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " m"]
+) -> Int64[np.ndarray, "p 2"]:
+    """A face and any one of those who hold the identity it is not."""
+    with gallery.reading() as connection:
+        told = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
+    numbers, first = np.unique(kept[rows], return_index=True)
+    holder = {int(number): int(faces.ids[rows[place]]) for number, place in zip(numbers, first, strict=True)}
+    known = [(face, holder[number]) for face, number in told if number in holder and holder[number] != face]
+    return _places(np.array(known, np.int64).reshape(-1, 2), faces.ids[rows])
+
+
+def _places(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+    """Pairs of faces as places among the rising `ids`; those not among them are left out."""
+    if not len(ids):
+        return np.empty((0, 2), np.int64)
+    at = np.minimum(np.searchsorted(ids, pairs), len(ids) - 1)
+    return at[(ids[at] == pairs).all(axis=1)].astype(np.int64)
+
+
+def _numbered(
+    found: Int64[np.ndarray, " m"],
+    seeds: Int64[np.ndarray, " m"],
+    numbers: Int64[np.ndarray, " s"],
+    before: Int64[np.ndarray, " m"],
+    kept: Int64[np.ndarray, " m"],
+) -> Int64[np.ndarray, " m"]:
+    """The identity of each face: its group's seed's; else the one that most of the group had, each given to the group
+    that has most of it; else a new one, below -1. A face alone is nobody."""
+    groups = found.max(initial=-1) + 1
+    of_group = np.full(groups, NOBODY, np.int64)
+    settled = (seeds != NOBODY) & (seeds < len(numbers))
+    of_group[found[settled]] = numbers[seeds[settled]]
+    sizes = np.bincount(found, minlength=groups)
+    several = (of_group == NOBODY) & (sizes > 1)
+    free = several[found] & (before != NOBODY) & (kept == NOBODY) & ~np.isin(before, numbers)
+    cells, counts = np.unique(before[free] * groups + found[free], return_counts=True)
+    taken: set[int] = set()
+    for place in np.argsort(-counts, kind="stable"):
+        number, of = divmod(int(cells[place]), int(groups))
+        if number not in taken and of_group[of] == NOBODY:
+            of_group[of] = number
+            taken.add(number)
+    new = np.flatnonzero(several & (of_group == NOBODY))
+    of_group[new] = NOBODY - 1 - np.arange(len(new))
+    return of_group[found]
+
+
+def _write(connection: sqlite3.Connection, plan: _Plan) -> Grouped:
+    """Only what changes is written; identities without a name that hold nobody any more go."""
+    who, identity = plan.who, plan.identity.copy()
+    new = int(NOBODY - identity.min(initial=NOBODY))
+    (last,) = connection.execute(
+        "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
+    ).fetchone()
+    connection.executemany(
+        "INSERT INTO identities (id) VALUES (?)", ((last + 1 + place,) for place in range(new))
+    )
+    identity = np.where(identity < NOBODY, last + NOBODY - identity, identity)
+    changed = np.flatnonzero(identity != who.identity)
+    ids = who.faces.ids
+    gone = changed[identity[changed] == NOBODY]
+    connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((int(ids[row]),) for row in gone))
+    connection.executemany(
+        "INSERT INTO assignments (face_id, identity_id, by_user) VALUES (?, ?, 0) "
+        "ON CONFLICT (face_id) DO UPDATE SET identity_id = excluded.identity_id, by_user = 0",
+        ((int(ids[row]), int(identity[row])) for row in changed if identity[row] != NOBODY),
+    )
+    sweep(connection)
+    held = identity[identity != NOBODY]
+    return Grouped(len(np.unique(held)), len(held), len(identity) - len(held), len(changed), plan.threshold)
+
+
+def sweep(connection: sqlite3.Connection) -> None:
+    """Identities without a name that hold nobody, and of whom nothing is remembered."""
+    connection.execute(
+        "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
+        "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
+        "(SELECT 1 FROM rejections WHERE identity_id = identities.id)"
+    )

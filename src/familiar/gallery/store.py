@@ -1,0 +1,392 @@
+"""The file that a gallery is: opened, checked, read and written. Knows nothing of photos or of who is who.
+
+One SQLite database in WAL mode: any number of processes read while one writes. Each commit has reached the disk when
+it is acknowledged (`synchronous = FULL`), and what is deleted is overwritten with zeros.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sqlite3
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+
+from familiar.core.calibration import Calibration
+from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.core.vectors import check_unit_rows
+from familiar.faces.bundle import BundleMetadata
+from familiar.gallery.schema import APPLICATION_ID, VERSION, create_tables, update_tables
+
+DATABASE = "gallery.sqlite"
+HIGH_WATER = "gallery.revision"
+BUSY_SECONDS = 10.0  # a writer waits so long for another
+_ROWS_AT_ONCE = 20_000
+_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Space:
+    """Which space a gallery's embeddings lie in, and what their similarities mean there."""
+
+    space_id: str
+    embedding_dim: int
+    prefixes: tuple[int, ...]
+    calibration: Calibration
+
+    @staticmethod
+    def of(metadata: BundleMetadata) -> "Space":
+        """That of a bundle."""
+        return Space(metadata.space_id, metadata.embedding_dim, metadata.prefixes, metadata.calibration)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "Space":
+        stored = json.loads(text)
+        return Space(
+            stored["space_id"],
+            stored["embedding_dim"],
+            tuple(stored["prefixes"]),
+            Calibration.from_dict(stored["calibration"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """Every face of a gallery, by rising number, as they were at one `revision` of the gallery's faces."""
+
+    ids: Int64[np.ndarray, " n"]
+    photo_ids: Int64[np.ndarray, " n"]
+    embeddings: Float[np.ndarray, "n d"]  # float16 or float32, unit rows
+    revision: int
+
+    def rows_of(self, ids: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " k"]:
+        """Where faces stand. KeyError for one that is not there."""
+        rows = np.searchsorted(self.ids, ids)
+        if len(ids) and (rows.max() == len(self.ids) or (self.ids[rows] != ids).any()):
+            raise KeyError("a face that is not in the gallery")
+        return rows.astype(np.int64)
+
+    def unit_rows(self, rows: Int64[np.ndarray, " k"] | None = None) -> Float32[np.ndarray, "k d"]:
+        """Embeddings in float32."""
+        return (self.embeddings if rows is None else self.embeddings[rows]).astype(np.float32, copy=False)
+
+
+class Gallery:
+    """An open gallery, for one thread; opening is cheap. Use it in a `with`, or `close` it.
+
+    `create` and `open` make it. Functions of this package take it as their first argument.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._connection = connection
+        self._faces: Faces | None = None
+
+    @staticmethod
+    def create(folder: Path, space: Space, *, element: str = "float16") -> "Gallery":
+        """A new, empty gallery for embeddings of `space`, kept as `element` ("float16" or "float32").
+
+        BadGallery where there is one already.
+        """
+        if element not in ("float16", "float32"):
+            raise ValueError(f"embeddings are kept as 'float16' or 'float32', not {element!r}")
+        path = folder / DATABASE
+        if path.exists():
+            raise BadGallery(f"{folder}: holds a gallery already; open it, or name another folder")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWrite(f"{folder}: cannot be made ({error.strerror})") from error
+        # Made under another name, so that a process killed meanwhile leaves no half gallery.
+        unfinished = folder / f".{DATABASE}.{os.getpid()}"
+        unfinished.unlink(missing_ok=True)
+        with _told(folder):
+            connection = _connect(unfinished)
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("BEGIN IMMEDIATE")
+            create_tables(connection)
+            connection.execute(
+                "INSERT INTO gallery (id, space, element) VALUES (1, ?, ?)", (space.to_json(), element)
+            )
+            connection.execute("COMMIT")
+            connection.close()
+        try:
+            os.link(
+                unfinished, path
+            )  # which, unlike a rename, never replaces what another process made meanwhile
+        except FileExistsError as error:
+            raise BadGallery(f"{folder}: another process has just made a gallery there; open it") from error
+        except OSError:  # a file system without hard links
+            unfinished.rename(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return Gallery.open(folder)
+
+    @staticmethod
+    def open(folder: Path, *, check: bool = True) -> "Gallery":
+        """The gallery of a folder, every page of its file looked at unless `check` is False.
+
+        BadGallery where there is none, or one of another program or a newer familiar; CorruptGallery where its file is
+        damaged, cut short, or older than what was once written to it.
+        """
+        path = folder / DATABASE
+        _check_header(path)
+        with _told(folder):
+            connection = _connect(path)
+            try:
+                _prepare(connection, folder, check=check)
+            except BaseException:
+                connection.close()
+                raise
+        gallery = Gallery(folder, connection)
+        with contextlib.suppress(GalleryBusy, CannotWrite):  # then the next one to open it does
+            gallery.finish_erasure()
+        return gallery
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Generator[sqlite3.Connection, None, None]:
+        """The gallery as it is now, whatever others write meanwhile. Within `writing`, as that has left it so far."""
+        with _told(self.folder):
+            if self._connection.in_transaction:
+                yield self._connection
+                return
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
+        """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
+
+        GalleryBusy where another process writes for longer than ten seconds. `faces_change`: faces come or go, or
+        their embeddings change.
+        """
+        with _told(self.folder):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("UPDATE gallery SET revision = revision + 1")
+                if faces_change:
+                    self._connection.execute("UPDATE gallery SET faces_revision = revision")
+                (revision,) = self._connection.execute("SELECT revision FROM gallery").fetchone()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends it by itself where the disk is full
+                    self._connection.execute("ROLLBACK")
+                raise
+        _note_high_water(self.folder, revision)
+
+    @property
+    def space(self) -> Space:
+        with self.reading() as connection:
+            return Space.from_json(connection.execute("SELECT space FROM gallery").fetchone()[0])
+
+    @property
+    def revision(self) -> int:
+        """One more with every write, by whichever process."""
+        with self.reading() as connection:
+            return int(connection.execute("SELECT revision FROM gallery").fetchone()[0])
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        """How embeddings are kept: little-endian float16 or float32."""
+        with self.reading() as connection:
+            return np.dtype(connection.execute("SELECT element FROM gallery").fetchone()[0]).newbyteorder("<")
+
+    def check_space(self, space_id: str, embedding_dim: int) -> None:
+        """SpaceMismatch unless embeddings of that space and width compare with those in here."""
+        own = self.space
+        if (space_id, embedding_dim) != (own.space_id, own.embedding_dim):
+            raise SpaceMismatch(
+                f"{self.folder}: holds embeddings of the space {own.space_id} ({own.embedding_dim} numbers), not of "
+                f"{space_id} ({embedding_dim}); use the model it was made with, or take it over to the new one with: "
+                f"familiar gallery migrate"
+            )
+
+    def faces(self) -> Faces:
+        """All faces, kept in memory until one comes, goes or changes."""
+        with self.reading() as connection:
+            space, element, revision = connection.execute(
+                "SELECT space, element, faces_revision FROM gallery"
+            ).fetchone()
+            if self._faces is None or self._faces.revision != revision:
+                dim = Space.from_json(space).embedding_dim
+                self._faces = _load_faces(
+                    connection, np.dtype(element).newbyteorder("<"), dim, revision, self.folder
+                )
+            return self._faces
+
+    def packed(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
+        """Unit rows as the file keeps them. ValueError where they are none."""
+        check_unit_rows(embeddings)
+        return [row.tobytes() for row in embeddings.astype(self.element)]
+
+    def finish_erasure(self) -> None:
+        """What was forgotten leaves the file's unused pages and its write-ahead log too, where that is still due.
+
+        GalleryBusy where another process has the gallery open.
+        """
+        with _told(self.folder):
+            if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
+                return
+            self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
+            self._connection.execute("VACUUM")
+            self._empty_log()
+            with self.writing() as connection:
+                connection.execute("UPDATE gallery SET erasure_due = 0")
+            self._empty_log()
+
+    def _empty_log(self) -> None:
+        busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise GalleryBusy(
+                f"{self.folder}: another process has the gallery open, so what was forgotten is gone from it but "
+                f"not yet from the disk; close that one, and run: familiar gallery check {self.folder}"
+            )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    connection.text_factory = os.fsdecode  # a path may hold bytes that are no UTF-8
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")
+    if check:
+        (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise sqlite3.DatabaseError(said)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise BadGallery(
+            f"{folder}: was made by a newer version of familiar (tables {version}; this one knows {VERSION}): "
+            "update familiar (pip install --upgrade familiar-faces)"
+        )
+    if version < VERSION:
+        connection.execute("BEGIN IMMEDIATE")
+        update_tables(connection, connection.execute("PRAGMA user_version").fetchone()[0])
+        connection.execute("COMMIT")
+    (revision,) = connection.execute("SELECT revision FROM gallery").fetchone()
+    if revision < (once := high_water(folder)):
+        raise CorruptGallery(
+            f"{folder}: holds {revision} of the {once} writes it once acknowledged: {DATABASE}-wal was deleted, or an "
+            f"older {DATABASE} was put in its place. Put back the missing file; to go on with what is here: "
+            f"familiar gallery repair {folder}"
+        )
+
+
+def _check_header(path: Path) -> None:
+    """Whose file it is, before SQLite touches it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(72)
+    except FileNotFoundError as error:
+        raise BadGallery(
+            f"{path.parent}: holds no gallery; make one with: familiar gallery enrol {path.parent} PHOTOS --model MODEL"
+        ) from error
+    except OSError as error:
+        raise BadGallery(f"{path}: cannot be read ({error.strerror})") from error
+    if not head.startswith(_MAGIC):
+        raise CorruptGallery(
+            f"{path}: its first bytes are no SQLite database's: it is damaged, or is no gallery. "
+            f"Save what can be saved with: familiar gallery repair {path.parent}"
+        )
+    if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
+        raise BadGallery(
+            f"{path}: is a database, but no gallery of familiar; move it away, or name another folder"
+        )
+
+
+def high_water(folder: Path) -> int:
+    """The revision that the gallery has reached at least; 0 where that was never noted."""
+    try:
+        return int((folder / HIGH_WATER).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _note_high_water(folder: Path, revision: int) -> None:
+    # Twenty digits in place: never longer, never half there. Written after the commit, so it never promises too much.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder / HIGH_WATER, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, f"{revision:020}\n".encode(), 0)
+        finally:
+            os.close(descriptor)
+
+
+def _load_faces(
+    connection: sqlite3.Connection, element: np.dtype[Any], dim: int, revision: int, folder: Path
+) -> Faces:
+    rows = connection.execute("SELECT id, photo_id, embedding FROM faces ORDER BY id")
+    ids, photo_ids, embeddings = (
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.int64)],
+        [np.empty((0, dim), element)],
+    )
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        each_id, each_photo, each_embedding = zip(*some, strict=True)
+        ids.append(np.array(each_id, np.int64))
+        photo_ids.append(np.array(each_photo, np.int64))
+        packed = b"".join(each_embedding)
+        if len(packed) != len(some) * dim * element.itemsize:
+            raise CorruptGallery(
+                f"{folder}: faces whose embeddings are cut short; save the others with: "
+                f"familiar gallery repair {folder}"
+            )
+        embeddings.append(np.frombuffer(packed, element).reshape(-1, dim))
+    return Faces(np.concatenate(ids), np.concatenate(photo_ids), np.concatenate(embeddings), revision)
+
+
+@contextlib.contextmanager
+def _told(folder: Path) -> Generator[None, None, None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _as_ours(error, folder) from error
+
+
+def _as_ours(error: sqlite3.Error, folder: Path) -> Exception:
+    # The lowest byte is the kind; an error that we raise ourselves, of a failed check, has none.
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return GalleryBusy(
+                f"{folder}: another process is writing to the gallery; try again when it is done"
+            )
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+            return CannotWrite(
+                f"{folder}: no room, or the disk fails ({error}); nothing was changed, nothing is lost"
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return CannotWrite(f"{folder}: the gallery cannot be opened for writing ({error})")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return CorruptGallery(
+                f"{folder}: the gallery's file is damaged ({error}); save what can be saved with: "
+                f"familiar gallery repair {folder}"
+            )
+        case _:
+            return error
