@@ -191,11 +191,10 @@ def _look(
             file = _look_at(path.absolute(), known)
             if file is not None and file.sha256 not in known.contents:
                 file = replace(file, taken_at=taken_at(file.path), faces=())
-                for face in every_face(
-                    _open(file.path, embedder, detector), detector, _crops(embedder), min_score
-                ):
+                photo = _open(file.path, embedder, detector)
+                for face in every_face(photo, detector, _crops(embedder), min_score):
                     crops.append(face.crop)
-                    seen.append((len(files), face.detection, face.quality))
+                    seen.append((len(files), _in_the_file(face.detection, photo), face.quality))
         except FamiliarError as error:
             skipped.append(error)
         else:
@@ -232,6 +231,15 @@ def _open(path: Path, embedder: Embedder, detector: Detector) -> Photo:
     wanted = _crops(embedder)
     small = max(wanted.size_px, wanted.resize_px) if isinstance(detector, WholePhoto) else None
     return load_photo(path, min_side_px=small)
+
+
+def _in_the_file(detection: Detection, photo: Photo) -> Detection:
+    """In pixels of the whole file, which may have been read at a smaller scale."""
+    x, y = (whole / read for whole, read in zip(photo.source_size_px, photo.size_px, strict=True))
+    left, top, right, bottom = detection.box_xyxy_px
+    landmarks = detection.landmarks_px
+    scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
+    return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
 # --- writing them down: one transaction a batch, in which other processes may have come first --------------------

@@ -14,6 +14,7 @@ VERSION = 1
 _TABLES = """
 CREATE TABLE gallery (
     id INTEGER PRIMARY KEY CHECK (id = 1),
+    uid TEXT NOT NULL,                      -- of this gallery alone
     space TEXT NOT NULL,                    -- JSON of `Space`
     element TEXT NOT NULL CHECK (element IN ('float16', 'float32')),
     own_calibration TEXT,                   -- JSON of `OwnCalibration`

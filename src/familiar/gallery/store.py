@@ -8,11 +8,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64
@@ -28,6 +29,9 @@ HIGH_WATER = "gallery.revision"
 BUSY_SECONDS = 10.0  # a writer waits so long for another
 _ROWS_AT_ONCE = 20_000
 _MAGIC = b"SQLite format 3\0"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,8 @@ class Gallery:
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder
         self._connection = connection
-        self._faces: Faces | None = None
+        self._kept: dict[str, tuple[int, Any]] = {}
+        self._writing = self._faces_change = False
 
     @staticmethod
     def create(folder: Path, space: Space, *, element: str = "float16") -> "Gallery":
@@ -114,7 +119,8 @@ class Gallery:
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
             connection.execute(
-                "INSERT INTO gallery (id, space, element) VALUES (1, ?, ?)", (space.to_json(), element)
+                "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
+                (secrets.token_hex(16), space.to_json(), element),
             )
             connection.execute("COMMIT")
             connection.close()
@@ -147,8 +153,7 @@ class Gallery:
                 connection.close()
                 raise
         gallery = Gallery(folder, connection)
-        with contextlib.suppress(GalleryBusy, CannotWrite):  # then the next one to open it does
-            gallery.finish_erasure()
+        gallery.try_to_erase()
         return gallery
 
     def close(self) -> None:
@@ -182,6 +187,7 @@ class Gallery:
         """
         with _told(self.folder):
             self._connection.execute("BEGIN IMMEDIATE")
+            self._writing, self._faces_change = True, faces_change
             try:
                 yield self._connection
                 self._connection.execute("UPDATE gallery SET revision = revision + 1")
@@ -193,6 +199,8 @@ class Gallery:
                 if self._connection.in_transaction:  # SQLite ends it by itself where the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                self._writing = self._faces_change = False
         _note_high_water(self.folder, revision)
 
     @property
@@ -228,40 +236,54 @@ class Gallery:
             space, element, revision = connection.execute(
                 "SELECT space, element, faces_revision FROM gallery"
             ).fetchone()
-            if self._faces is None or self._faces.revision != revision:
-                dim = Space.from_json(space).embedding_dim
-                self._faces = _load_faces(
-                    connection, np.dtype(element).newbyteorder("<"), dim, revision, self.folder
-                )
-            return self._faces
+            dim = Space.from_json(space).embedding_dim
+            kept_as = np.dtype(element).newbyteorder("<")
+            return self.kept(
+                "faces", revision, lambda: _load_faces(connection, kept_as, dim, revision, self.folder)
+            )
+
+    def kept(self, what: str, revision: int, make: Callable[[], T]) -> T:
+        """What is made of the gallery at a revision, held in memory until it is asked for at another.
+
+        Within a transaction that changes what it is made of it is made each time; None is never held.
+        """
+        if self._writing and (what != "faces" or self._faces_change):
+            return make()
+        at, made = self._kept.get(what, (None, None))
+        if at != revision or made is None:
+            made = make()
+            self._kept[what] = (revision, made)
+        return made
 
     def packed(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
         """Unit rows as the file keeps them. ValueError where they are none."""
         check_unit_rows(embeddings)
         return [row.tobytes() for row in embeddings.astype(self.element)]
 
-    def finish_erasure(self) -> None:
+    def try_to_erase(self) -> bool:
         """What was forgotten leaves the file's unused pages and its write-ahead log too, where that is still due.
 
-        GalleryBusy where another process has the gallery open.
+        False where it cannot now, since another process has the gallery open, or the disk is full; whoever opens the
+        gallery next tries again.
         """
-        with _told(self.folder):
-            if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
-                return
-            self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
-            self._connection.execute("VACUUM")
-            self._empty_log()
-            with self.writing() as connection:
-                connection.execute("UPDATE gallery SET erasure_due = 0")
-            self._empty_log()
+        try:
+            with _told(self.folder):
+                if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
+                    return True
+                self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
+                self._connection.execute("VACUUM")
+                self._empty_log()
+                with self.writing() as connection:
+                    connection.execute("UPDATE gallery SET erasure_due = 0")
+                self._empty_log()
+        except (GalleryBusy, CannotWrite):
+            return False
+        return True
 
     def _empty_log(self) -> None:
         busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            raise GalleryBusy(
-                f"{self.folder}: another process has the gallery open, so what was forgotten is gone from it but "
-                f"not yet from the disk; close that one, and run: familiar gallery check {self.folder}"
-            )
+            raise GalleryBusy(f"{self.folder}: another process has the gallery open")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -29,6 +29,10 @@ class Who:
 
 
 def who_is_who(gallery: Gallery) -> Who:
+    return gallery.kept("who", gallery.revision, lambda: _read(gallery))
+
+
+def _read(gallery: Gallery) -> Who:
     with gallery.reading() as connection:
         faces = gallery.faces()
         rows = connection.execute(

@@ -1,0 +1,98 @@
+"""Taking somebody, or a photo, out of a gallery for good: out of the tables, the index, the log and the free pages.
+
+It cannot be undone. Photos themselves are files of the user's, which no gallery touches.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from familiar.core.errors import NotInGallery
+from familiar.gallery.group import sweep
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import check_identities
+from familiar.neighbors.hnsw import erase
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """How much went, and whether its bytes have left the disk: not while another process has the gallery open."""
+
+    photos: int
+    faces: int
+    erased: bool
+
+
+def forget_identity(gallery: Gallery, number: int) -> Forgotten:
+    """An identity, its name, and every face that shows it.
+
+    Their photos stay known, so that enrolling the same folder again does not bring the faces back.
+    """
+    check_identities(gallery, [number])
+    with gallery.writing(faces_change=True) as connection:
+        _gather(connection, "SELECT face_id FROM assignments WHERE identity_id = ?", number)
+        faces = _erase_faces(connection)
+        connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
+        connection.execute("DELETE FROM identities WHERE id = ?", (number,))
+        connection.execute("DELETE FROM changes WHERE table_name = 'identities' AND first = ?", (number,))
+        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
+        sweep(connection)
+    return Forgotten(0, faces, _leave_the_disk(gallery))
+
+
+def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
+    """Photos and every face in them. Enrolled again, they are new.
+
+    NotInGallery, and nothing is forgotten, where one is not known by that path.
+    """
+    with gallery.writing(faces_change=True) as connection:
+        numbers: list[int] = []
+        for path in paths:
+            found = connection.execute(
+                "SELECT id FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path.absolute()),)
+            ).fetchall()
+            if not found:
+                raise NotInGallery(f"{path}: is no photo of {gallery.folder}; nothing was forgotten")
+            numbers += [row[0] for row in found]
+        in_them = "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?))"
+        _gather(connection, in_them, json.dumps(numbers))
+        faces = _erase_faces(connection)
+        connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
+        sweep(connection)
+    return Forgotten(len(numbers), faces, _leave_the_disk(gallery))
+
+
+def _gather(connection: sqlite3.Connection, query: str, value: int | str) -> None:
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS going (id INTEGER PRIMARY KEY)")
+    connection.execute("DELETE FROM going")
+    connection.execute(f"INSERT INTO going {query}", (value,))
+
+
+def _erase_faces(connection: sqlite3.Connection) -> int:
+    """Every trace of the faces that are `going`, and of whom they once were, where that is nobody any more."""
+    connection.execute(
+        "DELETE FROM changes WHERE table_name = 'identities' AND first NOT IN (SELECT id FROM identities) AND first IN "
+        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
+        "AND before IS NOT NULL AND first IN (SELECT id FROM going))"
+    )
+    connection.execute(
+        "DELETE FROM changes WHERE table_name IN ('assignments', 'constraints', 'rejections') "
+        "AND first IN (SELECT id FROM going)"
+    )
+    connection.execute(
+        "DELETE FROM changes WHERE table_name = 'constraints' AND second IN (SELECT id FROM going)"
+    )
+    # A decision of which nothing is left has nothing to undo.
+    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
+    faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM going)").rowcount
+    connection.execute("UPDATE gallery SET erasure_due = 1")
+    return faces
+
+
+def _leave_the_disk(gallery: Gallery) -> bool:
+    """The index is a copy of the vectors; it is made again when it is next wanted."""
+    erase(gallery.folder)
+    return gallery.try_to_erase()

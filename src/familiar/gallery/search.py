@@ -1,0 +1,241 @@
+"""Whose faces are like this one? Photos or identities, nearest first, and an honest "nobody I know"."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float16, Float32, Int64
+
+from familiar.core.errors import FamiliarError
+from familiar.core.vectors import check_unit_rows, normalise
+from familiar.core.vectors import prefix as prefix_of
+from familiar.faces.verify import Answer, probability_same, verify_embeddings
+from familiar.gallery.calibration import calibration
+from familiar.gallery.store import Faces, Gallery
+from familiar.gallery.who import NOBODY, check_identities, who_is_who
+from familiar.neighbors import exact
+from familiar.neighbors.hnsw import HnswIndex, Stamp
+
+INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
+MORE = 10  # faces that the index is asked for beyond those wanted: it computes in float16
+CANDIDATES = 0.01  # share of the faces that a prefix leaves to be ranked by all components
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which faces are searched; what is None does not matter.
+
+    `since` and `until`: ISO dates or times, such as 2024-06 or 2024-06-01T12:00:00; photos that do not say when they
+    were taken are left out where one is given. A day or a month given as `until` is included.
+    """
+
+    identities: tuple[int, ...] | None = None
+    species: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self == Filter()
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A face like the one that was asked for. `identity` is None where it is nobody's."""
+
+    face: int
+    path: str
+    box_xyxy_px: tuple[float, float, float, float]
+    identity: int | None
+    name: str | None
+    similarity: float
+    probability: float | None
+
+
+@dataclass(frozen=True)
+class Match:
+    """An identity like the one that was asked for: by its `best` face, and by the mean of its faces, the template.
+
+    `face` is the best one. `probability` is of the larger of both similarities. `known`: it reaches the threshold from
+    which the calibration says "the same".
+    """
+
+    identity: int
+    name: str | None
+    face: int
+    best: float
+    mean: float
+    probability: float | None
+    known: bool
+
+
+def search_photos(
+    gallery: Gallery,
+    query: Float32[np.ndarray, " d"],
+    k: int = 10,
+    *,
+    only: Filter = Filter(),
+    prefix: int | None = None,
+) -> list[Hit]:
+    """The k faces most like `query`, a unit vector of the gallery's space, among those that pass the filter.
+
+    Galleries of 50,000 faces or more use their index where it is up to date (`build_index`), others look at every
+    face. `prefix`: candidates are found by so many first components, one of the model's valid prefixes, then ranked by
+    all. ValueError for a k below 1, no unit vector, another width, or a prefix that is none of the model's.
+    """
+    _check_query(gallery, query, k)
+    faces = gallery.faces()
+    allowed = None if only.empty else _allowed(gallery, faces, only)
+    index = None if allowed is not None or prefix is not None else open_index(gallery)
+    queries = query[None]
+    if prefix is not None:
+        prefixes = _prefixes(gallery, faces, prefix)
+        candidates = max(k, round(len(faces.ids) * CANDIDATES))
+        rows, similarity = exact.search_prefix(faces.embeddings, prefixes, queries, k, candidates, allowed)
+    elif index is None:
+        rows, similarity = exact.search(faces.embeddings, queries, k, allowed)
+    else:
+        found, _ = index.search(queries, k + MORE)
+        rows, similarity = exact.rerank(faces.embeddings, queries, faces.rows_of(found[0])[None], k)
+    return _hits(gallery, faces.ids[rows[0]], similarity[0])
+
+
+def search_identities(
+    gallery: Gallery,
+    query: Float32[np.ndarray, " d"],
+    k: int = 5,
+    *,
+    only: Filter = Filter(),
+) -> list[Match]:
+    """The k identities most like `query`, the likeliest first; where none is `known`, the answer is: nobody here.
+
+    ValueError as in `search_photos`.
+    """
+    _check_query(gallery, query, k)
+    who, means = who_is_who(gallery), calibration(gallery)
+    mask = who.identity != NOBODY
+    if not only.empty:
+        mask &= _allowed(gallery, who.faces, only)
+    rows = np.flatnonzero(mask)
+    if not len(rows):
+        return []
+    numbers, group = np.unique(who.identity[rows], return_inverse=True)
+    vectors = who.faces.unit_rows(rows)
+    similarity = vectors @ query
+    best = np.full(len(numbers), -2.0)
+    np.maximum.at(best, group, similarity)
+    sums = np.zeros((len(numbers), vectors.shape[1]), np.float32)
+    np.add.at(sums, group, vectors)
+    mean = (sums @ query) / np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
+    score = np.maximum(best, mean)
+    found: list[Match] = []
+    for at in np.lexsort((numbers, -score))[:k]:
+        number = int(numbers[at])
+        mine = rows[group == at]
+        found.append(
+            Match(
+                number,
+                who.names.get(number),
+                int(who.faces.ids[mine[similarity[group == at].argmax()]]),
+                float(best[at]),
+                float(mean[at]),
+                probability_same(float(score[at]), means),
+                bool(score[at] >= means.balanced.similarity),
+            )
+        )
+    return found
+
+
+def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> Answer:
+    """Does `query` show that identity? Compared with the mean of its faces. NotInGallery where there is none such,
+    FamiliarError where it has no face."""
+    check_identities(gallery, [identity])
+    _check_query(gallery, query, 1)
+    who = who_is_who(gallery)
+    rows = who.rows_of_identity(identity)
+    if not len(rows):
+        raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+    template = normalise(who.faces.unit_rows(rows).mean(axis=0, keepdims=True))[0]
+    return verify_embeddings(query, template, calibration(gallery))
+
+
+def build_index(gallery: Gallery) -> None:
+    """Makes the index that galleries of 50,000 faces and more are searched by. FamiliarError without usearch."""
+    faces = gallery.faces()
+    HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _watermark(gallery, faces))
+
+
+def open_index(gallery: Gallery) -> HnswIndex | None:
+    """The index where there is one of just the faces that the gallery holds, else None: never a stale one."""
+    faces = gallery.faces()
+    if len(faces.ids) < INDEX_FROM:
+        return None
+    stamp = Stamp(len(faces.ids), _watermark(gallery, faces))
+    return gallery.kept("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
+
+
+def _watermark(gallery: Gallery, faces: Faces) -> str:
+    with gallery.reading() as connection:
+        (uid,) = connection.execute("SELECT uid FROM gallery").fetchone()
+    return f"{uid} {faces.revision}"
+
+
+def _prefixes(gallery: Gallery, faces: Faces, length: int) -> Float16[np.ndarray, "n p"]:
+    valid = gallery.space.prefixes
+    if length not in valid:
+        raise ValueError(f"the model's valid prefixes are {', '.join(map(str, valid))}, not {length}")
+    return gallery.kept(
+        f"prefix {length}", faces.revision, lambda: prefix_of(faces.unit_rows(), length).astype(np.float16)
+    )
+
+
+def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> None:
+    if k < 1:
+        raise ValueError(f"a search finds 1 or more, not {k}")
+    if query.shape != (gallery.space.embedding_dim,):
+        raise ValueError(
+            f"{gallery.folder} holds vectors of {gallery.space.embedding_dim} numbers, not {query.shape}"
+        )
+    check_unit_rows(query[None])
+
+
+def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, " n"]:
+    """Marks the faces that pass."""
+    tests: list[str] = []
+    values: list[str | int] = []
+    if only.identities is not None:
+        tests.append(f"identity_id IN ({', '.join('?' * len(only.identities))})")
+        values += only.identities
+    if only.species is not None:
+        tests.append("species = ?")
+        values.append(only.species)
+    if only.since is not None:
+        tests.append("taken_at >= ?")
+        values.append(only.since)
+    if only.until is not None:
+        tests.append("substr(taken_at, 1, length(?)) <= ?")
+        values += [only.until, only.until]
+    with gallery.reading() as connection:
+        rows = connection.execute(
+            "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
+            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(tests)}",
+            values,
+        ).fetchall()
+    mask = np.zeros(len(faces.ids), np.bool_)
+    mask[faces.rows_of(np.array([row[0] for row in rows], np.int64))] = True
+    return mask
+
+
+def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
+    means = calibration(gallery)
+    found: list[Hit] = []
+    with gallery.reading() as connection:
+        for face, close in zip(ids.tolist(), similarity.tolist(), strict=True):
+            path, left, top, right, bottom, identity, name = connection.execute(
+                "SELECT path, left_px, top_px, right_px, bottom_px, identity_id, name FROM faces "
+                "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id "
+                "LEFT JOIN identities ON identities.id = identity_id WHERE faces.id = ?",
+                (face,),
+            ).fetchone()
+            box = (left, top, right, bottom)
+            found.append(Hit(face, path, box, identity, name, close, probability_same(close, means)))
+    return found
