@@ -80,6 +80,21 @@ def test_finds_individuals_of_any_size():
     assert partition(group(rows, 0.7)) == partition(labels)
 
 
+def test_many_rows_are_grouped_through_cells(monkeypatch):
+    rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
+    monkeypatch.setattr("familiar.neighbors.group.MANY", 100)
+    monkeypatch.setattr("familiar.neighbors.graph.EXACT_SCORES", 0)
+    assert groupable(rows).rows.dtype == np.float32
+    assert groupable(rows).links.nearest.shape == (448, 24)
+    assert partition(group(rows, 0.7)) == partition(labels)
+
+
+def test_a_group_looks_at_the_nearest_of_many(monkeypatch):
+    rows, labels = individuals([30] * 20, noise=0.8, dim=64)
+    monkeypatch.setattr("familiar.neighbors.group.LINKED", 1)
+    assert partition(group(rows, 0.6, neighbours=6)) == partition(labels)
+
+
 def test_groups_meet_only_through_neighbours():
     rows = degrees(0, 1, 60, 61)
     assert group(rows, 0.4, neighbours=1).tolist() == [0, 0, 1, 1]

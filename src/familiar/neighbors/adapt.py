@@ -11,7 +11,7 @@ FOREIGN = 0.25
 """Mean similarity of any two photos from which a collection counts as wholly foreign."""
 SHRINKAGE = 0.5
 """Share of the covariance replaced by a ball of the same size."""
-_NOTHING_TO_DO = 0.02
+_AT_HOME = 0.1  # people outside the training's are at .04, by who happens to be among them
 
 
 def foreignness(embeddings: Float32[np.ndarray, "n d"]) -> float:
@@ -35,7 +35,7 @@ def adapt(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     An embedder spreads the identities it was trained for all around the sphere. Those of another kind share a
     direction, which says what they are and not who, and differ most in a few more, such as the light. With g the
     `foreignness`, rows become `(row - g mean) C^(-g/2)`, scaled to unit length: nothing happens to a collection at
-    home (g under .02), and a foreign one is whitened. C is the covariance, shrunk towards a ball as in Ledoit and Wolf
+    home (g under .1), and a foreign one is whitened. C is the covariance, shrunk towards a ball as in Ledoit and Wolf
     2004 (but by a fixed share), so that directions in which few rows differ are not blown up. Whitening as adaptation
     to a domain: Sun et al. 2016, arXiv 1511.05547.
 
@@ -47,7 +47,7 @@ def adapt(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     if len(rows) < 2 or not np.ptp(rows, axis=0).any():
         return embeddings
     strength = foreignness(embeddings)
-    if strength < _NOTHING_TO_DO:
+    if strength < _AT_HOME:
         return embeddings
     mean = rows.mean(axis=0)
     return normalise(((rows - strength * mean) @ _whitening(rows - mean, strength)).astype(np.float32))

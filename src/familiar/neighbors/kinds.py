@@ -1,0 +1,139 @@
+"""Kinds within one collection: whom an embedder takes for one individual, never having learnt to tell them apart.
+
+Embedders spread what they were trained on all over the sphere, and put all the rest into a few corners: all cats into
+one, all gray portraits into another. There even strangers are alike, so grouping makes one group of a whole corner. But
+such a group falls into groups again once what its members share is taken out (`adapt`), and the photos of one
+individual do not.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from familiar.core.blocks import unit_rows
+from familiar.neighbors.adapt import adapt
+from familiar.neighbors.constraints import Constraints
+from familiar.neighbors.group import group
+
+HOME = 0
+# Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
+# photos (docs/grouping.md).
+KIND_THRESHOLD = 0.35
+"""The similarity of adapted rows from which they are grouped."""
+MIN_ROWS = 40
+"""A smaller group is taken for an individual."""
+SHARE = 0.5
+"""Of a kind's rows so many come together again with two others or more."""
+_EVERY_DAY = 300  # photos of an individual up to which hardly any come together by chance
+_EDGE = 0.02  # share of a kind's rows that lie further out than a row that is taken for one of them
+
+
+def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
+    """Whether rows that were grouped are many individuals, and not one.
+
+    Half of them or more come together again, with two others at least, when they are grouped by adapted rows. The more
+    rows there are, the more are alike by chance, so beyond 300 the similarity asked for rises, by .05 for each
+    doubling. `ValueError` for rows that are no unit vectors.
+    """
+    if len(embeddings) < MIN_ROWS:
+        return False
+    threshold = min(1.0, KIND_THRESHOLD + 0.05 * max(0.0, math.log2(len(embeddings) / _EVERY_DAY)))
+    sizes = np.bincount(group(adapt(embeddings), threshold))
+    return bool(sizes[sizes > 2].sum() >= SHARE * len(embeddings))
+
+
+def views(
+    embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]
+) -> Float32[np.ndarray, "n d"]:
+    """Rows to be grouped by: those of each kind adapted among themselves, those at home (0) as they are.
+
+    Similarities of rows of different kinds mean nothing.
+    """
+    seen = embeddings.copy()
+    for kind in np.unique(kinds[kinds != HOME]):
+        seen[kinds == kind] = adapt(embeddings[kinds == kind])
+    return seen
+
+
+def joined(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """The kinds with rows at home that lie as close to the middle of a kind as nearly all of its own do."""
+    found = kinds.copy()
+    home = np.flatnonzero(kinds == HOME)
+    closest = np.full(len(home), -2.0)
+    for kind in np.unique(kinds[kinds != HOME]):
+        own = unit_rows(embeddings[kinds == kind])
+        middle = own.mean(axis=0)
+        to_middle = unit_rows(embeddings[home]) @ middle
+        nearer = (to_middle >= np.quantile(own @ middle, _EDGE)) & (to_middle > closest)
+        found[home[nearer]] = kind
+        closest[nearer] = to_middle[nearer]
+    return found
+
+
+def group_by_kind(
+    embeddings: Float32[np.ndarray, "n d"],
+    threshold: float,
+    kinds: Int64[np.ndarray, " n"] | None = None,
+    seen: Float32[np.ndarray, "n d"] | None = None,
+    constraints: Constraints | None = None,
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+    """The group and the kind of each row; groups as `neighbors.group` makes them, each of one kind.
+
+    Rows at home are grouped from `threshold` on. A group that `is_kind` becomes one, and its rows are grouped again,
+    adapted. `kinds`: those known already, from 1 on, 0 for all else (None: nothing is known), and `seen` their `views`
+    among all the collection. Groups with a seed are never taken for a kind.
+    `ValueError` as in `group`.
+    """
+    kinds = np.zeros(len(embeddings), np.int64) if kinds is None else kinds
+    seen = views(embeddings, kinds) if seen is None else seen
+    groups = np.zeros(len(embeddings), np.int64)
+    for kind in np.unique(kinds):
+        _group(
+            groups,
+            np.flatnonzero(kinds == kind),
+            seen,
+            threshold if kind == HOME else KIND_THRESHOLD,
+            constraints,
+        )
+    new = _new_kinds(embeddings, groups, kinds, constraints)
+    for kind in np.unique(new[new != kinds]):
+        rows = np.flatnonzero(new == kind)
+        _group(groups, rows, views(embeddings, new), KIND_THRESHOLD, constraints)
+    return groups, new
+
+
+def _group(
+    groups: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " m"],
+    seen: Float32[np.ndarray, "n d"],
+    threshold: float,
+    constraints: Constraints | None,
+) -> None:
+    """Writes groups of `rows` into `groups`, under numbers that none of the others has."""
+    among = None
+    if constraints is not None:
+        place = np.full(len(groups), -1)
+        place[rows] = np.arange(len(rows))
+        apart = place[constraints.apart]
+        among = Constraints(constraints.seeds[rows], constraints.settled, apart[(apart >= 0).all(axis=1)])
+    groups[rows] = groups.max(initial=-1) + 1 + group(seen[rows], threshold, constraints=among)
+
+
+def _new_kinds(
+    embeddings: Float32[np.ndarray, "n d"],
+    groups: Int64[np.ndarray, " n"],
+    kinds: Int64[np.ndarray, " n"],
+    constraints: Constraints | None,
+) -> Int64[np.ndarray, " n"]:
+    """The kinds with those among groups at home that are one, and the rows beside them that nothing holds there."""
+    seeded = np.zeros(len(groups), np.bool_) if constraints is None else constraints.seeds >= 0
+    held = np.isin(groups, groups[seeded])
+    home = (kinds == HOME) & ~held
+    found = kinds.copy()
+    numbers, sizes = np.unique(groups[home], return_counts=True)
+    for number in numbers[sizes >= MIN_ROWS]:
+        rows = np.flatnonzero(home & (groups == number))
+        if is_kind(embeddings[rows]):
+            found[rows] = found.max() + 1
+    return np.where(home, joined(embeddings, found), found)

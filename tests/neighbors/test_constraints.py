@@ -1,0 +1,233 @@
+"""What is known before rows are grouped: alone, and against a slow and obvious grouping that keeps to it."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from familiar.core.vectors import normalise
+from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known
+from familiar.neighbors.group import group, groupable
+from neighbors.reference_grouping import groups_of
+
+
+def known(seeds: list[int], settled: tuple[bool, ...] = (), apart: tuple[tuple[int, int], ...] = ()):
+    settled = settled or (False,) * (max(seeds, default=-1) + 1)
+    pairs = np.array(apart, np.int64).reshape(-1, 2)
+    return Constraints(np.array(seeds, np.int64), np.array(settled, bool), pairs)
+
+
+def degrees(*angles: float) -> np.ndarray:
+    radians = np.deg2rad(np.array(angles))
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+
+
+def partition(groups: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(groups == one).tolist()) for one in np.unique(groups)}
+
+
+def anything_known(count: int, rng: np.random.Generator) -> Constraints:
+    """Seeds of a few rows each, half of them settled, and pairs that are apart but in no seed."""
+    most = max(1, count // 4)
+    seeds = np.maximum(-1, rng.integers(-most, most, count))
+    pairs = rng.integers(0, count, (rng.integers(0, count + 1), 2))
+    together = (pairs[:, 0] == pairs[:, 1]) | ((seeds[pairs] >= 0).all(1) & np.equal(*seeds[pairs].T))
+    return Constraints(seeds, rng.random(most) < 0.5, pairs[~together])
+
+
+def scattered(count: int, rng: np.random.Generator) -> np.ndarray:
+    return normalise((rng.normal(size=(count, 3)) + np.eye(3)[0]).astype(np.float32))
+
+
+def on_a_grid(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Many rows are equal, and many similarities."""
+    return normalise(np.round(scattered(count, rng)) + np.float32([0, 0, 0.25]))
+
+
+def assert_holds(constraints: Constraints, groups: np.ndarray) -> None:
+    for one, other in combinations(range(len(groups)), 2):
+        seeds = constraints.seeds[[one, other]]
+        if seeds[0] == seeds[1] >= 0:
+            assert groups[one] == groups[other]
+        elif seeds.min() >= 0 and constraints.settled[seeds].all():
+            assert groups[one] != groups[other]
+    for one, other in constraints.apart:
+        assert groups[one] != groups[other]
+
+
+cases = given(st.integers(0, 10**6), st.integers(1, 24), st.floats(-1, 1))
+
+
+@settings(max_examples=200, deadline=None)
+@cases
+def test_agrees_with_the_slow_reference(seed, count, threshold):
+    rng = np.random.default_rng(seed)
+    rows, constraints = scattered(count, rng), anything_known(count, rng)
+    found = partition(group(rows, threshold, count, constraints))
+    assert found == groups_of(rows, threshold, constraints)
+
+
+@settings(max_examples=200, deadline=None)
+@cases
+def test_all_that_is_known_holds_at_every_threshold(seed, count, threshold):
+    rng = np.random.default_rng(seed)
+    rows, constraints = on_a_grid(count, rng), anything_known(count, rng)
+    neighbours = int(rng.integers(1, count + 1))
+    for groups in groupable(rows, neighbours, constraints).groups_at([threshold, -1.0, 1.0]):
+        assert_holds(constraints, groups)
+
+
+@settings(max_examples=50, deadline=None)
+@cases
+def test_all_that_is_known_holds_for_many_rows(seed, count, threshold):
+    rng = np.random.default_rng(seed)
+    rows, constraints = scattered(count, rng), anything_known(count, rng)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("familiar.neighbors.group.MANY", 0)
+        patch.setattr("familiar.neighbors.graph.EXACT_SCORES", 0)
+        assert_holds(constraints, group(rows, threshold, constraints=constraints))
+
+
+@settings(max_examples=200, deadline=None)
+@cases
+def test_the_order_of_the_rows_changes_nothing(seed, count, threshold):
+    """Of equal rows, which one it is may change where nothing that is known tells them apart."""
+    rng = np.random.default_rng(seed)
+    rows = on_a_grid(count, rng) if seed % 2 else scattered(count, rng)
+    constraints, order = anything_known(count, rng), rng.permutation(count)
+    place = np.argsort(order)
+    shuffled = Constraints(constraints.seeds[order], constraints.settled, place[constraints.apart][:, ::-1])
+    _, vector = np.unique(rows, axis=0, return_inverse=True)
+    neighbours = int(rng.integers(1, count + 1))
+
+    def vectors_of_groups(groups: np.ndarray) -> list[list[tuple[int, int]]]:
+        who = list(zip(vector.reshape(-1).tolist(), constraints.seeds.tolist(), strict=True))
+        return sorted(sorted(who[row] for row in rows_of_one) for rows_of_one in partition(groups))
+
+    found = group(rows, threshold, neighbours, constraints)
+    again = group(rows[order], threshold, neighbours, shuffled)[place]
+    assert vectors_of_groups(found) == vectors_of_groups(again)
+
+
+def test_seeds_start_together_and_go_on_from_their_mean():
+    rows = degrees(0, 60, 30, 170)
+    assert group(rows, 0.95).tolist() == [0, 1, 2, 3]
+    assert group(rows, 0.95, constraints=known([0, 0, -1, -1])).tolist() == [0, 0, 0, 1]
+
+
+def test_settled_seeds_never_join_and_others_join_them():
+    rows = degrees(0, 1, 2, 3, 100)
+    seeds = [0, -1, 1, 2, -1]
+    assert group(rows, 0.9, constraints=known(seeds)).tolist() == [0, 0, 0, 0, 1]
+    assert group(rows, 0.9, constraints=known(seeds, (True, True, False))).tolist() == [0, 0, 1, 1, 2]
+
+
+def test_a_pair_that_is_apart_joins_others():
+    rows = degrees(0, 1, 10, 350)
+    assert group(rows, 0.95, constraints=known([-1] * 4, apart=((0, 1),))).tolist() == [0, 1, 1, 0]
+
+
+def test_apart_holds_through_those_between():
+    rows = degrees(0, 5, 12)  # 5 is nearest to both, and with 0 first
+    constraints = known([-1] * 3, apart=((2, 0),))
+    assert group(rows, 0.9, constraints=constraints).tolist() == [0, 0, 1]
+
+
+def test_apart_from_one_of_a_seed_is_apart_from_all():
+    rows = degrees(0, 5, 6, 90)
+    constraints = known([0, 0, -1, -1], apart=((0, 2),))
+    assert group(rows, 0.0, constraints=constraints).tolist() == [0, 0, 1, 1]
+
+
+def test_equal_rows_stay_apart_where_that_is_known():
+    rows = np.repeat(degrees(0, 90), [4, 1], axis=0)
+    apart = known([-1] * 5, apart=((0, 1),))
+    assert partition(group(rows, 0.5, constraints=apart)) == {
+        frozenset({0, 2, 3}),
+        frozenset({1}),
+        frozenset({4}),
+    }
+    settled = known([0, 1, -1, -1, -1], (True, True))
+    assert group(rows, 0.5, constraints=settled).tolist() == [0, 1, 0, 0, 2]
+    every = known([-1] * 5, apart=tuple(combinations(range(5), 2)))
+    assert group(rows, -1.0, constraints=every).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_equal_rows_are_told_apart_by_whom_they_are_apart_from():
+    """Rows 0 and 1 are equal, and so are 2 and 3; but the way they are apart from 4 or 5 makes each one its own."""
+    vectors = np.array([0, 0, 1, 1, 2, 3])
+    constraints = known([-1] * 6, apart=((0, 2), (2, 4), (1, 3), (3, 5)))
+    assert constraints.items(vectors).tolist()[4:] == [4, 5]
+    swapped = known([-1] * 6, apart=((1, 2), (2, 4), (0, 3), (3, 5)))
+    assert swapped.items(vectors).tolist() == constraints.items(vectors)[[1, 0, 2, 3, 4, 5]].tolist()
+
+
+def test_equal_rows_are_one_item_in_one_seed_and_where_nothing_is_known():
+    vectors = np.zeros(7, np.int64)
+    constraints = known([0, 0, 1, -1, -1, -1, 0], apart=((5, 2), (1, 2)))
+    items = constraints.items(vectors)
+    assert partition(items) == {frozenset({0, 1, 6}), frozenset({2}), frozenset({3, 4}), frozenset({5})}
+
+
+def test_only_rows_of_no_settled_seed_look_for_neighbours():
+    rows = degrees(0, 4, 50, 53)  # 0 and 4 are each other's nearest
+    joined = [0, 0, 1, 1]
+    assert group(rows, 0.3, 1, known([-1, -1, 0, 0])).tolist() == joined
+    start = groupable(rows, 1, known([0, -1, 1, 1], (True, False)))
+    searched = start.rows[start.links.searched]
+    np.testing.assert_allclose(
+        np.sort(np.rad2deg(np.arctan2(searched[:, 1], searched[:, 0]))), [4, 50, 53], atol=1e-4
+    )
+    assert group(rows, 0.99, 1, known([0, -1, 1, 1], (True, True))).tolist() == joined
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.5, 1.0])
+def test_one_seed_of_all_whatever_they_are(threshold):
+    rows = degrees(0, 180, 90, 270, 90)  # whose mean has no direction
+    assert group(rows, threshold, constraints=known([0] * 5, (True,))).tolist() == [0] * 5
+
+
+def test_every_row_settled_and_no_row_at_all():
+    rows = degrees(0, 0, 1)
+    assert group(rows, -1.0, constraints=known([1, 0, 1], (True, True))).tolist() == [0, 1, 0]
+    assert group(rows[:0], 0.5, constraints=known([])).tolist() == []
+    assert group(rows[:1], 0.5, constraints=known([0], (True,))).tolist() == [0]
+
+
+def test_where_nothing_is_known_it_is_as_without():
+    rows = scattered(60, np.random.default_rng(0))
+    np.testing.assert_array_equal(group(rows, 0.8, constraints=nothing_known(60)), group(rows, 0.8))
+
+
+def test_conflicts_go_where_groups_go():
+    conflicts = Conflicts(6, np.array([0, 5]), np.array([[1, 2], [3, 2]]))
+    every = np.arange(6)
+    assert conflicts.without(2, every).tolist() == [0, 2, 4, 5]
+    conflicts.merge(4, 3)
+    conflicts.merge(1, 0)
+    assert conflicts.without(2, every).tolist() == [0, 2, 3, 5]
+    assert 5 not in conflicts.without(1, every)
+    assert 1 not in conflicts.without(5, every)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "settled", "apart", "message"),
+    [
+        ([0, 1], (True,), (), "seeds"),
+        ([-2, 0], (True,), (), "seeds"),
+        ([-1, -1], (), ((0, 2),), "among 2"),
+        ([-1, -1], (), ((-1, 0),), "among 2"),
+        ([-1, -1], (), ((1, 1),), "rows 1 and 1"),
+        ([0, -1, 0], (False,), ((1, 0), (2, 0)), "rows 2 and 0"),
+    ],
+)
+def test_refuses_what_cannot_be(seeds, settled, apart, message):
+    with pytest.raises(ValueError, match=message):
+        known(seeds, settled, apart)
+
+
+def test_refuses_constraints_of_other_rows():
+    with pytest.raises(ValueError, match="3 rows, not of 2"):
+        group(degrees(0, 1), 0.5, constraints=nothing_known(3))
