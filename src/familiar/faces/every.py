@@ -20,7 +20,7 @@ SAME_FACE = 0.5  # of the smaller of two boxes: so much in common, and they are 
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """`quality`, in [0, 1]: the detector's score x sharpness x size."""
+    """`quality`, in [0, 1]: the detector's score x sharpness x size x how much of the box lies on the photo."""
 
     detection: Detection
     crop: Crop
@@ -43,20 +43,24 @@ def every_face(
             crop = align(photo, detection, preprocessing)
         except NoFaceFound:
             continue
-        found.append(Face(detection, crop, quality(detection, crop.rgb_u8)))
+        found.append(Face(detection, crop, quality(detection, photo.size_px, crop.rgb_u8)))
     return found
 
 
-def quality(detection: Detection, crop_rgb_u8: UInt8[np.ndarray, "s s 3"]) -> float:
-    """The detector's score x sharpness x size, each in [0, 1].
+def quality(
+    detection: Detection, photo_size_px: tuple[int, int], crop_rgb_u8: UInt8[np.ndarray, "s s 3"]
+) -> float:
+    """The detector's score x sharpness x size x how much of the box lies on the photo, each in [0, 1].
 
     Sharpness is v / (v + 100) with v the variance of the crop's Laplacian (Pech-Pacheco et al. 2000); size, the side
     of the box in the photo over that of the crop, at most 1: what was enlarged holds no more than it did.
+    `photo_size_px` is (width, height).
     """
     gray = cv2.cvtColor(crop_rgb_u8, cv2.COLOR_RGB2GRAY)
     variance = float(cv2.Laplacian(gray, cv2.CV_64F).var())
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
-    return detection.score * variance / (variance + SHARP) * size
+    seen = _common_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
+    return detection.score * variance / (variance + SHARP) * size * seen
 
 
 def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
@@ -69,6 +73,11 @@ def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
 
 def _in_common(one: Detection, other: Detection) -> float:
     """The area of both, as a share of the smaller box."""
-    left, top = np.maximum(one.box_xyxy_px[:2], other.box_xyxy_px[:2])
-    right, bottom = np.minimum(one.box_xyxy_px[2:], other.box_xyxy_px[2:])
-    return float(max(0.0, right - left) * max(0.0, bottom - top) / min(one.area_px, other.area_px))
+    return _common_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
+
+
+def _common_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The area that two boxes share."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, width) * max(0.0, height)

@@ -3,12 +3,11 @@
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import NothingToMeasure
+from familiar.core.errors import CorruptGallery, NothingToMeasure
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
@@ -31,7 +30,7 @@ class Grouping:
 def calibration(gallery: Gallery) -> Calibration:
     """The gallery's own where it was calibrated, else its model's."""
     own = _own(gallery)
-    return gallery.space.calibration if own is None else Calibration.from_dict(own["calibration"])
+    return gallery.space.calibration if own is None else own[0]
 
 
 def grouping(gallery: Gallery) -> Grouping:
@@ -39,7 +38,7 @@ def grouping(gallery: Gallery) -> Grouping:
     own = _own(gallery)
     if own is None:
         return Grouping(gallery.space.calibration.high_precision.similarity, own=False)
-    return Grouping(own["threshold"], own=True, f=own["f"])
+    return own[1]
 
 
 def calibrate(gallery: Gallery) -> tuple[Calibration, Grouping]:
@@ -78,7 +77,16 @@ def uncalibrate(gallery: Gallery) -> None:
         connection.execute("UPDATE gallery SET own_calibration = NULL")
 
 
-def _own(gallery: Gallery) -> dict[str, Any] | None:
+def _own(gallery: Gallery) -> tuple[Calibration, Grouping] | None:
     with gallery.reading() as connection:
         (stored,) = connection.execute("SELECT own_calibration FROM gallery").fetchone()
-    return None if stored is None else json.loads(stored)
+    if stored is None:
+        return None
+    try:
+        own = json.loads(stored)
+        return Calibration.from_dict(own["calibration"]), Grouping(own["threshold"], own=True, f=own["f"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptGallery(
+            f"{gallery.folder}: its own calibration is damaged; save all else with: familiar gallery repair "
+            f"{gallery.folder}"
+        ) from error

@@ -1,35 +1,21 @@
 """Is a gallery whole, and if not, what can be saved of it."""
 
 import contextlib
-import json
 import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from familiar.core.errors import BadGallery, FamiliarError
-from familiar.core.vectors import UNIT_NORM_TOLERANCE, check_unit_rows
+from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
+from familiar.gallery.calibration import calibration, uncalibrate
+from familiar.gallery.rescue import TABLES, rescue
 from familiar.gallery.schema import VERSION, create_tables
-from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery
+from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery, Space, told
 
-# Parents before children. The log of decisions is not among them: half a one cannot be taken back.
-_TABLES = (
-    "gallery",
-    "photos",
-    "identities",
-    "faces",
-    "assignments",
-    "constraints",
-    "rejections",
-    "next_embeddings",
-    "migration",
-)
+_MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
+_PLAUSIBLE = 100  # versions; a damaged header may claim more
 
 
 @dataclass(frozen=True)
@@ -81,108 +67,92 @@ def check(gallery: Gallery) -> Checked:
         photos, faces = (
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("photos", "faces")
         )
-        try:
-            check_unit_rows(gallery.faces().unit_rows())
-        except (FamiliarError, ValueError) as error:
-            problems.append(f"embeddings: {error}")
+        for read in (Gallery.faces, calibration):
+            try:
+                read(gallery)
+            except CorruptGallery as error:
+                problems.append(str(error))
     return Checked(photos, faces, tuple(problems), tuple(missing), tuple(changed))
 
 
-def repair(folder: Path) -> Repaired:
-    """Makes a whole gallery of what can still be read of a damaged one; the damaged file is kept beside it.
+def repair(folder: Path, space: Space | None = None) -> Repaired:
+    """Makes a whole gallery of what can still be read of a damaged one; the damaged file is kept as it is.
 
-    Row by row, so a page that cannot be read costs the rows on it, and what referred to them. BadGallery where
-    nothing at all can be read.
+    What is lost are the rows on damaged pages, what referred to them, and the log of decisions. `space` is that of the
+    gallery's model, for where the one row that tells it is lost. BadGallery where there is no gallery, or where that
+    row is lost and `space` is not given. Nobody else may have it open.
     """
     path = folder / DATABASE
-    if not path.exists():
+    if not path.is_file():
         raise BadGallery(f"{folder}: holds no gallery to repair")
-    fresh = folder / f".{DATABASE}.repaired"
-    fresh.unlink(missing_ok=True)
-    with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
+    with path.open("rb") as file:
+        version = int.from_bytes(file.read(64)[60:], "big")
+    if VERSION < version < VERSION + _PLAUSIBLE:
+        raise BadGallery(f"{path}: was made by a newer version of familiar, which alone can repair it")
+    fresh, damaged = folder / f".{DATABASE}.repaired", folder / f".{DATABASE}.damaged"
+    try:
+        fresh.unlink(missing_ok=True)
+        _copy_file(path, damaged)
+        saved = _made_anew(damaged, fresh, folder, space)
+        kept_in = _folder_beside(folder)
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", HIGH_WATER):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.move(folder / name, kept_in / name)
+        fresh.rename(path)
+    except OSError as error:
+        raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
+    finally:
+        for name in (fresh.name, damaged.name):
+            for left in folder.glob(f"{name}*"):
+                left.unlink()
+    with Gallery.open(folder) as gallery:
+        try:
+            calibration(gallery)
+        except CorruptGallery:
+            uncalibrate(gallery)
+    return Repaired(saved, kept_in)
+
+
+def _copy_file(path: Path, to: Path) -> None:
+    """With its log. One cut short is filled up with zeros: SQLite reads nothing of a file without its end."""
+    shutil.copyfile(path, to)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(f"{path}-wal", f"{to}-wal")
+    with to.open("r+b") as file:
+        head = file.read(32)
+        length = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
+        if to.stat().st_size < length <= _MAX_BYTES:
+            file.truncate(length)
+
+
+def _made_anew(damaged: Path, fresh: Path, folder: Path, space: Space | None) -> dict[str, int]:
+    """Rows saved of each table that had any."""
+    with told(folder), contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
         target.text_factory = bytes
         target.execute("BEGIN IMMEDIATE")
         create_tables(target)
         try:
-            saved = _copy_all(path, target)
-        except sqlite3.DatabaseError as error:
-            target.execute("ROLLBACK")
-            fresh.unlink(missing_ok=True)
+            rescue(damaged, target, space)
+        except KeyError as error:
             raise BadGallery(
-                f"{path}: nothing can be read of it ({error}); put a backup in its place, or make a new gallery"
+                f"{folder / DATABASE}: the row that says which model it belongs to is lost, if it is a gallery at all; "
+                f"say it: familiar gallery repair {folder} --model MODEL, or put a backup in its place"
             ) from error
+        saved = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
         _mend(target)
         target.execute("COMMIT")
-    kept_in = folder / f"damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    kept_in.mkdir()
-    for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", HIGH_WATER):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.move(folder / name, kept_in / name)
-    fresh.rename(path)
-    Gallery.open(folder).close()
-    return Repaired({table: count for table, count in saved.items() if count}, kept_in)
+    return {table: count for table, count in saved.items() if count}
 
 
-def _copy_all(path: Path, target: sqlite3.Connection) -> dict[str, int]:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as source:
-        source.text_factory = bytes
-        if source.execute("PRAGMA user_version").fetchone()[0] > VERSION:
-            raise BadGallery(f"{path}: was made by a newer version of familiar, which alone can repair it")
-        saved = {"gallery": _copy(source, target, "gallery")}
-        if not saved["gallery"]:
-            raise sqlite3.DatabaseError("the row that says which model it belongs to is lost")
-        return saved | {table: _copy(source, target, table) for table in _TABLES[1:]}
-
-
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> int:
-    """The rows of one table that can be read and are what they should be."""
-    facts = target.execute(f"PRAGMA table_info({table})").fetchall()
-    columns = [row[1].decode() for row in facts]
-    # What is read as bytes may be a path in any encoding.
-    values = ["CAST(? AS TEXT)" if row[2] == b"TEXT" else "?" for row in facts]
-    put = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)})"
-    before = target.total_changes
-    for row in _readable(source, table, columns, [row[1].decode() for row in facts if row[5]]):
-        if table in ("faces", "next_embeddings") and not _is_whole(target, row[columns.index("embedding")]):
-            continue
-        with contextlib.suppress(sqlite3.IntegrityError):
-            target.execute(put, row)
-    return target.total_changes - before
-
-
-def _readable(
-    source: sqlite3.Connection, table: str, columns: list[str], key: list[str]
-) -> Iterator[tuple[Any, ...]]:
-    """From the front up to what cannot be read, from the back down to it, and what lies between one by one."""
-    wanted = ", ".join(columns)
-    ends: list[int] = []
-    for direction in ("ASC", "DESC"):
-        order = ", ".join(f"{column} {direction}" for column in key)
-        last = 0
-        try:
-            for row in source.execute(f"SELECT {wanted} FROM {table} ORDER BY {order}"):
-                yield row
-                last = int(row[columns.index(key[0])])
-            return
-        except sqlite3.DatabaseError:
-            ends.append(last)
-    if len(key) > 1:  # no way to ask for one row without passing the damaged ones
-        return
-    for number in range(ends[0] + 1, ends[1]):
-        with contextlib.suppress(sqlite3.DatabaseError):
-            yield from source.execute(
-                f"SELECT {wanted} FROM {table} WHERE {key[0]} = ?", (number,)
-            ).fetchall()
-
-
-def _is_whole(target: sqlite3.Connection, embedding: bytes) -> bool:
-    """A unit vector of the gallery's width."""
-    space, element = target.execute("SELECT space, element FROM gallery").fetchone()
-    kept_as = np.dtype(element.decode()).newbyteorder("<")
-    if len(embedding) != json.loads(space)["embedding_dim"] * kept_as.itemsize:
-        return False
-    values = np.frombuffer(embedding, kept_as).astype(np.float32)
-    return abs(float(np.linalg.norm(values)) - 1) <= UNIT_NORM_TOLERANCE
+def _folder_beside(folder: Path) -> Path:
+    """A new one for the damaged file."""
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for again in range(1000):
+        kept_in = folder / (f"damaged-{now}-{again}" if again else f"damaged-{now}")
+        with contextlib.suppress(FileExistsError):
+            kept_in.mkdir()
+            return kept_in
+    raise AssertionError("a thousand repairs in one second")
 
 
 def _mend(target: sqlite3.Connection) -> None:

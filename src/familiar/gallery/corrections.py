@@ -5,13 +5,14 @@ correction concerns them, within the same transaction.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from familiar.core.errors import Contradiction
+from familiar.core.text import printable
 from familiar.gallery.decisions import decision
 from familiar.gallery.group import regroup
 from familiar.gallery.store import Gallery
@@ -26,6 +27,14 @@ class Corrected:
 
     identity: int
     carried: int
+
+
+@dataclass(frozen=True)
+class Individual:
+    """Whom `faces` show: the one who is `called` so, known already or not; None: somebody without a name."""
+
+    called: str | None
+    faces: tuple[int, ...]
 
 
 def name(gallery: Gallery, identity: int, called: str, *, confirm: bool = False) -> Corrected:
@@ -68,7 +77,7 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> Corrected:
             if len(rows) and len(own):
                 one, two = central_face(who, own), central_face(who, rows)
                 _tell(connection, one, two, same=True)
-            _put(connection, who.faces.ids[rows].tolist(), into, by_user=None)
+            _put(connection, dict.fromkeys(who.faces.ids[rows].tolist(), into), by_user=None)
             _reconcile(connection, into)
             # Whoever was not the other is not this one either.
             connection.execute(
@@ -97,18 +106,39 @@ def move(gallery: Gallery, faces: Sequence[int], to: int) -> Corrected:
     check_faces(gallery, faces)
     check_identities(gallery, [to])
     with decision(gallery, "move") as connection:
-        return _take_out(gallery, connection, faces, to)
+        return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
 
 
 def split(gallery: Gallery, faces: Sequence[int], called: str | None = None) -> Corrected:
     """These faces show somebody of their own, who gets a new number. Contradiction as in `move` and `name`."""
     check_faces(gallery, faces)
     with decision(gallery, "split") as connection:
-        to = connection.execute("INSERT INTO identities DEFAULT VALUES").lastrowid
-        assert to is not None
-        if called is not None:
-            _call(gallery, connection, to, called)
-        return _take_out(gallery, connection, faces, to)
+        to = _new(gallery, connection, called)
+        return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
+
+
+def assign(gallery: Gallery, individuals: Sequence[Individual]) -> int:
+    """What a list says of many faces, as one decision; how many faces nobody spoke of it carried along.
+
+    Those whom some of them were grouped with are judged anew; faces of nobody wait for the next `group`. Somebody
+    without a name is whoever has all these faces already, else somebody new. Contradiction as in `move` and `name`,
+    judged by what all of it comes to; ValueError where a face is given twice.
+    """
+    faces = [face for individual in individuals for face in individual.faces]
+    if len(set(faces)) < len(faces):
+        raise ValueError("a face shows one individual")
+    check_faces(gallery, faces)
+    with decision(gallery, "import") as connection:
+        who = who_is_who(gallery)
+        places: dict[int, int] = {}
+        taken: set[int] = set()
+        for individual in sorted(individuals, key=lambda individual: individual.called is None):
+            to = _known(connection, who, individual)
+            if to is None or (individual.called is None and to in taken):
+                to = _new(gallery, connection, individual.called)
+            taken.add(to)
+            places |= dict.fromkeys(individual.faces, to)
+        return _take_out(gallery, connection, places, join=False)
 
 
 def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) -> Corrected:
@@ -129,6 +159,10 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
             "INSERT OR IGNORE INTO rejections VALUES (?, ?)", zip(faces, numbers.tolist(), strict=True)
         )
         leaving = rows[who.identity[rows] == numbers]
+        for row in leaving:  # numbers come and go, faces stay: this holds when they are grouped afresh, too
+            staying = np.setdiff1d(who.rows_of_identity(int(who.identity[row])), leaving)
+            if len(staying):
+                _tell(connection, int(who.faces.ids[row]), central_face(who, staying), same=False)
         connection.executemany(
             "DELETE FROM assignments WHERE face_id = ?", ((face,) for face in who.faces.ids[leaving].tolist())
         )
@@ -144,6 +178,8 @@ def tell_apart(gallery: Gallery, first: int, second: int) -> None:
     Contradiction where both were confirmed to show one.
     """
     check_faces(gallery, (first, second))
+    if first == second:
+        raise Contradiction(f"face {first} cannot be told apart from itself; name two faces")
     with decision(gallery, "tell apart") as connection:
         who = who_is_who(gallery)
         rows = who.faces.rows_of(np.array([first, second], np.int64))
@@ -172,8 +208,10 @@ def central_face(who: Who, rows: Int64[np.ndarray, " k"]) -> int:
 
 def _call(gallery: Gallery, connection: sqlite3.Connection, identity: int, called: str) -> None:
     called = called.strip()
-    if not called or called.startswith("#"):
-        raise Contradiction(f"{called!r} is no name: it is empty, or begins with # as numbers do")
+    if not called or called.startswith("#") or printable(called) != called:
+        raise Contradiction(
+            f"{called!r} is no name: it is empty, cannot be shown on one line, or begins with # as numbers do"
+        )
     taken = connection.execute(
         "SELECT id FROM identities WHERE name = ? AND id <> ?", (called, identity)
     ).fetchone()
@@ -185,22 +223,46 @@ def _call(gallery: Gallery, connection: sqlite3.Connection, identity: int, calle
     connection.execute("UPDATE identities SET name = ? WHERE id = ?", (called, identity))
 
 
-def _take_out(gallery: Gallery, connection: sqlite3.Connection, faces: Sequence[int], to: int) -> Corrected:
-    """Faces from wherever they are to `to`, by the user's word."""
-    faces = list(dict.fromkeys(faces))
+def _new(gallery: Gallery, connection: sqlite3.Connection, called: str | None) -> int:
+    number = connection.execute("INSERT INTO identities DEFAULT VALUES").lastrowid
+    assert number is not None
+    if called is not None:
+        _call(gallery, connection, number, called)
+    return number
+
+
+def _known(connection: sqlite3.Connection, who: Who, individual: Individual) -> int | None:
+    if individual.called is not None:
+        row = connection.execute("SELECT id FROM identities WHERE name = ?", (individual.called,)).fetchone()
+        return None if row is None else int(row[0])
+    held = np.unique(who.identity[who.faces.rows_of(np.array(individual.faces, np.int64))])
+    return int(held[0]) if len(held) == 1 and held[0] != NOBODY else None
+
+
+def _take_out(
+    gallery: Gallery, connection: sqlite3.Connection, places: Mapping[int, int], *, join: bool = True
+) -> int:
+    """Each face from wherever it is to its identity, by the user's word; how many others that carried along.
+
+    `join`: lone faces may join these identities.
+    """
     who = who_is_who(gallery)
-    rows = who.faces.rows_of(np.array(faces, np.int64))
-    _require_different_photos(connection, who, np.setdiff1d(who.rows_of_identity(to), rows), rows)
+    rows = who.faces.rows_of(np.array(list(places), np.int64))
+    to = np.array(list(places.values()), np.int64)
+    for number in np.unique(to).tolist():
+        staying = np.setdiff1d(who.rows_of_identity(number), rows)
+        _require_different_photos(connection, who, staying, rows[to == number])
     leaving = rows[(who.identity[rows] != to) & (who.identity[rows] != NOBODY)]
     connection.executemany(
         "INSERT OR IGNORE INTO rejections VALUES (?, ?)",
         zip(who.faces.ids[leaving].tolist(), who.identity[leaving].tolist(), strict=True),
     )
-    _put(connection, faces, to, by_user=True)
-    _reconcile(connection, to)
+    _put(connection, places, by_user=True)
+    for number in np.unique(to).tolist():
+        _reconcile(connection, number)
     free, left = _let_go(connection, who, leaving)
-    carried = regroup(gallery, connection, free, [to, *left]).changed
-    return Corrected(to, carried)
+    touched = [*np.unique(to).tolist(), *left] if join else left
+    return regroup(gallery, connection, free, touched).changed
 
 
 def _let_go(
@@ -211,19 +273,20 @@ def _let_go(
     Again and again, as long as that moves one: two means, the user's faces held.
     """
     gone: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
-    left = np.unique(who.identity[leaving]).tolist()
+    left, seen = np.unique(who.identity[leaving]).tolist(), who.seen()
     for number in left:
         out = leaving[who.identity[leaving] == number]
         rest = np.setdiff1d(who.rows_of_identity(number), out)
-        vectors = who.faces.unit_rows(rest).astype(np.float64)
+        vectors = seen[rest].astype(np.float64)
         held, following = who.by_user[rest], np.zeros(len(rest), np.bool_)
-        taken = who.faces.unit_rows(out).astype(np.float64)
+        taken = seen[out].astype(np.float64)
         for _ in range(_ROUNDS):
             to_taken = _cosine(vectors, taken.sum(axis=0) + vectors[following].sum(axis=0), following)
             to_rest = _cosine(vectors, vectors[~following].sum(axis=0), ~following)
-            before, following = following, (to_taken > to_rest) & ~held
-            if (before == following).all() or following.all():
+            now = (to_taken > to_rest) & ~held
+            if (now == following).all() or now.all():  # somebody stays, or there would be nobody to be unlike
                 break
+            following = now
         gone.append(who.faces.ids[rest[following]])
     free = np.concatenate(gone)
     connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in free.tolist()))
@@ -241,13 +304,13 @@ def _cosine(
     return np.where(length > 0, (vectors * others).sum(axis=1) / np.where(length > 0, length, 1), -1.0)
 
 
-def _put(connection: sqlite3.Connection, faces: Sequence[int], to: int, by_user: bool | None) -> None:
-    """`by_user` None: as it was."""
+def _put(connection: sqlite3.Connection, places: Mapping[int, int], by_user: bool | None) -> None:
+    """Each face to its identity. `by_user` None: as it was."""
     said = 0 if by_user is None else int(by_user)
     connection.executemany(
         "INSERT INTO assignments (face_id, identity_id, by_user) VALUES (?, ?, ?) ON CONFLICT (face_id) DO UPDATE "
         "SET identity_id = excluded.identity_id, by_user = max(excluded.by_user, by_user)",
-        ((face, to, said) for face in faces),
+        ((face, to, said) for face, to in places.items()),
     )
 
 

@@ -58,6 +58,8 @@ def undo(gallery: Gallery) -> Decision:
             "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
+        # Of whom nothing else is left, since they were forgotten.
+        connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
         connection.execute("DELETE FROM decisions WHERE id = ?", (last[0].number,))
     return last[0]
 

@@ -103,7 +103,7 @@ def enrol(
 
     SpaceMismatch where the embedder is not the gallery's.
     """
-    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+    _check_space(gallery, embedder)
     known, detector = _known(gallery), detector or WholePhoto()
     size = max(1, min(embedder.batch_size, -(-len(paths) // embedder.threads)))
     batches = [paths[start : start + size] for start in range(0, len(paths), size)]
@@ -118,6 +118,7 @@ def enrol(
             counts["known"] += len(batch) - len(files) - len(unread)
             if files:
                 with gallery.writing(faces_change=any(file.faces for file in files)) as connection:
+                    _check_space(gallery, embedder)  # again: another process may have migrated it meanwhile
                     for file in files:
                         counts.update(_write(connection, gallery, file, species))
             done += len(batch)
@@ -144,6 +145,7 @@ def enrol_embeddings(
             for name, row in zip(encoded, packed, strict=True)
         }
         with gallery.writing(faces_change=True) as connection:
+            gallery.check_space(space_id, embeddings.shape[1])
             photo, face = (_last(connection, table) for table in ("photos", "faces"))
             connection.executemany(
                 "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, CAST(? AS TEXT), 0, 0) "
@@ -161,6 +163,10 @@ def enrol_embeddings(
             rows = connection.execute("SELECT id FROM faces WHERE id > ? ORDER BY id", (face,))
             added += [row[0] for row in rows]
     return added
+
+
+def _check_space(gallery: Gallery, embedder: Embedder) -> None:
+    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
 
 
 def _known(gallery: Gallery) -> _Known:
@@ -252,7 +258,7 @@ def _write(
     row = connection.execute("SELECT id, path FROM photos WHERE sha256 = ?", (file.sha256,)).fetchone()
     if row is not None:
         moved = row[1] != str(file.path)
-        if moved and Path(row[1]).exists():
+        if moved and _holds(Path(row[1]), file):
             return {"known": 1, "copies": 1}
         connection.execute(
             "UPDATE photos SET path = CAST(? AS TEXT), size_bytes = ?, modified_ns = ? WHERE id = ?",
@@ -278,6 +284,8 @@ def _write(
             gallery.packed(face.embedding[None])[0],
         )
         if place in before:
+            # What a migration under way has made of it was made of the photo as it was.
+            connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (before[place],))
             connection.execute(
                 "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
                 "landmarks_px = ?, score = ?, quality = ?, embedding = ? WHERE id = ?",
@@ -300,6 +308,17 @@ def _write(
         "faces": len(file.faces) - len(before),
         "without_face": int(not file.faces),
     }
+
+
+def _holds(path: Path, file: _File) -> bool:
+    """Whether the same content lies there too: another photo may have taken the name."""
+    try:
+        if path.stat().st_size != file.size_bytes or not path.is_file():
+            return False
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").digest() == file.sha256
+    except OSError:
+        return False
 
 
 def _faces_before(

@@ -33,12 +33,17 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
     """
     check_identities(gallery, [number])
     with gallery.writing(faces_change=True) as connection:
+        # The name may stand in the log of others too: of who was merged into this one, or had it before.
+        connection.execute(
+            "DELETE FROM changes WHERE table_name = 'identities' AND (first = ? OR json_extract(before, '$[0]') = "
+            "(SELECT name FROM identities WHERE id = ?))",
+            (number, number),
+        )
+        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
         _gather(connection, "SELECT face_id FROM assignments WHERE identity_id = ?", number)
         faces = _erase_faces(connection)
         connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
         connection.execute("DELETE FROM identities WHERE id = ?", (number,))
-        connection.execute("DELETE FROM changes WHERE table_name = 'identities' AND first = ?", (number,))
-        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
         sweep(connection)
     return Forgotten(0, faces, _leave_the_disk(gallery))
 
@@ -50,7 +55,7 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
     """
     with gallery.writing(faces_change=True) as connection:
         numbers: list[int] = []
-        for path in paths:
+        for path in dict.fromkeys(paths):
             found = connection.execute(
                 "SELECT id FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path.absolute()),)
             ).fetchall()
@@ -79,7 +84,7 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
         "AND before IS NOT NULL AND first IN (SELECT id FROM going))"
     )
     connection.execute(
-        "DELETE FROM changes WHERE table_name IN ('assignments', 'constraints', 'rejections') "
+        "DELETE FROM changes WHERE table_name IN ('assignments', 'kinds', 'constraints', 'rejections') "
         "AND first IN (SELECT id FROM going)"
     )
     connection.execute(

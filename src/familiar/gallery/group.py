@@ -5,7 +5,7 @@ user. New faces join them, or one another. `afresh` lets go of what neither a na
 """
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -16,8 +16,11 @@ from familiar.gallery.store import Faces, Gallery
 from familiar.gallery.who import NOBODY, Who, who_is_who
 from familiar.neighbors.constraints import Constraints
 from familiar.neighbors.exact import search
-from familiar.neighbors.group import group as grouped
+from familiar.neighbors.kinds import HOME, KIND_THRESHOLD, group_by_kind, joined, views
 
+MIN_QUALITY = (
+    0.25  # of a face that is grouped unasked: what is blurred, tiny or cut off is like all that is so
+)
 _ATTEMPTS = 3  # without holding others up; if they write each time, once more while they wait
 _NEAREST = 60  # faces whose groups a face that was let go of might join
 
@@ -42,7 +45,8 @@ def group(gallery: Gallery, *, threshold: float | None = None, afresh: bool = Fa
 
     Two faces are one individual from `threshold` on, a similarity in [-1, 1] (None: the gallery's own calibration, else
     the model's for few false accepts). Never together: two faces of one photo, faces that the user told apart or
-    rejected, and two groups that are there. The same gallery gives the same groups.
+    rejected, and two groups that are there. Faces of a quality under .25 stay where they are: the user may move them.
+    The same gallery gives the same groups.
 
     `afresh`: groups without a name are made anew, but for the faces that the user put there; one keeps its number
     where most of it comes together again.
@@ -68,22 +72,29 @@ def regroup(
     """Within a decision: finds places for the faces `free`, and lets lone ones join the identities `touched`."""
     who = who_is_who(gallery)
     threshold = grouping(gallery).threshold
-    vectors = who.faces.embeddings
     loose = np.zeros(len(who.identity), np.bool_)
     loose[who.faces.rows_of(free)] = True
+    seen = who.seen()
     alone = np.flatnonzero((who.identity == NOBODY) & ~loose)
     for number in touched:
-        rows = who.rows_of_identity(number)
-        if len(rows) and len(alone):
-            mean = who.faces.unit_rows(rows).mean(axis=0)
-            loose[alone[vectors[alone].astype(np.float32) @ mean >= threshold * np.linalg.norm(mean)]] = True
+        own = who.rows_of_identity(number)
+        for kind in np.unique(who.kind[own]):
+            mean = seen[own[who.kind[own] == kind]].mean(axis=0)
+            near = alone[who.kind[alone] == kind]
+            from_here = np.linalg.norm(mean) * threshold_of(threshold, int(kind))
+            loose[near[seen[near] @ mean >= from_here]] = True
     rows = np.flatnonzero(loose)
     if not len(rows):
-        return _write(connection, _Plan(who, who.identity.copy(), threshold))
-    near, _ = search(vectors, who.faces.unit_rows(rows), min(_NEAREST, len(vectors)))
+        return _write(connection, _Plan(who, who.identity.copy(), who.kind, threshold))
+    near, _ = search(who.faces.embeddings, who.faces.unit_rows(rows), min(_NEAREST, len(seen)))
     beside = np.unique(np.concatenate([who.identity[near.reshape(-1)], np.array(touched, np.int64)]))
-    part = loose | (np.isin(who.identity, beside[beside != NOBODY]))
+    part = loose | np.isin(who.identity, beside[beside != NOBODY])
     return _write(connection, _planned(gallery, who, threshold, np.where(loose, NOBODY, who.identity), part))
+
+
+def threshold_of(threshold: float, kind: int) -> float:
+    """The similarity of `Who.seen` from which two faces of a kind are grouped, `threshold` being that at home."""
+    return threshold if kind == HOME else KIND_THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +103,7 @@ class _Plan:
 
     who: Who
     identity: Int64[np.ndarray, " n"]
+    kind: Int64[np.ndarray, " n"]
     threshold: float
 
 
@@ -103,6 +115,7 @@ def _plan(gallery: Gallery, threshold: float | None, afresh: bool) -> _Plan:
     if afresh:
         named = np.isin(who.identity, np.array(list(who.names), np.int64))
         kept[~named & ~who.by_user] = NOBODY
+        who = replace(who, kind=np.where(kept == NOBODY, HOME, who.kind))
     return _planned(gallery, who, threshold, kept, np.ones(len(kept), np.bool_))
 
 
@@ -114,14 +127,18 @@ def _planned(
     part: Bool[np.ndarray, " n"],
 ) -> _Plan:
     """The faces of `part` grouped around those whose identity is `kept`; all others as they are."""
-    rows = np.flatnonzero(part)
+    rows = np.flatnonzero(part & ((kept != NOBODY) | (who.faces.quality >= MIN_QUALITY)))
+    vectors = who.faces.unit_rows()
+    kind = np.where(kept == NOBODY, joined(vectors, who.kind), who.kind)
     seeds, numbers = _seeds(gallery, who, kept[rows], rows)
     settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=NOBODY)) + 1) < len(numbers)
-    apart = _apart(gallery, who, kept, rows, seeds)
-    found = grouped(who.faces.unit_rows(rows), threshold, constraints=Constraints(seeds, settled, apart))
-    identity = who.identity.copy()
+    constraints = Constraints(seeds, settled, _apart(gallery, who, kept, rows, seeds))
+    found, kind[rows] = group_by_kind(
+        vectors[rows], threshold, kind[rows], views(vectors, kind)[rows], constraints
+    )
+    identity = np.where(part, kept, who.identity)
     identity[rows] = _numbered(found, seeds, numbers, who.identity[rows], kept[rows])
-    return _Plan(who, identity, threshold)
+    return _Plan(who, identity, kind, threshold)
 
 
 def _seeds(
@@ -161,7 +178,7 @@ def _apart(
         [
             _in_one_photo(who.faces.photo_ids[rows]),
             _pairs(gallery, who.faces, rows, same=False),
-            _rejected(gallery, who.faces, kept, rows),
+            _rejected(gallery, who.faces, who.identity, kept, rows),
         ]
     )
     # The user's word goes before all: what was put together stays so.
@@ -192,18 +209,27 @@ def _pairs(
 
 
 def _rejected(
-    gallery: Gallery, faces: Faces, kept: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " m"]
+    gallery: Gallery,
+    faces: Faces,
+    before: Int64[np.ndarray, " n"],
+    kept: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " m"],
 ) -> Int64[np.ndarray, "p 2"]:
     """A face and any one of those who hold the identity it is not."""
     with gallery.reading() as connection:
         told = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
     numbers, first = np.unique(kept[rows], return_index=True)
-    holder = {int(number): int(faces.ids[rows[place]]) for number, place in zip(numbers, first, strict=True)}
-    known = [(face, holder[number]) for face, number in told if number in holder and holder[number] != face]
+    holders = {
+        int(number): [int(faces.ids[rows[place]])] for number, place in zip(numbers, first, strict=True)
+    }
+    for number in {number for _, number in told} - holders.keys():
+        # Nobody holds it for certain: whichever of those who had it is given it again shall not bring the face with it.
+        holders[number] = faces.ids[rows[before[rows] == number]].tolist()
+    known = [(face, holder) for face, number in told for holder in holders[number] if holder != face]
     return _places(np.array(known, np.int64).reshape(-1, 2), faces.ids[rows])
 
 
-def _places(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+def _places(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "q 2"]:
     """Pairs of faces as places among the rising `ids`; those not among them are left out."""
     if not len(ids):
         return np.empty((0, 2), np.int64)
@@ -259,9 +285,23 @@ def _write(connection: sqlite3.Connection, plan: _Plan) -> Grouped:
         "ON CONFLICT (face_id) DO UPDATE SET identity_id = excluded.identity_id, by_user = 0",
         ((int(ids[row]), int(identity[row])) for row in changed if identity[row] != NOBODY),
     )
+    _write_kinds(connection, plan)
     sweep(connection)
     held = identity[identity != NOBODY]
     return Grouped(len(np.unique(held)), len(held), len(identity) - len(held), len(changed), plan.threshold)
+
+
+def _write_kinds(connection: sqlite3.Connection, plan: _Plan) -> None:
+    # As they are written now: `plan.who` may have let go of them.
+    written = dict(connection.execute("SELECT face_id, kind FROM kinds").fetchall())
+    wanted = {int(plan.who.faces.ids[row]): int(plan.kind[row]) for row in np.flatnonzero(plan.kind != HOME)}
+    connection.executemany(
+        "DELETE FROM kinds WHERE face_id = ?", ((face,) for face in written.keys() - wanted.keys())
+    )
+    connection.executemany(
+        "INSERT INTO kinds (face_id, kind) VALUES (?, ?) ON CONFLICT (face_id) DO UPDATE SET kind = excluded.kind",
+        ((face, kind) for face, kind in wanted.items() if written.get(face) != kind),
+    )
 
 
 def sweep(connection: sqlite3.Connection) -> None:

@@ -5,6 +5,7 @@ then the gallery is used as ever; a call that was cut short is gone on with by t
 """
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, NothingToMeasure, SpaceMismatch
 from familiar.core.types import Crop, Detection
@@ -23,7 +24,7 @@ from familiar.faces.embedder import Embedder
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 from familiar.gallery.calibration import calibrate
-from familiar.gallery.store import Gallery, Space
+from familiar.gallery.store import Faces, Gallery, Space
 
 MIN_BRIDGE_PAIRS = (
     50  # faces embedded by both models: fewer say too little of how the spaces lie to each other
@@ -76,10 +77,11 @@ def migrate(
     if new.space_id == old.space_id:
         return _cut(gallery, old, new)
     _begin(gallery, new)
+    cosine: float | None = None
     while True:
         waiting = _waiting(gallery)
         gone = _embed_anew(gallery, embedder, waiting, flip, on_batch)
-        cosine = _bridge(gallery, gone) if gone else None
+        cosine = _bridge(gallery, gone) if gone else cosine
         if (migrated := _swap(gallery, new, cosine)) is not None:
             _calibrate_again(gallery, migrated[1])
             return migrated[0]
@@ -104,6 +106,7 @@ def _cut(gallery: Gallery, old: Space, new: Space) -> Migrated:
                 "UPDATE faces SET embedding = ? WHERE id = ?", zip(rows, faces.ids.tolist(), strict=True)
             )
         had_own = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
+        _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
     _calibrate_again(gallery, bool(had_own))
     return Migrated(0, len(faces.ids) if shorter else 0, 0, None)
@@ -202,6 +205,7 @@ def _gather(
 def _bridge(gallery: Gallery, gone: list[_Stored]) -> float:
     """Carries over the faces whose photos are gone; how well, as `Migrated.bridge_cosine` says."""
     with gallery.reading() as connection:
+        every = gallery.faces()
         rows: list[Any] = connection.execute(
             "SELECT face_id, embedding FROM next_embeddings WHERE origin = 'photo' ORDER BY face_id"
         ).fetchall()
@@ -211,23 +215,21 @@ def _bridge(gallery: Gallery, gone: list[_Stored]) -> float:
             f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS}); put the photos back and "
             f"enrol them, or forget them; what was embedded is kept"
         )
-    faces = gallery.faces()
-    source = _vectors(gallery, [row[0] for row in rows])
+    source = _vectors(every, [row[0] for row in rows])
     target = np.stack([np.frombuffer(row[1], gallery.element) for row in rows]).astype(np.float32)
     held_out = np.arange(len(rows)) % HELD_OUT == 0
     tried: Bridge = ridge_bridge(source[~held_out], normalise(target[~held_out]))
     cosine = float((tried(source[held_out]) * normalise(target[held_out])).sum(axis=1).mean())
-    carried = [stored.face for stored in gone if stored.face in set(faces.ids.tolist())]
+    still_here = set(every.ids.tolist())
+    carried = [stored.face for stored in gone if stored.face in still_here]
     bridge = ridge_bridge(source, normalise(target))
     if carried:
-        _gather(gallery, carried, bridge(_vectors(gallery, carried)), "bridge")
+        _gather(gallery, carried, bridge(_vectors(every, carried)), "bridge")
     return cosine
 
 
-def _vectors(gallery: Gallery, faces: Sequence[int]) -> Float32[np.ndarray, "n d"]:
-    every = gallery.faces()
-    wanted: Int64[np.ndarray, " n"] = np.array(faces, np.int64)
-    return every.unit_rows(every.rows_of(wanted))
+def _vectors(every: Faces, wanted: Sequence[int]) -> Float32[np.ndarray, "n d"]:
+    return every.unit_rows(every.rows_of(np.array(wanted, np.int64)))
 
 
 def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated, bool] | None:
@@ -247,8 +249,15 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
         )
         connection.execute("DELETE FROM next_embeddings")
         connection.execute("DELETE FROM migration")
+        _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
     return Migrated(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
+
+
+def _forget_kinds(connection: sqlite3.Connection) -> None:
+    """They depend on what a model never learnt."""
+    connection.execute("DELETE FROM kinds")
+    connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
 
 
 def _calibrate_again(gallery: Gallery, had_own: bool) -> None:

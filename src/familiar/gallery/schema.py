@@ -53,6 +53,10 @@ CREATE TABLE assignments (
     by_user INTEGER NOT NULL CHECK (by_user IN (0, 1))
 ) STRICT;
 CREATE INDEX assignments_by_identity ON assignments (identity_id);
+CREATE TABLE kinds (                        -- of faces among whom even strangers are alike: neighbors/kinds.py
+    face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
+    kind INTEGER NOT NULL
+) STRICT;
 CREATE TABLE constraints (
     first_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     second_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
@@ -96,6 +100,7 @@ CREATE TABLE migration (                    -- one row while a migration is unde
 _LOGGED = {  # table: (the key's columns, the others)
     "identities": (("id", None), ("name",)),
     "assignments": (("face_id", None), ("identity_id", "by_user")),
+    "kinds": (("face_id", None), ("kind",)),
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
 }
@@ -127,13 +132,18 @@ def restore(connection: sqlite3.Connection, change: tuple[str, int, int | None, 
     keys, others = _LOGGED[table]
     key = [column for column in keys if column]
     at = [first] if second is None else [first, second]
-    connection.execute(f"DELETE FROM {table} WHERE {' AND '.join(f'{column} = ?' for column in key)}", at)
     if before is None:
+        where = " AND ".join(f"{column} = ?" for column in key)
+        connection.execute(f"DELETE FROM {table} WHERE {where}", at)
         return
     columns = ", ".join([*key, *others])
     values = ["?" for _ in key] + [f"json_extract(?, '$[{place}]')" for place in range(len(others))]
+    # Not deleted first: what refers to the row would go with it.
+    update = ", ".join(f"{column} = excluded.{column}" for column in others)
     connection.execute(
-        f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)})", [*at, *([before] * len(others))]
+        f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)}) "
+        f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {update}' if others else 'NOTHING'}",
+        [*at, *([before] * len(others))],
     )
 
 

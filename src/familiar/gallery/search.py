@@ -83,20 +83,23 @@ def search_photos(
     all. ValueError for a k below 1, no unit vector, another width, or a prefix that is none of the model's.
     """
     _check_query(gallery, query, k)
-    faces = gallery.faces()
-    allowed = None if only.empty else _allowed(gallery, faces, only)
-    index = None if allowed is not None or prefix is not None else open_index(gallery)
-    queries = query[None]
-    if prefix is not None:
-        prefixes = _prefixes(gallery, faces, prefix)
-        candidates = max(k, round(len(faces.ids) * CANDIDATES))
-        rows, similarity = exact.search_prefix(faces.embeddings, prefixes, queries, k, candidates, allowed)
-    elif index is None:
-        rows, similarity = exact.search(faces.embeddings, queries, k, allowed)
-    else:
-        found, _ = index.search(queries, k + MORE)
-        rows, similarity = exact.rerank(faces.embeddings, queries, faces.rows_of(found[0])[None], k)
-    return _hits(gallery, faces.ids[rows[0]], similarity[0])
+    with gallery.reading():  # what others write meanwhile is not seen
+        faces = gallery.faces()
+        allowed = None if only.empty else _allowed(gallery, faces, only)
+        index = None if allowed is not None or prefix is not None else open_index(gallery)
+        queries = query[None]
+        if prefix is not None:
+            prefixes = _prefixes(gallery, faces, prefix)
+            candidates = max(k, round(len(faces.ids) * CANDIDATES))
+            rows, similarity = exact.search_prefix(
+                faces.embeddings, prefixes, queries, k, candidates, allowed
+            )
+        elif index is None:
+            rows, similarity = exact.search(faces.embeddings, queries, k, allowed)
+        else:
+            found, _ = index.search(queries, k + MORE)
+            rows, similarity = exact.rerank(faces.embeddings, queries, faces.rows_of(found[0])[None], k)
+        return _hits(gallery, faces.ids[rows[0]], similarity[0])
 
 
 def search_identities(
@@ -111,10 +114,11 @@ def search_identities(
     ValueError as in `search_photos`.
     """
     _check_query(gallery, query, k)
-    who, means = who_is_who(gallery), calibration(gallery)
-    mask = who.identity != NOBODY
-    if not only.empty:
-        mask &= _allowed(gallery, who.faces, only)
+    with gallery.reading():
+        who, means = who_is_who(gallery), calibration(gallery)
+        mask = who.identity != NOBODY
+        if not only.empty:
+            mask &= _allowed(gallery, who.faces, only)
     rows = np.flatnonzero(mask)
     if not len(rows):
         return []

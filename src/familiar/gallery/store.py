@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64
@@ -68,6 +68,7 @@ class Faces:
 
     ids: Int64[np.ndarray, " n"]
     photo_ids: Int64[np.ndarray, " n"]
+    quality: Float32[np.ndarray, " n"]  # in [0, 1]
     embeddings: Float[np.ndarray, "n d"]  # float16 or float32, unit rows
     revision: int
 
@@ -113,7 +114,7 @@ class Gallery:
         # Made under another name, so that a process killed meanwhile leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
         unfinished.unlink(missing_ok=True)
-        with _told(folder):
+        with told(folder):
             connection = _connect(unfinished)
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
@@ -145,7 +146,7 @@ class Gallery:
         """
         path = folder / DATABASE
         _check_header(path)
-        with _told(folder):
+        with told(folder):
             connection = _connect(path)
             try:
                 _prepare(connection, folder, check=check)
@@ -159,7 +160,7 @@ class Gallery:
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Gallery":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,7 +169,7 @@ class Gallery:
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection, None, None]:
         """The gallery as it is now, whatever others write meanwhile. Within `writing`, as that has left it so far."""
-        with _told(self.folder):
+        with told(self.folder):
             if self._connection.in_transaction:
                 yield self._connection
                 return
@@ -185,7 +186,7 @@ class Gallery:
         GalleryBusy where another process writes for longer than ten seconds. `faces_change`: faces come or go, or
         their embeddings change.
         """
-        with _told(self.folder):
+        with told(self.folder):
             self._connection.execute("BEGIN IMMEDIATE")
             self._writing, self._faces_change = True, faces_change
             try:
@@ -267,7 +268,7 @@ class Gallery:
         gallery next tries again.
         """
         try:
-            with _told(self.folder):
+            with told(self.folder):
                 if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
                     return True
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
@@ -307,17 +308,32 @@ def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> No
             f"{folder}: was made by a newer version of familiar (tables {version}; this one knows {VERSION}): "
             "update familiar (pip install --upgrade familiar-faces)"
         )
+    if version < 1:
+        raise sqlite3.DatabaseError("its version is lost")
     if version < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         update_tables(connection, connection.execute("PRAGMA user_version").fetchone()[0])
         connection.execute("COMMIT")
-    (revision,) = connection.execute("SELECT revision FROM gallery").fetchone()
+    revision = _revision(connection, folder)
     if revision < (once := high_water(folder)):
         raise CorruptGallery(
             f"{folder}: holds {revision} of the {once} writes it once acknowledged: {DATABASE}-wal was deleted, or an "
             f"older {DATABASE} was put in its place. Put back the missing file; to go on with what is here: "
             f"familiar gallery repair {folder}"
         )
+
+
+def _revision(connection: sqlite3.Connection, folder: Path) -> int:
+    """CorruptGallery where the row that says so is lost, or tells of no space."""
+    try:
+        space, revision = connection.execute("SELECT space, revision FROM gallery").fetchone()
+        Space.from_json(space)
+    except (TypeError, ValueError, KeyError) as error:
+        raise CorruptGallery(
+            f"{folder}: the row that says which model it belongs to is damaged; save the others with: "
+            f"familiar gallery repair {folder}"
+        ) from error
+    return int(revision)
 
 
 def _check_header(path: Path) -> None:
@@ -363,36 +379,43 @@ def _note_high_water(folder: Path, revision: int) -> None:
 def _load_faces(
     connection: sqlite3.Connection, element: np.dtype[Any], dim: int, revision: int, folder: Path
 ) -> Faces:
-    rows = connection.execute("SELECT id, photo_id, embedding FROM faces ORDER BY id")
-    ids, photo_ids, embeddings = (
-        [np.empty(0, np.int64)],
-        [np.empty(0, np.int64)],
-        [np.empty((0, dim), element)],
-    )
+    rows = connection.execute("SELECT id, photo_id, quality, embedding FROM faces ORDER BY id")
+    ids, photo_ids, quality = ([np.empty(0, kind)] for kind in (np.int64, np.int64, np.float32))
+    embeddings = [np.empty((0, dim), element)]
     while some := rows.fetchmany(_ROWS_AT_ONCE):
-        each_id, each_photo, each_embedding = zip(*some, strict=True)
-        ids.append(np.array(each_id, np.int64))
-        photo_ids.append(np.array(each_photo, np.int64))
-        packed = b"".join(each_embedding)
-        if len(packed) != len(some) * dim * element.itemsize:
+        for parts, values in zip((ids, photo_ids, quality), zip(*some, strict=True), strict=False):
+            parts.append(np.array(values, parts[0].dtype))
+        packed = b"".join(row[3] for row in some)
+        try:
+            embeddings.append(np.frombuffer(packed, element).reshape(len(some), dim))
+            check_unit_rows(embeddings[-1].astype(np.float32))
+        except ValueError as error:
             raise CorruptGallery(
-                f"{folder}: faces whose embeddings are cut short; save the others with: "
-                f"familiar gallery repair {folder}"
-            )
-        embeddings.append(np.frombuffer(packed, element).reshape(-1, dim))
-    return Faces(np.concatenate(ids), np.concatenate(photo_ids), np.concatenate(embeddings), revision)
+                f"{folder}: embeddings are damaged ({error}); save the others with: familiar gallery repair {folder}"
+            ) from error
+    return Faces(
+        np.concatenate(ids),
+        np.concatenate(photo_ids),
+        np.concatenate(quality),
+        np.concatenate(embeddings),
+        revision,
+    )
 
 
 @contextlib.contextmanager
-def _told(folder: Path) -> Generator[None, None, None]:
+def told(folder: Path) -> Generator[None, None, None]:
     """SQLite's errors as ours."""
     try:
         yield
     except sqlite3.Error as error:
         raise _as_ours(error, folder) from error
+    except UnicodeDecodeError as error:  # text is never decoded strictly but in SQLite's messages
+        raise _as_ours(sqlite3.DatabaseError("its tables are garbled"), folder) from error
 
 
 def _as_ours(error: sqlite3.Error, folder: Path) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # a mistake of the program
+        return error
     # The lowest byte is the kind; an error that we raise ourselves, of a failed check, has none.
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -405,7 +428,8 @@ def _as_ours(error: sqlite3.Error, folder: Path) -> Exception:
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return CannotWrite(f"{folder}: the gallery cannot be opened for writing ({error})")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        # SQLITE_ERROR: our statements are sound, so it is a table that is not there, or not as it was made.
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             return CorruptGallery(
                 f"{folder}: the gallery's file is damaged ({error}); save what can be saved with: "
                 f"familiar gallery repair {folder}"

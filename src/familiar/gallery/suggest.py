@@ -10,9 +10,11 @@ from familiar.core.vectors import normalise
 from familiar.gallery import corrections
 from familiar.gallery.calibration import calibration, grouping
 from familiar.gallery.corrections import central_face
+from familiar.gallery.group import threshold_of
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, Who, who_is_who
 from familiar.neighbors.exact import nearest
+from familiar.neighbors.kinds import HOME
 
 CLOSEST = 10  # others that a group may be asked to join
 UNKNOWN_SLOPE = 20.0  # of the probability, where a model was never calibrated
@@ -42,11 +44,12 @@ def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
 
     What was answered is never asked again, nor what cannot be: two faces of one photo, two that were told apart.
     """
-    who = who_is_who(gallery)
-    if len(who.faces.ids) < 2 or count < 1:
-        return []
-    units = _units(who)
-    every = [*_joins(gallery, who, units), *_doubts(gallery, who, units)]
+    with gallery.reading():  # what others write meanwhile is not seen
+        who = who_is_who(gallery)
+        if len(who.faces.ids) < 2 or count < 1:
+            return []
+        units = _units(who)
+        every = [*_joins(gallery, who, units), *_doubts(gallery, who, units)]
     every.sort(key=lambda question: (-question.worth, question.first_face, question.second_face))
     asked: set[int] = set()
     chosen: list[Question] = []
@@ -94,15 +97,18 @@ def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Q
     if len(sizes) < 2:
         return []
     sums = np.zeros((len(sizes), who.faces.embeddings.shape[1]), np.float32)
-    np.add.at(sums, units, who.faces.unit_rows())
+    np.add.at(sums, units, who.seen())
     near, similarity = nearest(normalise(sums), min(CLOSEST, len(sizes) - 1))
     one = np.repeat(np.arange(len(sizes)), near.shape[1])
     pairs = np.stack([np.minimum(one, near.reshape(-1)), np.maximum(one, near.reshape(-1))], axis=1)
     keys, first = np.unique(pairs[:, 0] * len(sizes) + pairs[:, 1], return_index=True)
-    open_ones = ~np.isin(keys, _closed(gallery, who, units, len(sizes)))
+    kinds = np.zeros(len(sizes), np.int64)
+    kinds[units] = who.kind
+    apart = kinds[keys // len(sizes)] != kinds[keys % len(sizes)]
+    open_ones = ~apart & ~np.isin(keys, _closed(gallery, who, units, len(sizes)))
     one, other = np.divmod(keys[open_ones], len(sizes))
     close = similarity.reshape(-1)[first[open_ones]].astype(np.float64)
-    probability = _probability(gallery, close)
+    probability = _probability(gallery, close, kinds[one])
     worth = probability * sizes[one] * sizes[other]
     best = np.argsort(-worth, kind="stable")[: max(1000, 10 * CLOSEST)]
     rows = np.split(np.argsort(units, kind="stable"), np.cumsum(sizes)[:-1])
@@ -126,13 +132,13 @@ def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Q
 
 def _doubts(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Question]:
     """Faces nobody confirmed that are less like the rest of their group than two of one individual should be."""
-    vectors = who.faces.unit_rows()
+    vectors = who.seen()
     sizes = np.bincount(units)
     sums = np.zeros((len(sizes), vectors.shape[1]), np.float32)
     np.add.at(sums, units, vectors)
     others = sums[units] - vectors
     similarity = (vectors * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
-    probability = _probability(gallery, similarity.astype(np.float64))
+    probability = _probability(gallery, similarity.astype(np.float64), who.kind)
     worth = (1 - probability) * (sizes[units] - 1)
     asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != NOBODY))
     found: list[Question] = []
@@ -154,10 +160,14 @@ def _doubts(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[
     return found
 
 
-def _probability(gallery: Gallery, similarity: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
+def _probability(
+    gallery: Gallery, similarity: Float64[np.ndarray, " q"], kinds: Int64[np.ndarray, " q"]
+) -> Float64[np.ndarray, " q"]:
     """That groups so alike are one individual: a half at the similarity from which faces are grouped."""
     slope = calibration(gallery).slope or UNKNOWN_SLOPE
-    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - grouping(gallery).threshold)))
+    at_home = grouping(gallery).threshold
+    half = np.where(kinds == HOME, at_home, threshold_of(at_home, HOME + 1))
+    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - half)))
 
 
 def _identity(who: Who, rows: Int64[np.ndarray, " k"]) -> int | None:
