@@ -91,7 +91,7 @@ class Groupable:
         found: dict[float, Int64[np.ndarray, " n"]] = {}
         for threshold in sorted(thresholds, reverse=True):
             merging.run_down_to(threshold)
-            found[threshold] = _by_first_appearance(merging.groups[self.item])
+            found[threshold] = by_first_appearance(merging.groups[self.item])
         return [found[threshold] for threshold in thresholds]
 
 
@@ -239,6 +239,7 @@ def _each_once(numbers: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " fewer"]:
     return ordered[np.concatenate([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]])]
 
 
-def _by_first_appearance(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def by_first_appearance(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Groups numbered anew, from 0 on, in the order of their first rows."""
     _, first, place = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[place]

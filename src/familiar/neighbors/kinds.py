@@ -14,7 +14,7 @@ from jaxtyping import Float32, Int64
 from familiar.core.blocks import unit_rows
 from familiar.neighbors.adapt import adapt
 from familiar.neighbors.constraints import Constraints
-from familiar.neighbors.group import group
+from familiar.neighbors.group import by_first_appearance, group
 
 HOME = 0
 # Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
@@ -25,6 +25,8 @@ MIN_ROWS = 40
 """A smaller group is taken for an individual."""
 SHARE = 0.5
 """Of a kind's rows so many come together again with two others or more."""
+INDIVIDUALS = 8
+"""They do so in this many groups at least: with fewer individuals `adapt` takes out what tells them apart."""
 _EVERY_DAY = 300  # photos of an individual up to which hardly any come together by chance
 _EDGE = 0.02  # share of a kind's rows that lie further out than a row that is taken for one of them
 
@@ -32,15 +34,16 @@ _EDGE = 0.02  # share of a kind's rows that lie further out than a row that is t
 def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
     """Whether rows that were grouped are many individuals, and not one.
 
-    Half of them or more come together again, with two others at least, when they are grouped by adapted rows. The more
-    rows there are, the more are alike by chance, so beyond 300 the similarity asked for rises, by .05 for each
-    doubling. `ValueError` for rows that are no unit vectors.
+    Half of them or more come together again, in eight groups of three or more, when they are grouped by adapted rows.
+    The more rows there are, the more are alike by chance, so beyond 300 the similarity asked for rises, by .05 for
+    each doubling. `ValueError` for rows that are no unit vectors.
     """
     if len(embeddings) < MIN_ROWS:
         return False
     threshold = min(1.0, KIND_THRESHOLD + 0.05 * max(0.0, math.log2(len(embeddings) / _EVERY_DAY)))
     sizes = np.bincount(group(adapt(embeddings), threshold))
-    return bool(sizes[sizes > 2].sum() >= SHARE * len(embeddings))
+    again = sizes[sizes > 2]
+    return bool(len(again) >= INDIVIDUALS and again.sum() >= SHARE * len(embeddings))
 
 
 def views(
@@ -100,7 +103,7 @@ def group_by_kind(
     for kind in np.unique(new[new != kinds]):
         rows = np.flatnonzero(new == kind)
         _group(groups, rows, views(embeddings, new), KIND_THRESHOLD, constraints)
-    return groups, new
+    return by_first_appearance(groups), new
 
 
 def _group(
