@@ -3,17 +3,21 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float16, Float32, Int64
+from jaxtyping import Bool, Float16, Float32, Float64, Int64
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import check_unit_rows, normalise
 from familiar.core.vectors import prefix as prefix_of
-from familiar.faces.verify import Answer, probability_same, verify_embeddings
-from familiar.gallery.calibration import calibration
+from familiar.faces.verify import Answer, probability_same
+from familiar.gallery.calibration import calibration, grouping
+from familiar.gallery.group import threshold_of
 from familiar.gallery.store import Faces, Gallery
-from familiar.gallery.who import NOBODY, check_identities, who_is_who
+from familiar.gallery.who import NOBODY, Who, check_identities, who_is_who
 from familiar.neighbors import exact
+from familiar.neighbors.adapt import adapt
 from familiar.neighbors.hnsw import HnswIndex, Stamp
+from familiar.neighbors.kinds import HOME, joined
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
 MORE = 10  # faces that the index is asked for beyond those wanted: it computes in float16
@@ -53,10 +57,10 @@ class Hit:
 
 @dataclass(frozen=True)
 class Match:
-    """An identity like the one that was asked for: by its `best` face, and by the mean of its faces, the template.
+    """An identity like the one that was asked for: by its `best` face, and by the `mean` of its faces, the template.
 
-    `face` is the best one. `probability` is of the larger of both similarities. `known`: it reaches the threshold from
-    which the calibration says "the same".
+    `face` is the best one. `probability` that it is this identity, with all the others and a stranger in question;
+    None where the model was never calibrated. `known`: more likely so than not.
     """
 
     identity: int
@@ -111,39 +115,44 @@ def search_identities(
 ) -> list[Match]:
     """The k identities most like `query`, the likeliest first; where none is `known`, the answer is: nobody here.
 
+    Beforehand a stranger is as likely as all the N identities together, and each of these as likely as another. So with
+    L_i the odds that the calibration gives to a similarity s_i, identity i has the probability
+    (L_i / N) / (1 + sum(L_j / N)), and the more of them there are, the more alike a stranger may be to one by chance.
+    One is `known` from one half on, or where the model was never calibrated, from the similarity of its grouping.
     ValueError as in `search_photos`.
     """
     _check_query(gallery, query, k)
     with gallery.reading():
-        who, means = who_is_who(gallery), calibration(gallery)
+        who = who_is_who(gallery)
         mask = who.identity != NOBODY
         if not only.empty:
             mask &= _allowed(gallery, who.faces, only)
-    rows = np.flatnonzero(mask)
+    asked = _as_seen(gallery, who, query)
+    rows = asked.rows[mask[asked.rows]]
     if not len(rows):
         return []
     numbers, group = np.unique(who.identity[rows], return_inverse=True)
-    vectors = who.faces.unit_rows(rows)
-    similarity = vectors @ query
+    vectors = asked.vectors[mask[asked.rows]]
+    similarity = vectors @ asked.query
     best = np.full(len(numbers), -2.0)
     np.maximum.at(best, group, similarity)
     sums = np.zeros((len(numbers), vectors.shape[1]), np.float32)
     np.add.at(sums, group, vectors)
-    mean = (sums @ query) / np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
-    score = np.maximum(best, mean)
+    mean = (sums @ asked.query) / np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
+    probability = _of_all(mean.astype(np.float64) + asked.shift, calibration(gallery))
+    at_least = grouping(gallery).threshold - asked.shift
     found: list[Match] = []
-    for at in np.lexsort((numbers, -score))[:k]:
-        number = int(numbers[at])
-        mine = rows[group == at]
+    for at in np.lexsort((numbers, -best, -mean))[:k]:
+        number, mine = int(numbers[at]), np.flatnonzero(group == at)
         found.append(
             Match(
                 number,
                 who.names.get(number),
-                int(who.faces.ids[mine[similarity[group == at].argmax()]]),
+                int(who.faces.ids[rows[mine[similarity[mine].argmax()]]]),
                 float(best[at]),
                 float(mean[at]),
-                probability_same(float(score[at]), means),
-                bool(score[at] >= means.balanced.similarity),
+                None if probability is None else float(probability[at]),
+                bool(mean[at] >= at_least if probability is None else probability[at] >= 0.5),
             )
         )
     return found
@@ -155,11 +164,56 @@ def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) ->
     check_identities(gallery, [identity])
     _check_query(gallery, query, 1)
     who = who_is_who(gallery)
-    rows = who.rows_of_identity(identity)
-    if not len(rows):
+    own = who.rows_of_identity(identity)
+    if not len(own):
         raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
-    template = normalise(who.faces.unit_rows(rows).mean(axis=0, keepdims=True))[0]
-    return verify_embeddings(query, template, calibration(gallery))
+    asked = _as_seen(gallery, who, query)
+    mine = np.isin(asked.rows, own)
+    if not mine.any():  # a cat, say, and the identity is a person
+        asked, mine = _Asked(own, who.faces.unit_rows(own), query, 0.0), np.ones(len(own), np.bool_)
+    template = normalise(asked.vectors[mine].mean(axis=0, keepdims=True))[0]
+    means = calibration(gallery)
+    similarity = float(np.clip(template @ asked.query, -1.0, 1.0))
+    return Answer(
+        similarity,
+        probability_same(similarity + asked.shift, means),
+        similarity + asked.shift >= means.balanced.similarity,
+        means.balanced.similarity - asked.shift,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query beside the faces that it compares with: those at home, or those of its kind, adapted as it is.
+
+    `shift` makes of a similarity among them one that the calibration knows.
+    """
+
+    rows: Int64[np.ndarray, " m"]
+    vectors: Float32[np.ndarray, "m d"]
+    query: Float32[np.ndarray, " d"]
+    shift: float
+
+
+def _as_seen(gallery: Gallery, who: Who, query: Float32[np.ndarray, " d"]) -> _Asked:
+    kind, own = HOME, np.flatnonzero(who.kind != HOME)
+    if len(own):
+        beside = np.concatenate([who.faces.unit_rows(own), query[None]])
+        kind = int(joined(beside, np.append(who.kind[own], HOME))[-1])
+    rows = np.flatnonzero(who.kind == kind)
+    if kind == HOME:
+        return _Asked(rows, who.faces.unit_rows(rows), query, 0.0)
+    adapted = adapt(np.concatenate([who.faces.unit_rows(rows), query[None]]))
+    home = grouping(gallery).threshold
+    return _Asked(rows, adapted[:-1], adapted[-1], home - threshold_of(home, kind))
+
+
+def _of_all(similarity: Float64[np.ndarray, " i"], means: Calibration) -> Float64[np.ndarray, " i"] | None:
+    """The probability of each identity, with a stranger as likely beforehand as all of them together."""
+    if means.slope is None or means.intercept is None:
+        return None
+    odds = np.exp(np.clip(means.slope * similarity + means.intercept, -500, 500)) / len(similarity)
+    return odds / (1 + odds.sum())
 
 
 def build_index(gallery: Gallery) -> None:

@@ -23,24 +23,25 @@ KIND_THRESHOLD = 0.35
 """The similarity of adapted rows from which they are grouped."""
 MIN_ROWS = 40
 """A smaller group is taken for an individual."""
-SHARE = 0.5
+SHARE = 0.4
 """Of a kind's rows so many come together again with two others or more."""
 INDIVIDUALS = 8
 """They do so in this many groups at least: with fewer individuals `adapt` takes out what tells them apart."""
-_EVERY_DAY = 300  # photos of an individual up to which hardly any come together by chance
+AGAIN = (0.30, 0.45)
+"""The similarity of adapted rows from which they come together again: of up to 100 rows, and of very many."""
+_RISE = 0.05  # with each doubling in between: of one individual's photos more are alike by chance
 _EDGE = 0.02  # share of a kind's rows that lie further out than a row that is taken for one of them
 
 
 def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
     """Whether rows that were grouped are many individuals, and not one.
 
-    Half of them or more come together again, in eight groups of three or more, when they are grouped by adapted rows.
-    The more rows there are, the more are alike by chance, so beyond 300 the similarity asked for rises, by .05 for
-    each doubling. `ValueError` for rows that are no unit vectors.
+    Two in five of them or more come together again, in eight groups of three or more, when they are grouped by adapted
+    rows. `ValueError` for rows that are no unit vectors.
     """
     if len(embeddings) < MIN_ROWS:
         return False
-    threshold = min(1.0, KIND_THRESHOLD + 0.05 * max(0.0, math.log2(len(embeddings) / _EVERY_DAY)))
+    threshold = min(AGAIN[1], AGAIN[0] + _RISE * max(0.0, math.log2(len(embeddings) / 100)))
     sizes = np.bincount(group(adapt(embeddings), threshold))
     again = sizes[sizes > 2]
     return bool(len(again) >= INDIVIDUALS and again.sum() >= SHARE * len(embeddings))
