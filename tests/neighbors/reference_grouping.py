@@ -22,7 +22,9 @@ def groups_of(
         return float(similarity[np.ix_(sorted(one), sorted(other))].mean())
 
     def closeness(one: frozenset[int], other: frozenset[int]) -> float:
-        return between(one, other) / np.sqrt(between(one, one) * between(other, other))
+        cosine = between(one, other) / np.sqrt(between(one, one) * between(other, other))
+        doublings = np.log2(min(len(one), len(other), 16))
+        return cosine - 0.15 * doublings * max(cosine, 0) * (1 - cosine)
 
     def may_merge(one: frozenset[int], other: frozenset[int]) -> bool:
         both = one | other

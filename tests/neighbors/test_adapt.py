@@ -31,6 +31,18 @@ def test_a_collection_at_home_is_left_alone():
     np.testing.assert_array_equal(adapt(rows), rows)
 
 
+@pytest.mark.parametrize(("shared", "at_home"), [(0.17, True), (0.2, False)])
+def test_chance_is_no_foreignness(shared, at_home):
+    """Rows (a, +-b) as below, many and so hardly alike: by a^2 - b^2 / 127, .021 and .032 where a tenth is .025."""
+    axes = np.eye(65, dtype=np.float32)[1:]
+    own = np.concatenate([axes, -axes])
+    rows = normalise(
+        np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * own
+    )
+    assert 0.08 < foreignness(rows) < 0.13
+    assert np.array_equal(adapt(rows), rows) == at_home
+
+
 def test_a_shared_direction_is_taken_out():
     """Rows (a, +-b) along each of the other axes: alike around the shared one, so only the mean goes."""
     axes = np.eye(5, dtype=np.float32)[1:]

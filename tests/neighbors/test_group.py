@@ -42,6 +42,14 @@ def test_groups_are_as_close_as_the_directions_of_their_means():
     assert group(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
 
 
+def test_more_is_asked_of_two_groups_than_of_two_rows():
+    rows = degrees(-5, 5, 50, 60)  # pairs of 10 apart, then their means are 55 apart: cos 55 = .574
+    asked = 0.574 - 0.15 * 0.574 * (1 - 0.574)  # each of two: one doubling
+    assert group(rows, asked - 0.01).tolist() == [0, 0, 0, 0]
+    assert group(rows, asked + 0.01).tolist() == [0, 0, 1, 1]
+    assert group(degrees(0, 55), 0.56).tolist() == [0, 0]
+
+
 def test_groups_of_varied_rows_need_be_less_alike_row_by_row():
     axes = np.eye(11, dtype=np.float32)
     all_share, own = axes[0], axes[3:]

@@ -7,7 +7,7 @@ from familiar.core.vectors import normalise
 from familiar.neighbors.adapt import adapt
 from familiar.neighbors.constraints import Constraints
 from familiar.neighbors.group import group
-from familiar.neighbors.kinds import HOME, KIND_THRESHOLD, MIN_ROWS, group_by_kind, is_kind, joined, views
+from familiar.neighbors.kinds import AGAIN, HOME, MIN_ROWS, SHARE, group_by_kind, is_kind, joined, views
 
 DIM = 64
 
@@ -170,6 +170,6 @@ def test_the_threshold_rises_with_the_photos_of_one_individual():
     rows = normalise(
         middle + np.repeat(days, 5, axis=0) + 0.6 * normalise(rng.normal(size=(800, DIM)).astype(np.float32))
     )
-    sizes = np.bincount(group(adapt(rows), KIND_THRESHOLD))
-    assert sizes[sizes > 2].sum() >= 0.5 * len(rows), "at the plain threshold it would be taken for one"
+    sizes = np.bincount(group(adapt(rows), AGAIN[0]))
+    assert sizes[sizes > 2].sum() >= SHARE * len(rows), "at the plain threshold it would be taken for one"
     assert not is_kind(rows)

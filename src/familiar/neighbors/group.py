@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Int, Int64
 
 from familiar.core.blocks import unit_rows
 from familiar.core.vectors import check_unit_rows, normalise
+from familiar.neighbors.closeness import closeness
 from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known, ranks
 from familiar.neighbors.graph import Links, links
 
@@ -33,10 +34,11 @@ def group(
 ) -> Int64[np.ndarray, " n"]:
     """The group of each row, numbered by first appearance; a row like no other is a group of one.
 
-    `threshold` is a similarity in [-1, 1]: of two single rows, or of the means of two groups. The means' cosine is the
-    mean similarity between the groups over the geometric mean of those within (each row with itself counted), so
-    groups of many different photos need be less alike, photo by photo, than two single ones. Only groups that have a
-    row among the `neighbours` nearest of one of the other's are ever compared; rows of settled seeds look for none.
+    `threshold` is a similarity in [-1, 1]: of two single rows, or, as `closeness` has it, more of the means of two
+    groups. The means' cosine is the mean similarity between the groups over the geometric mean of those within
+    (each row with itself counted), so groups of many different photos need be less alike, photo by photo, than two
+    single ones. Only groups that have a row among the `neighbours` nearest of one of the other's are ever compared;
+    rows of settled seeds look for none.
     The rows' order changes nothing but the numbers, and equal rows of which nothing is known are always together.
     `neighbours` are 60, or 24 from 20,000 rows on, if not said.
     `constraints` hold whatever the similarities; two groups that they keep apart may each grow on.
@@ -138,7 +140,8 @@ class _Merging:
         self._conflicts = Conflicts(count, start.settled, start.apart)
         self._members: dict[int, list[int]] = {}  # of groups of several, as is what these are linked to
         self._linked: dict[int, Int[np.ndarray, " linked"]] = {}
-        self._size: list[int] = np.bincount(self.groups, minlength=count).tolist()
+        self._rows = np.bincount(self.groups, minlength=count)
+        self._size: list[int] = self._rows.tolist()  # the same, of which one at a time is fast to read
         self._sums = start.rows.copy()
         self._lengths = np.ones(count)
         self._most_linked = LINKED * max(1, start.links.nearest.shape[1])
@@ -195,12 +198,12 @@ class _Merging:
             return
         product = self._sums[linked] @ self._sums[group]
         cosine = product / np.maximum(self._lengths[linked] * self._lengths[group], np.finfo(np.float64).tiny)
-        closeness = cosine.astype(np.float32)
-        best = int(closeness.argmax())
-        nearest, highest = int(linked[best]), min(max(float(closeness[best]), -1.0), 1.0)
+        close = closeness(cosine, np.minimum(self._rows[linked], self._size[group])).astype(np.float32)
+        best = int(close.argmax())
+        nearest, highest = int(linked[best]), min(max(float(close[best]), -1.0), 1.0)
         heappush(self._heap, (-highest, group, self._size[group], nearest, self._size[nearest]))
         if len(linked) > self._most_linked:
-            linked = linked[np.argpartition(closeness, -self._most_linked)[-self._most_linked :]]
+            linked = linked[np.argpartition(close, -self._most_linked)[-self._most_linked :]]
         if self._size[group] > 1:
             self._linked[group] = linked
 
@@ -210,6 +213,7 @@ class _Merging:
         self.groups[moved] = into
         self._members.setdefault(into, [into]).extend(moved)
         self._size[into] += self._size[gone]
+        self._rows[into] = self._size[into]
         self._size[gone] = 0
         self._sums[into] += self._sums[gone]
         self._lengths[into] = np.linalg.norm(self._sums[into])

@@ -14,13 +14,15 @@ from jaxtyping import Float32, Int64
 from familiar.core.blocks import unit_rows
 from familiar.neighbors.adapt import adapt
 from familiar.neighbors.constraints import Constraints
-from familiar.neighbors.group import by_first_appearance, group
+from familiar.neighbors.group import by_first_appearance, group, groupable
 
 HOME = 0
 # Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
 # photos (docs/grouping.md).
-KIND_THRESHOLD = 0.35
+KIND_THRESHOLD = 0.25
 """The similarity of adapted rows from which they are grouped."""
+WIDER = 0.15
+"""Kinds are looked for among groups that are made at so much less similarity: half a kind is harder to know."""
 MIN_ROWS = 40
 """A smaller group is taken for an individual."""
 SHARE = 0.4
@@ -30,7 +32,6 @@ INDIVIDUALS = 8
 AGAIN = (0.30, 0.45)
 """The similarity of adapted rows from which they come together again: of up to 100 rows, and of very many."""
 _RISE = 0.05  # with each doubling in between: of one individual's photos more are alike by chance
-_EDGE = 0.02  # share of a kind's rows that lie further out than a row that is taken for one of them
 
 
 def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
@@ -61,7 +62,7 @@ def views(
 
 
 def joined(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """The kinds with rows at home that lie as close to the middle of a kind as nearly all of its own do."""
+    """The kinds with rows at home that lie as close to the middle of a kind as the furthest of its own."""
     found = kinds.copy()
     home = np.flatnonzero(kinds == HOME)
     closest = np.full(len(home), -2.0)
@@ -69,7 +70,7 @@ def joined(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"
         own = unit_rows(embeddings[kinds == kind])
         middle = own.mean(axis=0)
         to_middle = unit_rows(embeddings[home]) @ middle
-        nearer = (to_middle >= np.quantile(own @ middle, _EDGE)) & (to_middle > closest)
+        nearer = (to_middle >= (own @ middle).min()) & (to_middle > closest)
         found[home[nearer]] = kind
         closest[nearer] = to_middle[nearer]
     return found
@@ -84,60 +85,53 @@ def group_by_kind(
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """The group and the kind of each row; groups as `neighbors.group` makes them, each of one kind.
 
-    Rows at home are grouped from `threshold` on. A group that `is_kind` becomes one, and its rows are grouped again,
-    adapted. `kinds`: those known already, from 1 on, 0 for all else (None: nothing is known), and `seen` their `views`
-    among all the collection. Groups with a seed are never taken for a kind.
+    Rows at home are grouped from `threshold` on. Where they would be one group at .15 less, and that `is_kind`, they
+    become a kind and are grouped again, adapted. `kinds`: those known already, from 1 on, 0 for all else (None: nothing
+    is known), and `seen` their `views` among all the collection. Rows in a group with a seed are never taken for a
+    kind.
     `ValueError` as in `group`.
     """
     kinds = np.zeros(len(embeddings), np.int64) if kinds is None else kinds
     seen = views(embeddings, kinds) if seen is None else seen
-    groups = np.zeros(len(embeddings), np.int64)
+    groups, wide = np.zeros((2, len(embeddings)), np.int64)
     for kind in np.unique(kinds):
-        _group(
-            groups,
-            np.flatnonzero(kinds == kind),
-            seen,
-            threshold if kind == HOME else KIND_THRESHOLD,
-            constraints,
-        )
-    new = _new_kinds(embeddings, groups, kinds, constraints)
+        rows = np.flatnonzero(kinds == kind)
+        at = [threshold, max(-1.0, threshold - WIDER)] if kind == HOME else [KIND_THRESHOLD]
+        found = groupable(seen[rows], constraints=_among(constraints, rows)).groups_at(at)
+        groups[rows], wide[rows] = groups.max(initial=-1) + 1 + found[0], found[-1]
+    new = _new_kinds(embeddings, groups, wide, kinds, constraints)
     for kind in np.unique(new[new != kinds]):
         rows = np.flatnonzero(new == kind)
-        _group(groups, rows, views(embeddings, new), KIND_THRESHOLD, constraints)
+        found = group(views(embeddings, new)[rows], KIND_THRESHOLD, constraints=_among(constraints, rows))
+        groups[rows] = groups.max(initial=-1) + 1 + found
     return by_first_appearance(groups), new
 
 
-def _group(
-    groups: Int64[np.ndarray, " n"],
-    rows: Int64[np.ndarray, " m"],
-    seen: Float32[np.ndarray, "n d"],
-    threshold: float,
-    constraints: Constraints | None,
-) -> None:
-    """Writes groups of `rows` into `groups`, under numbers that none of the others has."""
-    among = None
-    if constraints is not None:
-        place = np.full(len(groups), -1)
-        place[rows] = np.arange(len(rows))
-        apart = place[constraints.apart]
-        among = Constraints(constraints.seeds[rows], constraints.settled, apart[(apart >= 0).all(axis=1)])
-    groups[rows] = groups.max(initial=-1) + 1 + group(seen[rows], threshold, constraints=among)
+def _among(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Constraints | None:
+    """The constraints of some rows, by their places among these."""
+    if constraints is None:
+        return None
+    place = np.full(len(constraints.seeds), -1)
+    place[rows] = np.arange(len(rows))
+    apart = place[constraints.apart]
+    return Constraints(constraints.seeds[rows], constraints.settled, apart[(apart >= 0).all(axis=1)])
 
 
 def _new_kinds(
     embeddings: Float32[np.ndarray, "n d"],
     groups: Int64[np.ndarray, " n"],
+    wide: Int64[np.ndarray, " n"],
     kinds: Int64[np.ndarray, " n"],
     constraints: Constraints | None,
 ) -> Int64[np.ndarray, " n"]:
-    """The kinds with those among groups at home that are one, and the rows beside them that nothing holds there."""
+    """The kinds with those among the wide groups at home that are one, and the rows beside them; but for rows in a
+    group with a seed."""
     seeded = np.zeros(len(groups), np.bool_) if constraints is None else constraints.seeds >= 0
-    held = np.isin(groups, groups[seeded])
-    home = (kinds == HOME) & ~held
+    free = (kinds == HOME) & ~np.isin(groups, groups[seeded])
     found = kinds.copy()
-    numbers, sizes = np.unique(groups[home], return_counts=True)
+    numbers, sizes = np.unique(wide[free], return_counts=True)
     for number in numbers[sizes >= MIN_ROWS]:
-        rows = np.flatnonzero(home & (groups == number))
+        rows = np.flatnonzero(free & (wide == number))
         if is_kind(embeddings[rows]):
             found[rows] = found.max() + 1
-    return np.where(home, joined(embeddings, found), found)
+    return np.where(free, joined(embeddings, found), found)
