@@ -10,6 +10,8 @@ import pytest
 
 from familiar.app import cli
 from familiar.app.commands import quickstart
+from familiar.gallery.overview import overview
+from familiar.gallery.store import Gallery
 from familiar.recipes import RECIPES, recipe_named
 
 
@@ -33,10 +35,19 @@ def test_the_quickstart_leads_from_nothing_to_a_report(
     assert said["run"] == str(output / "run")
     assert said["verified"].keys() == {"tom_2.png", "kitty.png"}
     assert said["results"]["data"]["identities"] == 6
-    assert [text in told.err for text in ("1/4", "2/4", "3/4", "epoch   2", "exporting")] == [True] * 5
+    assert [text in told.err for text in ("1/5", "2/5", "3/5", "4/5", "epoch   2", "exporting")] == [True] * 6
+    assert said["album"]["photos"] == 6 * 2
+    assert isinstance(said["album"]["found"], str)
+    with Gallery.open(output / "gallery") as gallery:
+        seen = overview(gallery)
+    assert (seen.photos, seen.faces) == (12, 12)
+    assert [one.name for one in seen.identities if one.name] == ["Tom"]
     assert {path.name for path in output.iterdir()} == {
         "run",
         "report",
+        "album",
+        "gallery",
+        "tom_3.png",
         "tom_1.png",
         "tom_2.png",
         "kitty.png",

@@ -11,6 +11,7 @@ from familiar.app.commands.download import download
 from familiar.app.commands.embed import embed
 from familiar.app.commands.evaluate import evaluate
 from familiar.app.commands.export import export
+from familiar.app.commands.gallery import gallery
 from familiar.app.commands.inspect import inspect
 from familiar.app.commands.models import models
 from familiar.app.commands.quickstart import quickstart
@@ -19,6 +20,7 @@ from familiar.app.commands.species import species
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
 from familiar.app.console import prepare
+from familiar.app.options import InOrder
 from familiar.core.errors import FamiliarError, TrainingFailed
 from familiar.core.text import one_line
 
@@ -35,6 +37,7 @@ COMMANDS = (
     embed,
     verify,
     species,
+    gallery,
 )
 
 TRAINING_FAILED = 3
@@ -49,13 +52,6 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "sklearn": "evaluate",
     "threadpoolctl": "evaluate",
 }
-
-
-class InOrder(click.Group):
-    """Lists its commands in the order of a first visit, not of the alphabet."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [command.name or "" for command in COMMANDS]
 
 
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,6 +12,14 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class InOrder(click.Group):
+    """Lists its commands in the order they were added, that of a first visit, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+
 FILE = click.Path(readable=False, path_type=Path)  # what cannot be read is said by whoever reads it
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")

@@ -167,7 +167,8 @@ def _mend(target: sqlite3.Connection) -> None:
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
         target.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
-    target.execute("DELETE FROM next_embeddings WHERE face_id NOT IN (SELECT id FROM faces)")
+    for table in ("kinds", "next_embeddings"):
+        target.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     target.execute(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
         "OR second_face NOT IN (SELECT id FROM faces)"

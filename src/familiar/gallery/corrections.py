@@ -18,6 +18,7 @@ from familiar.gallery.group import regroup
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, Who, check_faces, check_identities, who_is_who
 
+_CLEARLY = 0.1  # in similarity: so much less alike are two individuals' faces than those of one
 _ROUNDS = 10  # of letting go of faces that are more like those taken out than like those left
 
 
@@ -159,10 +160,6 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
             "INSERT OR IGNORE INTO rejections VALUES (?, ?)", zip(faces, numbers.tolist(), strict=True)
         )
         leaving = rows[who.identity[rows] == numbers]
-        for row in leaving:  # numbers come and go, faces stay: this holds when they are grouped afresh, too
-            staying = np.setdiff1d(who.rows_of_identity(int(who.identity[row])), leaving)
-            if len(staying):
-                _tell(connection, int(who.faces.ids[row]), central_face(who, staying), same=False)
         connection.executemany(
             "DELETE FROM assignments WHERE face_id = ?", ((face,) for face in who.faces.ids[leaving].tolist())
         )
@@ -261,7 +258,7 @@ def _take_out(
     for number in np.unique(to).tolist():
         _reconcile(connection, number)
     free, left = _let_go(connection, who, leaving)
-    touched = [*np.unique(to).tolist(), *left] if join else left
+    touched = [*np.unique(to).tolist(), *left] if join else []
     return regroup(gallery, connection, free, touched).changed
 
 
@@ -270,7 +267,7 @@ def _let_go(
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """Faces more like those that leave an identity than like those that stay, but for the user's; and who was left.
 
-    Again and again, as long as that moves one: two means, the user's faces held.
+    Again and again, as long as that moves one: two means, the user's faces held. None go where that parts no two.
     """
     gone: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
     left, seen = np.unique(who.identity[leaving]).tolist(), who.seen()
@@ -287,12 +284,29 @@ def _let_go(
             if (now == following).all() or now.all():  # somebody stays, or there would be nobody to be unlike
                 break
             following = now
+        if following.any() and not _two(np.concatenate([taken, vectors[following]]), vectors[~following]):
+            continue
         gone.append(who.faces.ids[rest[following]])
+        if len(rest):  # numbers come and go, faces stay: so it holds when they are grouped afresh, too
+            central = central_face(who, rest[~following])
+            for face in who.faces.ids[out].tolist():
+                _tell(connection, face, central, same=False)
     free = np.concatenate(gone)
     connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in free.tolist()))
     for number in left:
         _reconcile(connection, number)
     return free, left
+
+
+def _two(one: Float64[np.ndarray, "n d"], other: Float64[np.ndarray, "m d"]) -> bool:
+    """Whether faces are two individuals: clearly more alike within each than across. Of one, any cut has two sides."""
+    within = [
+        (float(side.sum(axis=0) @ side.sum(axis=0)) - len(side)) / (len(side) * (len(side) - 1))
+        for side in (one, other)
+        if len(side) > 1
+    ]
+    across = float(one.mean(axis=0) @ other.mean(axis=0))
+    return float(np.mean(within)) - across >= _CLEARLY
 
 
 def _cosine(
@@ -309,7 +323,8 @@ def _put(connection: sqlite3.Connection, places: Mapping[int, int], by_user: boo
     said = 0 if by_user is None else int(by_user)
     connection.executemany(
         "INSERT INTO assignments (face_id, identity_id, by_user) VALUES (?, ?, ?) ON CONFLICT (face_id) DO UPDATE "
-        "SET identity_id = excluded.identity_id, by_user = max(excluded.by_user, by_user)",
+        "SET identity_id = excluded.identity_id, by_user = max(excluded.by_user, by_user) "
+        "WHERE identity_id <> excluded.identity_id OR by_user < excluded.by_user",
         ((face, to, said) for face, to in places.items()),
     )
 

@@ -27,7 +27,9 @@ MIN_SCORE = 0.5  # of the detector, below which what it found is often no face
 SAME_PICTURE = (
     0.9  # similarity of a face before and after its photo was edited; another photo's is hardly so close
 )
-_ROWS_AT_ONCE = 5_000
+_ROWS_AT_ONCE = (
+    20_000  # of a transaction, which writes nearly every page of the contents' index in a large gallery
+)
 
 
 @dataclass(frozen=True)

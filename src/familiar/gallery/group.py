@@ -22,6 +22,7 @@ MIN_QUALITY = (
     0.25  # of a face that is grouped unasked: what is blurred, tiny or cut off is like all that is so
 )
 _ATTEMPTS = 3  # without holding others up; if they write each time, once more while they wait
+_ROUNDS = 5  # until nothing changes any more
 _NEAREST = 60  # faces whose groups a face that was let go of might join
 
 
@@ -60,6 +61,9 @@ def group(gallery: Gallery, *, threshold: float | None = None, afresh: bool = Fa
                     plan = _plan(gallery, threshold, afresh)
                 elif gallery.revision != revision:
                     raise _Overtaken
+                connection.execute(
+                    "UPDATE gallery SET judged_face = (SELECT coalesce(max(id), 0) FROM faces)"
+                )
                 return _write(connection, plan)
         except _Overtaken:
             continue
@@ -89,7 +93,8 @@ def regroup(
     near, _ = search(who.faces.embeddings, who.faces.unit_rows(rows), min(_NEAREST, len(seen)))
     beside = np.unique(np.concatenate([who.identity[near.reshape(-1)], np.array(touched, np.int64)]))
     part = loose | np.isin(who.identity, beside[beside != NOBODY])
-    return _write(connection, _planned(gallery, who, threshold, np.where(loose, NOBODY, who.identity), part))
+    kept = np.where(loose, NOBODY, who.identity)
+    return _write(connection, _planned(gallery, who, threshold, kept, part, int(who.faces.ids[-1])))
 
 
 def threshold_of(threshold: float, kind: int) -> float:
@@ -111,12 +116,25 @@ def _plan(gallery: Gallery, threshold: float | None, afresh: bool) -> _Plan:
     who = who_is_who(gallery)
     if threshold is None:
         threshold = grouping(gallery).threshold
+    with gallery.reading() as connection:
+        (judged,) = connection.execute("SELECT judged_face FROM gallery").fetchone()
     kept = who.identity.copy()
     if afresh:
         named = np.isin(who.identity, np.array(list(who.names), np.int64))
         kept[~named & ~who.by_user] = NOBODY
-        who = replace(who, kind=np.where(kept == NOBODY, HOME, who.kind))
-    return _planned(gallery, who, threshold, kept, np.ones(len(kept), np.bool_))
+        who, judged = replace(who, kind=np.where(kept == NOBODY, HOME, who.kind)), 0
+    everyone = np.ones(len(kept), np.bool_)
+    plan = _planned(gallery, who, threshold, kept, everyone, judged)
+    for _ in range(_ROUNDS):
+        # Large groups look only at the nearest of those beside them, so one more face may have a place by now.
+        settled = replace(who, identity=plan.identity, kind=plan.kind)
+        again = _planned(
+            gallery, settled, threshold, plan.identity, everyone, int(who.faces.ids.max(initial=0))
+        )
+        if (again.identity == plan.identity).all():
+            break
+        plan = replace(again, who=plan.who)
+    return plan
 
 
 def _planned(
@@ -125,11 +143,16 @@ def _planned(
     threshold: float,
     kept: Int64[np.ndarray, " n"],
     part: Bool[np.ndarray, " n"],
+    judged: int,
 ) -> _Plan:
-    """The faces of `part` grouped around those whose identity is `kept`; all others as they are."""
+    """The faces of `part` grouped around those whose identity is `kept`; all others as they are.
+
+    Faces up to the number `judged` are of the kind they are of, or of none: to ask again would move a few each time.
+    """
     rows = np.flatnonzero(part & ((kept != NOBODY) | (who.faces.quality >= MIN_QUALITY)))
     vectors = who.faces.unit_rows()
-    kind = np.where(kept == NOBODY, joined(vectors, who.kind), who.kind)
+    new = (kept == NOBODY) & (who.faces.ids > judged)
+    kind = np.where(new, joined(vectors, who.kind), who.kind)
     seeds, numbers = _seeds(gallery, who, kept[rows], rows)
     settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=NOBODY)) + 1) < len(numbers)
     constraints = Constraints(seeds, settled, _apart(gallery, who, kept, rows, seeds))
@@ -261,7 +284,7 @@ def _numbered(
             of_group[of] = number
             taken.add(number)
     new = np.flatnonzero(several & (of_group == NOBODY))
-    of_group[new] = NOBODY - 1 - np.arange(len(new))
+    of_group[new] = min(NOBODY, int(numbers.min(initial=NOBODY))) - 1 - np.arange(len(new))
     return of_group[found]
 
 

@@ -257,6 +257,7 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
 def _forget_kinds(connection: sqlite3.Connection) -> None:
     """They depend on what a model never learnt."""
     connection.execute("DELETE FROM kinds")
+    connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
 
 

@@ -25,6 +25,7 @@ TABLES = (
     "identities",
     "faces",
     "assignments",
+    "kinds",
     "constraints",
     "rejections",
     "next_embeddings",
@@ -37,6 +38,7 @@ _KNOWN_BY = {
     "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob'",
     "assignments": "typeof(c1) = 'integer' AND c2 IN (0, 1) AND c3 IS NULL AND c0 IS NULL",
+    "kinds": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
 }
 _COLUMNS = 11  # of the widest of them
 _LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 1.6)

@@ -20,6 +20,7 @@ CREATE TABLE gallery (
     own_calibration TEXT,                   -- JSON of `OwnCalibration`
     revision INTEGER NOT NULL DEFAULT 0,    -- of the whole: one more with every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces last came, went or changed
+    judged_face INTEGER NOT NULL DEFAULT 0, -- the last face that `group` has seen
     open_decision INTEGER,
     erasure_due INTEGER NOT NULL DEFAULT 0  -- something was forgotten whose bytes may still lie in the file
 ) STRICT;

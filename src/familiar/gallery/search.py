@@ -44,7 +44,11 @@ class Filter:
 
 @dataclass(frozen=True)
 class Hit:
-    """A face like the one that was asked for. `identity` is None where it is nobody's."""
+    """A face like the one that was asked for. `identity` is None where it is nobody's.
+
+    `probability` that both show one individual, where beforehand that was as likely as that it is any one of those in
+    the gallery, all of them together being as likely as a stranger; None where the model was never calibrated.
+    """
 
     face: int
     path: str
@@ -139,7 +143,8 @@ def search_identities(
     sums = np.zeros((len(numbers), vectors.shape[1]), np.float32)
     np.add.at(sums, group, vectors)
     mean = (sums @ asked.query) / np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
-    probability = _of_all(mean.astype(np.float64) + asked.shift, calibration(gallery))
+    odds = _odds(mean.astype(np.float64) + asked.shift, len(numbers), calibration(gallery))
+    probability = None if odds is None else odds / (1 + odds.sum())
     at_least = grouping(gallery).threshold - asked.shift
     found: list[Match] = []
     for at in np.lexsort((numbers, -best, -mean))[:k]:
@@ -173,13 +178,11 @@ def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) ->
         asked, mine = _Asked(own, who.faces.unit_rows(own), query, 0.0), np.ones(len(own), np.bool_)
     template = normalise(asked.vectors[mine].mean(axis=0, keepdims=True))[0]
     means = calibration(gallery)
+    # In a kind nothing is known but from where its faces are grouped.
+    threshold = means.balanced.similarity if not asked.shift else grouping(gallery).threshold - asked.shift
     similarity = float(np.clip(template @ asked.query, -1.0, 1.0))
-    return Answer(
-        similarity,
-        probability_same(similarity + asked.shift, means),
-        similarity + asked.shift >= means.balanced.similarity,
-        means.balanced.similarity - asked.shift,
-    )
+    probability = probability_same(similarity - threshold + means.balanced.similarity, means)
+    return Answer(similarity, probability, similarity >= threshold, threshold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +211,13 @@ def _as_seen(gallery: Gallery, who: Who, query: Float32[np.ndarray, " d"]) -> _A
     return _Asked(rows, adapted[:-1], adapted[-1], home - threshold_of(home, kind))
 
 
-def _of_all(similarity: Float64[np.ndarray, " i"], means: Calibration) -> Float64[np.ndarray, " i"] | None:
-    """The probability of each identity, with a stranger as likely beforehand as all of them together."""
+def _odds(
+    similarity: Float64[np.ndarray, " i"], individuals: int, means: Calibration
+) -> Float64[np.ndarray, " i"] | None:
+    """L / N of each: how much likelier it is than a stranger, who beforehand is as likely as all N individuals."""
     if means.slope is None or means.intercept is None:
         return None
-    odds = np.exp(np.clip(means.slope * similarity + means.intercept, -500, 500)) / len(similarity)
-    return odds / (1 + odds.sum())
+    return np.exp(np.clip(means.slope * similarity + means.intercept, -500, 500)) / individuals
 
 
 def build_index(gallery: Gallery) -> None:
@@ -284,10 +288,13 @@ def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, "
 
 
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
-    means = calibration(gallery)
+    who = who_is_who(gallery)
+    alone = int((who.identity == NOBODY).sum())
+    individuals = alone + len(np.unique(who.identity[who.identity != NOBODY]))
+    odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
     found: list[Hit] = []
     with gallery.reading() as connection:
-        for face, close in zip(ids.tolist(), similarity.tolist(), strict=True):
+        for place, face in enumerate(ids.tolist()):
             path, left, top, right, bottom, identity, name = connection.execute(
                 "SELECT path, left_px, top_px, right_px, bottom_px, identity_id, name FROM faces "
                 "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id "
@@ -295,5 +302,6 @@ def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np
                 (face,),
             ).fetchone()
             box = (left, top, right, bottom)
-            found.append(Hit(face, path, box, identity, name, close, probability_same(close, means)))
+            likely = None if odds is None else float(odds[place] / (1 + odds[place]))
+            found.append(Hit(face, path, box, identity, name, float(similarity[place]), likely))
     return found

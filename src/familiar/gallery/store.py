@@ -28,6 +28,8 @@ DATABASE = "gallery.sqlite"
 HIGH_WATER = "gallery.revision"
 BUSY_SECONDS = 10.0  # a writer waits so long for another
 _ROWS_AT_ONCE = 20_000
+_CACHE_KB = 64 * 1024  # the index by content is met at random: of a million photos it is as large
+_LOG_PAGES = 4_000  # 16 MB of write-ahead log, after which it is written back
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -298,6 +300,8 @@ def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> No
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
     if check:
         (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":

@@ -1,0 +1,1 @@
+"""The works of `gallery.py`, and the vectors they are done on."""

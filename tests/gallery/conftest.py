@@ -1,0 +1,61 @@
+"""An empty gallery, and a small network to enrol drawn photos with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from familiar.faces.embedder import Embedder
+from familiar.faces.tensor import Preprocessing
+from familiar.gallery import store
+from familiar.gallery.store import Gallery, Space
+from random_bundle import random_bundle
+from small_gallery import SPACE, draw_pets
+
+CROPS = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a gallery is opened: nobody waits long for another."""
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "gallery"
+
+
+@pytest.fixture(params=["float32"])
+def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Gallery]:
+    """Empty, of 16 dimensions; float32, or as a test asks for."""
+    with Gallery.create(folder, SPACE, element=request.param) as made:
+        made._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
+        yield made
+
+
+@pytest.fixture(scope="session")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Eight drawn cats, three photos each; not to be written to."""
+    return draw_pets(tmp_path_factory.mktemp("pets"), 8, 3)
+
+
+@pytest.fixture(scope="session")
+def embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -> Embedder:
+    """Random weights, centred on the pets."""
+    return Embedder(random_bundle(tmp_path_factory.mktemp("model") / "one.onnx", pets, CROPS), threads=2)
+
+
+@pytest.fixture(scope="session")
+def other_embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -> Embedder:
+    """Other weights, another space."""
+    path = tmp_path_factory.mktemp("model") / "other.onnx"
+    return Embedder(random_bundle(path, pets, CROPS, seed=1, space_id="other"), threads=2)
+
+
+@pytest.fixture
+def album(folder: Path, embedder: Embedder) -> Iterator[Gallery]:
+    """Empty, for what `embedder` makes of photos."""
+    with Gallery.create(folder, Space.of(embedder.metadata), element="float32") as made:
+        made._connection.execute("PRAGMA synchronous = OFF")
+        yield made

@@ -1,0 +1,95 @@
+"""Thresholds of the gallery's own, from what its user confirmed."""
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import NothingToMeasure
+from familiar.core.vectors import normalise
+from familiar.gallery import corrections
+from familiar.gallery.calibration import calibrate, calibration, grouping, uncalibrate
+from familiar.gallery.group import group
+from familiar.gallery.search import search_identities, search_photos
+from familiar.gallery.store import Gallery
+from familiar.metrics.calibration import calibrate as fit
+from small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
+
+
+def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
+    """Individuals who are all alike by .8 or more, each with itself by .99: the model's threshold parts nobody."""
+    rows = individuals(sizes, seed, noise=0.01)
+    rows[:, DIM - 1] += 2.0
+    return normalise(rows)
+
+
+@pytest.fixture
+def gallery(gallery: Gallery) -> Gallery:
+    """Three named individuals of five confirmed faces each."""
+    enrolled(gallery, close_together([5, 5, 5]))
+    for first, called in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
+        corrections.split(gallery, list(range(first, first + 5)), called)
+    return gallery
+
+
+def test_until_then_the_model_says(gallery: Gallery):
+    assert calibration(gallery) == SPACE.calibration
+    assert (grouping(gallery).threshold, grouping(gallery).own) == (THRESHOLD, False)
+
+
+def test_it_is_fitted_on_confirmed_faces_alone(gallery: Gallery):
+    expected = fit(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
+    enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unspoken")
+    group(gallery)
+    assert identity_of(gallery, 16) in (
+        1,
+        2,
+        3,
+    )  # grouped with one of them, which says nothing of what is alike
+    fitted, threshold = calibrate(gallery)
+    assert (fitted.pairs_same, fitted.pairs_different) == (30, 75)
+    np.testing.assert_allclose(fitted.balanced.similarity, expected.balanced.similarity, atol=0.01)
+    assert threshold.own
+    assert threshold.f == pytest.approx(1.0)
+    assert 0.85 < threshold.threshold < 1.0
+    assert calibration(gallery) == fitted
+    assert grouping(gallery) == threshold
+
+
+def test_grouping_and_search_use_it_until_it_is_reset(gallery: Gallery):
+    calibrate(gallery)
+    enrolled(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
+    group(gallery)
+    assert {frozenset([17, 18, 19]), frozenset([20, 21, 22])} <= groups(gallery)
+    assert identity_of(gallery, 16) == 1
+    stranger = close_together([0, 0, 0, 0, 0, 1])[0]
+    assert not any(match.known for match in search_identities(gallery, stranger))
+    (hit,) = search_photos(gallery, stranger, 1)
+    assert hit.probability is not None
+    assert hit.probability < 0.5
+    uncalibrate(gallery)
+    assert calibration(gallery) == SPACE.calibration
+    assert sum(match.probability or 0 for match in search_identities(gallery, stranger)) > 0.9
+    assert search_photos(gallery, stranger, 1)[0].probability > 0.9
+
+
+def test_it_is_kept_in_the_file(gallery: Gallery, folder):
+    fitted, threshold = calibrate(gallery)
+    with Gallery.open(folder) as again:
+        assert (calibration(again), grouping(again)) == (fitted, threshold)
+
+
+def test_too_few_are_not_enough(folder):
+    with Gallery.create(folder, SPACE) as gallery:
+        with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
+            calibrate(gallery)
+        enrolled(gallery, individuals([6, 6]))
+        group(gallery)
+        with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # grouped is not confirmed
+            calibrate(gallery)
+        corrections.confirm(gallery, range(1, 7))
+        with pytest.raises(
+            NothingToMeasure, match="15 pairs of confirmed faces show one individual and 0 two"
+        ):
+            calibrate(gallery)
+        assert calibration(gallery) == SPACE.calibration
+        corrections.confirm(gallery, range(7, 9))
+        assert calibrate(gallery)[0].pairs_different == 12

@@ -1,0 +1,47 @@
+"""What a check of a whole gallery says, and what it finds amiss without changing it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from familiar.faces.embedder import Embedder
+from familiar.gallery.check import Checked, check
+from familiar.gallery.enrol import enrol
+from familiar.gallery.store import Gallery
+from small_gallery import DIM, draw_pets, enrolled, individuals
+
+
+def test_a_whole_gallery_has_no_problems(gallery: Gallery):
+    assert check(gallery) == Checked(0, 0, (), (), ())
+    enrolled(gallery, individuals([2, 1]))
+    revision = gallery.revision
+    assert check(gallery) == Checked(photos=3, faces=3, problems=(), missing=(), changed=())
+    assert gallery.revision == revision
+
+
+def test_it_says_which_photos_are_gone_or_changed(album: Gallery, embedder: Embedder, tmp_path: Path):
+    photos = draw_pets(tmp_path / "photos", 3, 1)
+    enrol(album, embedder, photos)
+    photos[0].unlink()
+    photos[1].write_bytes(b"another")
+    found = check(album)
+    assert (found.missing, found.changed, found.problems) == ((str(photos[0]),), (str(photos[1]),), ())
+
+
+def test_a_reference_to_nothing_is_a_problem(gallery: Gallery):
+    enrolled(gallery, individuals([1]))
+    gallery._connection.execute("PRAGMA foreign_keys = OFF")
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
+    (problem,) = check(gallery).problems
+    assert problem.startswith("assignments, row 1: what it refers to in identities is gone")
+
+
+def test_an_embedding_that_is_none_is_a_problem(gallery: Gallery):
+    enrolled(gallery, individuals([2]))
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))
+    assert len(check(gallery).problems) == 1
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (b"short",))
+    assert len(check(gallery).problems) == 1

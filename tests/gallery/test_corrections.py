@@ -1,0 +1,188 @@
+"""What a user says about who is who, and what follows from it."""
+
+import pytest
+
+from familiar.core.errors import Contradiction, NotInGallery
+from familiar.gallery import corrections
+from familiar.gallery.decisions import decisions, undo
+from familiar.gallery.group import group
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+from small_gallery import enrolled, groups, identity_of, in_one_photo, individuals, rows
+
+
+@pytest.fixture
+def gallery(gallery: Gallery) -> Gallery:
+    """#1 has faces 1 to 3, #2 has 4 and 5."""
+    enrolled(gallery, individuals([3, 2]))
+    group(gallery)
+    return gallery
+
+
+def names(gallery: Gallery) -> dict[int, str]:
+    return who_is_who(gallery).names
+
+
+def test_a_name_stays_through_everything_but_another(gallery: Gallery):
+    corrections.name(gallery, 1, "  Mia ")
+    group(gallery, afresh=True)
+    assert names(gallery) == {1: "Mia"}
+    corrections.name(gallery, 1, "Lia")
+    assert names(gallery) == {1: "Lia"}
+    undo(gallery)
+    assert names(gallery) == {1: "Mia"}
+
+
+def test_naming_may_confirm_all_faces(gallery: Gallery):
+    corrections.name(gallery, 1, "Mia", confirm=True)
+    assert [row[2] for row in rows(gallery)["assignments"]] == [1, 1, 1, 0, 0]
+    undo(gallery)
+    assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("called", ["", "  ", "#7", "two\nlines", "\udcff"])
+def test_what_is_no_name_is_refused(gallery: Gallery, called: str):
+    with pytest.raises(Contradiction, match="is no name"):
+        corrections.name(gallery, 1, called)
+    with pytest.raises(Contradiction, match="is no name"):
+        corrections.split(gallery, [1], called)
+    assert names(gallery) == {}
+    assert len(rows(gallery)["identities"]) == 2
+
+
+def test_a_name_is_one_individuals(gallery: Gallery):
+    corrections.name(gallery, 1, "Mia")
+    corrections.name(gallery, 1, "Mia")
+    with pytest.raises(Contradiction, match=r"#1 is called Mia already.*merge .* '#1' '#2'"):
+        corrections.name(gallery, 2, "Mia")
+
+
+def test_undoing_a_name_loses_nothing_else(gallery: Gallery):
+    corrections.reject(gallery, [4], 1)
+    before = rows(gallery)
+    corrections.name(gallery, 1, "Mia")
+    undo(gallery)
+    assert rows(gallery) == before
+    assert before["rejections"] == [(4, 1)]
+
+
+def test_merging_keeps_the_name_that_is_there(gallery: Gallery):
+    corrections.name(gallery, 2, "Mia")
+    corrections.merge(gallery, 1, [2, 2, 1])
+    assert names(gallery) == {1: "Mia"}
+    assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}
+    group(gallery, afresh=True)
+    assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # it is named
+
+
+def test_merging_two_names_keeps_the_first(gallery: Gallery):
+    corrections.name(gallery, 1, "Mia")
+    corrections.name(gallery, 2, "Tom")
+    corrections.merge(gallery, 1, [2])
+    assert names(gallery) == {1: "Mia"}
+    undo(gallery)
+    assert names(gallery) == {1: "Mia", 2: "Tom"}
+    assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
+
+
+def test_a_merge_without_a_name_outlives_grouping_afresh(gallery: Gallery):
+    corrections.merge(gallery, 1, [2])
+    group(gallery, afresh=True)
+    (same,) = [row for row in rows(gallery)["constraints"] if row[2]]
+    assert any({same[0], same[1]} <= members for members in groups(gallery))
+
+
+def test_whoever_was_not_the_other_is_not_the_merged_one(gallery: Gallery):
+    (outside,) = enrolled(gallery, individuals([0, 1], seed=5), "more")
+    corrections.reject(gallery, [outside], 2)
+    corrections.merge(gallery, 1, [2])
+    assert rows(gallery)["rejections"] == [(outside, 1)]
+    group(gallery)
+    assert identity_of(gallery, outside) == -1
+
+
+def test_two_who_are_in_one_photo_cannot_be_merged(gallery: Gallery):
+    pair = in_one_photo(gallery, individuals([1, 1], seed=9), "both.jpg")
+    group(gallery)
+    assert [identity_of(gallery, face) for face in pair] == [1, 2]
+    before = rows(gallery)
+    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
+        corrections.merge(gallery, 1, [2])
+    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
+        corrections.move(gallery, [pair[1]], 1)
+    with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
+        corrections.split(gallery, pair)
+    assert rows(gallery) == before
+    assert [made.kind for made in decisions(gallery)] == ["group", "group"]
+
+
+def test_a_moved_face_is_never_again_whom_it_left(gallery: Gallery):
+    corrections.move(gallery, [1], 2)
+    assert identity_of(gallery, 1) == 2
+    assert (1, 1) in rows(gallery)["rejections"]
+    group(gallery, afresh=True)
+    assert identity_of(gallery, 1) == 2
+    corrections.move(gallery, [1], 1)  # the last word counts
+    assert identity_of(gallery, 1) == 1
+    assert rows(gallery)["rejections"] == [(1, 2)]
+
+
+def test_a_group_keeps_its_number_and_its_last_face(gallery: Gallery):
+    corrections.name(gallery, 2, "Mia")
+    corrections.move(gallery, [4], 1)
+    assert identity_of(gallery, 5) == 2
+    assert names(gallery) == {2: "Mia"}
+
+
+def test_rejecting_says_who_it_is_not(gallery: Gallery):
+    assert corrections.reject(gallery, [4]).identity == 2
+    assert rows(gallery)["rejections"] == [(4, 2)]
+    assert rows(gallery)["constraints"] == [(4, 5, 0)]
+    assert identity_of(gallery, 4) == -1
+    with pytest.raises(Contradiction, match="face 4 is nobody's"):
+        corrections.reject(gallery, [4])
+    corrections.reject(gallery, [4], 1)
+    assert rows(gallery)["rejections"] == [(4, 1), (4, 2)]
+
+
+def test_faces_of_one_individual_are_told_apart(gallery: Gallery):
+    corrections.tell_apart(gallery, 2, 1)
+    assert (1, 2, 0) in rows(gallery)["constraints"]
+    assert not any({1, 2} <= members for members in groups(gallery))
+    group(gallery, afresh=True)
+    assert not any({1, 2} <= members for members in groups(gallery))
+
+
+def test_of_two_told_apart_the_confirmed_one_stays(gallery: Gallery):
+    corrections.confirm(gallery, [1])
+    corrections.tell_apart(gallery, 1, 2)
+    assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
+
+
+def test_what_was_confirmed_is_not_told_apart_in_passing(gallery: Gallery):
+    corrections.confirm(gallery, [1, 2])
+    with pytest.raises(Contradiction, match="both confirmed to show #1"):
+        corrections.tell_apart(gallery, 1, 2)
+    assert rows(gallery)["constraints"] == []
+
+
+def test_a_face_is_not_told_apart_from_itself(gallery: Gallery):
+    with pytest.raises(Contradiction, match="face 1"):
+        corrections.tell_apart(gallery, 1, 1)
+
+
+def test_two_identities_are_told_apart(gallery: Gallery):
+    corrections.tell_apart(gallery, 4, 1)
+    assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
+
+
+def test_who_is_not_there_cannot_be_corrected(gallery: Gallery):
+    with pytest.raises(NotInGallery, match="'#9'"):
+        corrections.name(gallery, 9, "Mia")
+    with pytest.raises(NotInGallery, match="'#9'"):
+        corrections.merge(gallery, 1, [9])
+    with pytest.raises(NotInGallery, match="no face 9"):
+        corrections.move(gallery, [1, 9], 2)
+    with pytest.raises(NotInGallery, match="no face 9"):
+        corrections.confirm(gallery, [9])
+    assert len(decisions(gallery)) == 1

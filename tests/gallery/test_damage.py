@@ -1,0 +1,363 @@
+"""A damaged gallery is refused, or is as it was; `check` says what is wrong, and `repair` saves the rest."""
+
+import os
+import random
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from collection.walks import EACH, INDIVIDUALS, WALKS, WIDTH, Contents, contents, embedder, individuals
+
+from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
+from familiar.gallery.check import check, repair
+from familiar.gallery.corrections import merge, reject
+from familiar.gallery.enrol import enrol_embeddings
+from familiar.gallery.group import group
+from familiar.gallery.rescue import TABLES
+from familiar.gallery.search import search_identities, search_photos
+from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery, Space
+from familiar.gallery.who import who_is_who
+
+PAGE = 4096
+INDEX_LEAF = 0x0A  # first byte of such a page, as those of tables without row numbers are
+FACES = INDIVIDUALS * EACH
+SPACE = Space.of(embedder().metadata)
+SAVED = ("photos", "faces", "identities", "assignments", "kinds", "constraints", "rejections")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a gallery of every kind of row, all of it in its one file."""
+    folder = tmp_path_factory.mktemp("whole") / "gallery"
+    WALKS["merge"].prepare(folder, folder)
+    with Gallery.open(folder) as gallery:
+        merge(gallery, 1, [2])
+        reject(gallery, [int(who_is_who(gallery).faces.ids[17])])
+        with gallery.writing() as connection:
+            connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id % 2")
+    assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def held(whole: Path) -> Contents:
+    with Gallery.open(whole) as gallery:
+        held = contents(gallery)
+    assert all(held[table] for table in SAVED)
+    return held
+
+
+def damaged(whole: Path, to: Path, content: bytes) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(whole, to)
+    (to / DATABASE).write_bytes(content)
+    return to
+
+
+def use(folder: Path) -> tuple[str, ...]:
+    """The problems that `check` names, and what users do."""
+    with Gallery.open(folder) as gallery:
+        problems = check(gallery).problems
+        query = individuals()[0, 0]
+        search_photos(gallery, query, 3)
+        search_identities(gallery, query, 3)
+        group(gallery, afresh=True)
+    return problems
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """What it says where it refuses; any other error is one of the test's."""
+    try:
+        call()
+    except FamiliarError as error:
+        return str(error)
+    return ""
+
+
+def lost(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
+    """Rows that a gallery held and, repaired, holds no more; it is sound."""
+    with Gallery.open(folder) as gallery:
+        assert check(gallery).problems == ()
+        after = contents(gallery)
+    return {table: set(before[table]) - set(after[table]) for table in SAVED}
+
+
+def test_a_gallery_that_is_whole_loses_nothing_by_repair(whole: Path, held: Contents, tmp_path: Path):
+    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+    before = (folder / DATABASE).read_bytes()
+    done = repair(folder)
+    assert not any(lost(held, folder).values())
+    assert done.saved == {table: len(held[table]) for table in ("gallery", *SAVED)}
+    assert (done.kept_in / DATABASE).read_bytes() == before
+    assert sorted(file.name for file in folder.iterdir()) == [done.kept_in.name, DATABASE]
+    assert repair(folder).kept_in != done.kept_in
+    assert use(folder) == ()
+
+
+def test_every_table_but_the_log_of_decisions_is_saved(held: Contents):
+    assert {*TABLES, "decisions", "changes"} == held.keys()
+    assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
+
+
+def test_every_page_in_turn(whole: Path, held: Contents, tmp_path: Path):
+    content, rng = (whole / DATABASE).read_bytes(), random.Random(0)
+    only_these: dict[str, int] = dict.fromkeys(SAVED, 0)  # pages that cost rows of theirs
+    for page in range(len(content) // PAGE):
+        mine = content[page * PAGE : (page + 1) * PAGE]
+        bad = content[: page * PAGE] + rng.randbytes(PAGE) + content[(page + 1) * PAGE :]
+        folder = damaged(whole, tmp_path / "gallery", bad)
+        with pytest.raises(CorruptGallery, match="repair"):
+            Gallery.open(folder)
+        of_the_gallery = b"space_id" in mine and b"CREATE" not in mine
+        if of_the_gallery:
+            with pytest.raises(BadGallery, match="--model"):
+                repair(folder)
+            assert (folder / DATABASE).read_bytes() == bad
+        done = repair(folder, SPACE if of_the_gallery else None)
+        assert (done.kept_in / DATABASE).read_bytes() == bad
+        gone = lost(held, folder)
+        # What is not on that page is there.
+        assert all(row[-1] in mine for row in gone["faces"])
+        assert all(row[1] in mine for row in gone["photos"])
+        assert all(str(row[1]).encode() in mine for row in gone["identities"])
+        of_faces = {row[0] for row in gone["faces"]}
+        for table in SAVED:
+            rest = {row for row in gone[table] if row[0] not in of_faces}
+            only_these[table] += (
+                bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
+            )
+        if gone["photos"]:
+            with Gallery.open(folder) as gallery:
+                paths = [row[2] for row in contents(gallery)["photos"]]
+            assert paths.count("(lost)") == len(gone["photos"])
+            assert not gone["faces"]
+            assert not gone["assignments"]
+    # Their own page; constraints and rejections besides where the tables' own descriptions are lost.
+    assert only_these["assignments"] == only_these["kinds"] == 1
+    assert max(only_these["constraints"], only_these["rejections"]) <= 6
+
+
+def test_any_flipped_byte(whole: Path, held: Contents, tmp_path: Path):
+    content, rng = (whole / DATABASE).read_bytes(), random.Random()  # others in every run
+    places = [rng.randrange(len(content)) for _ in range(30)] + rng.sample(range(100), 10)
+    for place in places:
+        bad = bytearray(content)
+        bad[place] ^= 1 << rng.randrange(8)
+        folder = damaged(whole, tmp_path / "gallery", bytes(bad))
+        where = f"byte {place} is now {bad[place]}"
+        told = refusal(lambda folder=folder: use(folder))
+        assert not told or str(folder) in told, where
+        if told := refusal(lambda folder=folder: repair(folder)):
+            assert "model" in told or "newer" in told, where
+        else:
+            assert len(lost(held, folder)["faces"]) <= PAGE / (2 * WIDTH), where
+
+
+def test_a_file_cut_anywhere(whole: Path, held: Contents, tmp_path: Path):
+    content, rng = (whole / DATABASE).read_bytes(), random.Random()
+    for length in [0, 1, 15, 16, 71, 72, 100, PAGE, *(rng.randrange(len(content)) for _ in range(10))]:
+        folder = damaged(whole, tmp_path / "gallery", content[:length])
+        with pytest.raises((CorruptGallery, BadGallery)):
+            Gallery.open(folder)
+        repair(folder, SPACE)
+        gone = lost(held, folder)
+        assert all(row[-1] not in content[: length // PAGE * PAGE] for row in gone["faces"]), length
+
+
+def test_a_file_cut_by_its_last_page_keeps_what_the_user_said(whole: Path, held: Contents, tmp_path: Path):
+    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes()[:-PAGE])
+    repair(folder)
+    gone = lost(held, folder)
+    assert gone["constraints"] == gone["rejections"] == set()
+
+
+def test_rows_before_and_behind_a_damaged_page_of_rejections_are_saved(whole: Path, tmp_path: Path):
+    start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
+    with Gallery.open(start) as gallery:
+        with gallery.writing() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities"
+            )
+            connection.execute("DROP INDEX rejections_by_identity")  # whose pages look alike
+        before = contents(gallery)
+    content = (start / DATABASE).read_bytes()
+    cost: list[int] = []
+    for page in range(1, len(content) // PAGE):
+        if content[page * PAGE] == INDEX_LEAF:
+            bad = content[: page * PAGE] + bytes(PAGE) + content[(page + 1) * PAGE :]
+            folder = damaged(start, tmp_path / "gallery", bad)
+            repair(folder)
+            cost.append(len(lost(before, folder)["rejections"]))
+    assert sum(each > 0 for each in cost) > 2  # pages
+    assert max(cost) < len(before["rejections"]) / 2
+
+
+def test_garbled_descriptions_of_the_tables(whole: Path, held: Contents, tmp_path: Path):
+    content = (whole / DATABASE).read_bytes()
+    folder = damaged(
+        whole, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
+    )
+    with pytest.raises(CorruptGallery, match="garbled"):  # SQLite quotes them in a message that is no text
+        Gallery.open(folder)
+    repair(folder)
+    assert lost(held, folder)["faces"] == set()
+
+
+def test_a_lost_row_of_the_gallery_is_made_anew_for_float32_too(tmp_path: Path):
+    folder = tmp_path / "gallery"
+    with Gallery.create(folder, SPACE, element="float32") as gallery:
+        enrol_embeddings(gallery, individuals()[0], list("abcde"), "old")
+        before = contents(gallery)
+    with sqlite3.connect(folder / DATABASE) as connection:
+        connection.execute("DELETE FROM gallery")
+    connection.close()
+    with pytest.raises(CorruptGallery, match="which model"):
+        Gallery.open(folder)
+    repair(folder, SPACE)
+    with Gallery.open(folder) as gallery:
+        assert gallery.element == "<f4"
+        assert contents(gallery)["faces"] == before["faces"]
+
+
+# --- the log of what is not yet in the file ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unlogged(tmp_path: Path) -> Path:
+    """A gallery as a killed process leaves it: its last rows lie in its write-ahead log alone."""
+    folder, alive = tmp_path / "gallery", tmp_path / "alive"
+    with Gallery.create(alive, SPACE) as gallery:
+        enrol_embeddings(gallery, individuals()[0], list("vwxyz"), "old")
+    with Gallery.open(alive) as gallery:
+        enrol_embeddings(gallery, individuals()[1], list("abcde"), "old")
+        shutil.copytree(alive, folder)
+    assert (folder / f"{DATABASE}-wal").stat().st_size
+    return folder
+
+
+def test_a_log_that_is_left_holds_what_was_acknowledged(unlogged: Path):
+    with Gallery.open(unlogged) as gallery:
+        assert len(gallery.faces().ids) == 10
+
+
+def test_repair_reads_the_log_too(unlogged: Path):
+    assert repair(unlogged).saved["faces"] == 10
+
+
+def test_a_deleted_log_is_noticed(unlogged: Path):
+    (unlogged / f"{DATABASE}-wal").unlink()
+    with pytest.raises(CorruptGallery, match=r"holds 1 of the 2 writes.*-wal was deleted"):
+        Gallery.open(unlogged)
+    repair(unlogged)
+    with Gallery.open(unlogged) as gallery:
+        assert len(gallery.faces().ids) == 5
+
+
+def test_a_damaged_log_is_noticed(unlogged: Path):
+    log = unlogged / f"{DATABASE}-wal"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 3] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(CorruptGallery):
+        Gallery.open(unlogged)
+    assert repair(unlogged).saved["faces"] >= 5
+
+
+# --- what is no gallery --------------------------------------------------------------------------------------------
+
+
+def foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE faces (id INTEGER PRIMARY KEY, who TEXT)")
+    connection.execute("INSERT INTO faces VALUES (1, 'Mia')")
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (foreign, "no gallery of familiar"),
+        (lambda path: path.write_bytes(b""), "no SQLite database"),
+        (lambda path: path.write_text("Dear diary,\n" * 1000), "no SQLite database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "no gallery of familiar"),
+        (Path.mkdir, "cannot be read"),
+        (lambda _: None, "holds no gallery"),
+    ],
+    ids=["a database", "empty", "text", "a forged head", "a folder", "nothing"],
+)
+def test_what_is_no_gallery_is_told_and_left_alone(tmp_path: Path, make: Callable[[Path], None], said: str):
+    path = tmp_path / DATABASE
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises((BadGallery, CorruptGallery), match=said):
+        Gallery.open(tmp_path)
+    with pytest.raises(BadGallery):
+        repair(tmp_path)
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert [file.name for file in tmp_path.iterdir()] == ([DATABASE] if path.exists() else [])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_may_not_be_written_to(whole: Path, tmp_path: Path):
+    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+    folder.chmod(0o555)
+    try:
+        with pytest.raises(CannotWrite), Gallery.open(folder) as gallery, gallery.writing():
+            pass
+        with pytest.raises(CannotWrite):
+            repair(folder)
+    finally:
+        folder.chmod(0o755)
+
+
+# --- what a check says ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("DELETE FROM photos WHERE id = 5", "faces, row 5: what it refers to in photos is gone"),
+        (
+            "DELETE FROM identities WHERE id = 5",
+            "assignments, row .*: what it refers to in identities is gone",
+        ),
+        ("UPDATE faces SET embedding = zeroblob(32) WHERE id = 5", "embeddings are damaged .1 of 120 rows"),
+        ("UPDATE faces SET embedding = x'00' WHERE id = 5", "embeddings are damaged"),
+        ("UPDATE gallery SET own_calibration = '{'", "own calibration"),
+    ],
+)
+def test_check_names_what_is_wrong_and_repair_mends_it(
+    whole: Path, held: Contents, tmp_path: Path, statement: str, said: str
+):
+    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+    connection = sqlite3.connect(folder / DATABASE)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with Gallery.open(folder) as gallery:
+        problems = check(gallery).problems
+    assert len(problems) >= 1
+    assert all(re.search(said, problem) for problem in problems)
+    repair(folder)
+    gone = lost(held, folder)
+    assert {row[0] for row in gone["faces"]} <= {5}
+    assert {row[0] for row in gone["assignments"]} <= {5}
+    assert use(folder) == ()
+
+
+def test_check_names_photos_that_are_gone_or_changed(whole: Path, tmp_path: Path):
+    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+    with Gallery.open(folder) as gallery, gallery.writing() as connection:
+        there = tmp_path / "there.jpg"
+        there.write_bytes(b"12345")
+        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
+        connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
+        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
+    with Gallery.open(folder) as gallery:
+        said = check(gallery)
+    assert (said.photos, said.faces, said.problems) == (FACES, FACES, ())
+    assert (said.missing, said.changed) == ((f"{there}.gone",), (str(there),))

@@ -1,0 +1,98 @@
+"""A disk without room: said in one clear line, nothing lost, and the same work is done when there is room again."""
+
+import contextlib
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from collection.walks import WALKS, broken, contents, draw_photos, in_the_end
+
+from familiar.core.errors import CannotWrite
+from familiar.gallery.check import repair
+from familiar.gallery.forget import forget_identity
+from familiar.gallery.store import DATABASE, Gallery
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drawn") / "photos"
+    draw_photos(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def no_file_beyond(size_bytes: int) -> Iterator[None]:
+    """Whoever writes further is refused by the system (EFBIG), as where a quota ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room_kb", [2, 60])
+@pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])
+def test_work_that_runs_out_of_room_says_so_and_loses_nothing(
+    walk: str, room_kb: int, photos: Path, tmp_path: Path
+):
+    work, left, whole = WALKS[walk].work, tmp_path / "left", tmp_path / "whole"
+    WALKS[walk].prepare(left, photos)
+    shutil.copytree(left, whole)
+    with Gallery.open(whole) as gallery:
+        work(gallery, photos)
+        expected = in_the_end(contents(gallery))
+    with Gallery.open(left) as gallery:
+        with no_file_beyond(room_kb * 1024), pytest.raises(CannotWrite, match="no room"):
+            work(gallery, photos)
+        assert broken(WALKS[walk], gallery) == []  # without being opened anew
+        seen = contents(gallery)
+    with Gallery.open(left) as gallery:
+        assert contents(gallery) == seen
+        work(gallery, photos)
+        assert in_the_end(contents(gallery)) == expected
+
+
+@pytest.mark.parametrize("walk", ["enrol", "group"])
+def test_a_file_that_may_not_grow_is_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
+    # SQLITE_FULL rather than an error of writing: the other half of what a system may say.
+    work = WALKS[walk].work
+    WALKS[walk].prepare(tmp_path / "gallery", photos)
+    with Gallery.open(tmp_path / "gallery") as gallery:
+        (pages,) = gallery._connection.execute("PRAGMA page_count").fetchone()
+        gallery._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
+        with pytest.raises(CannotWrite, match="no room"):
+            work(gallery, photos)
+        assert broken(WALKS[walk], gallery) == []
+        gallery._connection.execute("PRAGMA max_page_count = 1000000")
+        work(gallery, photos)
+        assert broken(WALKS[walk], gallery) == []
+
+
+def test_what_is_forgotten_without_room_to_erase_it_is_erased_later(photos: Path, tmp_path: Path):
+    folder = tmp_path / "gallery"
+    WALKS["forget"].prepare(folder, photos)
+    with Gallery.open(folder) as gallery:
+        gone = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
+        gallery._empty_log()
+        with no_file_beyond(120 * 1024):  # enough to forget, too little to write the whole file anew
+            forgotten = forget_identity(gallery, 1)
+        assert (forgotten.faces, forgotten.erased) == (5, False)
+        assert len(contents(gallery)["faces"]) == 115
+    Gallery.open(folder).close()
+    on_disk = (folder / DATABASE).read_bytes()
+    assert not any(embedding in on_disk for embedding in gone)
+
+
+def test_without_room_for_a_second_file_nothing_is_repaired_and_nothing_touched(photos: Path, tmp_path: Path):
+    folder = tmp_path / "gallery"
+    WALKS["forget"].prepare(folder, photos)
+    before = (folder / DATABASE).read_bytes()
+    for room in (30 * 1024, len(before) - 30 * 1024):
+        with no_file_beyond(room), pytest.raises(CannotWrite):
+            repair(folder)
+        assert [file.name for file in folder.iterdir() if "repaired" in file.name] == []
+        assert (folder / DATABASE).read_bytes() == before
+    repair(folder)

@@ -1,0 +1,230 @@
+"""What was forgotten is nowhere in the gallery's folder any more, to the byte."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import NotInGallery
+from familiar.gallery import corrections
+from familiar.gallery import search as search_module
+from familiar.gallery.check import check
+from familiar.gallery.decisions import decisions, undo
+from familiar.gallery.forget import Forgotten, forget_identity, forget_photos
+from familiar.gallery.group import group
+from familiar.gallery.search import build_index, search_photos
+from familiar.gallery.store import Gallery
+from small_gallery import SPACE, enrolled, groups, identity_of, individuals, rows
+
+NAME = "Schnurrhilde"
+
+
+def holding(folder: Path, *secrets: bytes) -> set[tuple[str, bytes]]:
+    """Which files hold any of them, and which."""
+    return {
+        (file.name, secret)
+        for file in folder.rglob("*")
+        if file.is_file()
+        for secret in secrets
+        if secret in file.read_bytes()
+    }
+
+
+def secrets_of(gallery: Gallery, faces: list[int]) -> list[bytes]:
+    """The bytes of their embeddings, as they are stored and as any float32 or float16."""
+    vectors = gallery.faces().unit_rows(gallery.faces().rows_of(np.array(faces)))
+    return [row.astype(kind).tobytes() for row in vectors for kind in (np.float32, np.float16)]
+
+
+def at_paths(gallery: Gallery) -> list[Path]:
+    """Gives the photos absolute paths, as files have."""
+    with gallery.writing() as connection:
+        connection.execute("UPDATE photos SET path = '/album/' || path")
+        return [Path(row[0]) for row in connection.execute("SELECT path FROM photos ORDER BY id").fetchall()]
+
+
+@pytest.fixture
+def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("usearch")
+    monkeypatch.setattr(search_module, "INDEX_FROM", 1)
+
+
+@pytest.mark.usefixtures("indexed")
+@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
+def test_an_identity_leaves_no_byte(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([30, 2, 40]))
+    group(gallery)
+    corrections.name(gallery, 2, NAME)
+    build_index(gallery)
+    secrets = [*secrets_of(gallery, [31, 32]), NAME.encode()]
+    kept = secrets_of(gallery, [1])
+    found = holding(folder, *secrets)
+    assert {secret for _, secret in found} >= {
+        secrets[0] if gallery.element == "<f4" else secrets[1],
+        secrets[-1],
+    }
+    assert "faces.hnsw" in {name for name, _ in holding(folder, secrets[1])}
+    assert forget_identity(gallery, 2) == Forgotten(photos=0, faces=2, erased=True)
+    assert holding(folder, *secrets) == set()
+    assert holding(folder, *kept)
+    assert groups(gallery) == {frozenset(range(1, 31)), frozenset(range(33, 73))}
+    assert check(gallery).problems == ()
+    assert 31 not in {hit.face for hit in search_photos(gallery, individuals([0, 1])[0], 99)}
+    assert enrolled(gallery, individuals([30, 2, 40])) == []  # their photos stay known
+    with pytest.raises(NotInGallery):
+        forget_identity(gallery, 2)
+
+
+@pytest.mark.usefixtures("indexed")
+@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
+def test_a_photo_leaves_no_byte(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([5, 5]), "Garten")
+    paths = at_paths(gallery)
+    group(gallery)
+    corrections.split(gallery, [3], NAME)  # a face that was somebody of its own
+    corrections.merge(gallery, 2, [identity_of(gallery, 3)])
+    build_index(gallery)
+    gone = [paths[2], paths[4]]
+    secrets = [*secrets_of(gallery, [3, 5]), *(os.fsencode(path) for path in gone)]
+    assert len({secret for _, secret in holding(folder, *secrets)}) >= 4
+    assert forget_photos(gallery, [*gone, gone[0]]) == Forgotten(photos=2, faces=2, erased=True)
+    assert holding(folder, *secrets) == set()
+    assert holding(folder, os.fsencode(paths[0]))
+    assert check(gallery).problems == ()
+    assert len(enrolled(gallery, individuals([5, 5]), "Garten")) == 2  # just those are new again
+
+
+def test_a_path_that_is_no_photo_forgets_nothing(gallery: Gallery):
+    enrolled(gallery, individuals([3]))
+    paths = at_paths(gallery)
+    before = rows(gallery, ("photos", "faces"))
+    with pytest.raises(NotInGallery, match="nothing was forgotten"):
+        forget_photos(gallery, [paths[0], Path("/album/other.jpg")])
+    assert rows(gallery, ("photos", "faces")) == before
+
+
+def _renamed(gallery: Gallery) -> int:
+    corrections.name(gallery, 1, NAME)
+    corrections.name(gallery, 1, "Mia")
+    return 1
+
+
+def _merged_into_a_nameless_one(gallery: Gallery) -> int:
+    corrections.name(gallery, 1, NAME)
+    corrections.merge(gallery, 2, [1])
+    return 2
+
+
+def _merged_into_another_name(gallery: Gallery) -> int:
+    corrections.name(gallery, 1, NAME)
+    corrections.name(gallery, 2, "Mia")
+    corrections.merge(gallery, 2, [1])
+    return 2
+
+
+def _merged_when_empty(gallery: Gallery) -> int:
+    faces = sorted(next(members for members in groups(gallery) if 1 in members))
+    corrections.name(gallery, 1, NAME)
+    corrections.split(gallery, faces)
+    corrections.merge(gallery, 2, [1])
+    return 2
+
+
+def _named_again_after_another(gallery: Gallery) -> int:
+    corrections.name(gallery, 2, NAME)
+    corrections.name(gallery, 2, "Mia")
+    corrections.name(gallery, 1, NAME)
+    return 1
+
+
+def _taken_back(gallery: Gallery) -> int:
+    corrections.name(gallery, 1, NAME)
+    undo(gallery)
+    return 1
+
+
+@pytest.mark.parametrize(
+    "corrected",
+    [
+        _renamed,
+        _merged_into_a_nameless_one,
+        _merged_into_another_name,
+        _merged_when_empty,
+        _named_again_after_another,
+        _taken_back,
+    ],
+)
+def test_a_name_leaves_the_log_of_decisions_too(gallery: Gallery, folder: Path, corrected):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    number = corrected(gallery)
+    secrets = [*secrets_of(gallery, [1] if number == 1 else [4]), NAME.encode()]
+    assert forget_identity(gallery, number).erased
+    assert holding(folder, *secrets) == set()
+    with gallery.reading() as connection:
+        left = connection.execute(
+            "SELECT id FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)"
+        )
+        assert left.fetchall() == []
+    while decisions(gallery):  # what is left of the log can still be taken back
+        undo(gallery)
+    assert check(gallery).problems == ()
+    assert holding(folder, *secrets) == set()
+
+
+def test_what_was_forgotten_stays_forgotten_when_others_are_undone(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    corrections.move(gallery, [1], 2)
+    forget_identity(gallery, 1)
+    undo(gallery)
+    assert [row[0] for row in rows(gallery)["assignments"]] == gallery.faces().ids.tolist()
+    assert not {2, 3} & set(gallery.faces().ids.tolist())
+    assert check(gallery).problems == ()
+
+
+def test_a_rejection_of_somebody_who_is_gone_is_not_put_back(gallery: Gallery):
+    enrolled(gallery, individuals([2, 1]))
+    paths = at_paths(gallery)
+    corrections.split(gallery, [1, 2])
+    corrections.split(gallery, [3])
+    corrections.reject(gallery, [1], 2)
+    corrections.merge(gallery, 1, [2])
+    forget_photos(gallery, [paths[2]])
+    undo(gallery)
+    assert check(gallery).problems == ()
+    assert rows(gallery)["rejections"] == []
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_while_another_reads_it_is_not_erased_and_who_opens_it_next_does(folder: Path):
+    with Gallery.create(folder, SPACE) as gallery, Gallery.open(folder) as reader:
+        enrolled(gallery, individuals([3]))
+        corrections.split(gallery, [1, 2, 3], NAME)
+        secrets = [NAME.encode(), *secrets_of(gallery, [1])[1:]]
+        with reader.reading() as connection:
+            assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 3
+            forgotten = forget_identity(gallery, 1)
+            assert forgotten == Forgotten(photos=0, faces=3, erased=False)
+            assert holding(folder, *secrets)
+            assert gallery.faces().ids.tolist() == []  # gone from sight at once
+            assert any("still on the disk" in problem for problem in check(gallery).problems)
+    Gallery.open(folder).close()
+    assert holding(folder, *secrets) == set()
+    with Gallery.open(folder) as again:
+        assert check(again).problems == ()
+
+
+def test_a_migration_under_way_forgets_too(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([2]))
+    other = individuals([0, 0, 2])
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
+        connection.executemany(
+            "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.packed(other), start=1)
+        )
+    corrections.split(gallery, [1, 2])
+    assert holding(folder, other[0].tobytes())
+    assert forget_identity(gallery, 1).erased
+    assert holding(folder, other[0].tobytes(), other[1].tobytes()) == set()

@@ -1,0 +1,232 @@
+"""Groups: what the embeddings say, within what the user has said."""
+
+import numpy as np
+import pytest
+
+from familiar.core.vectors import normalise
+from familiar.gallery import corrections
+from familiar.gallery import group as group_module
+from familiar.gallery.group import group
+from familiar.gallery.store import Gallery
+from familiar.gallery.suggest import answer, suggest
+from familiar.gallery.who import who_is_who
+from familiar.neighbors.group import group as plainly_grouped
+from small_gallery import (
+    DIM,
+    SPACE,
+    THRESHOLD,
+    enrolled,
+    groups,
+    identity_of,
+    in_one_photo,
+    individuals,
+    rows,
+)
+
+
+def scattered(count: int, seed: int = 0) -> np.ndarray:
+    """Rows of which some are alike, in groups that only the whole order of merging decides."""
+    rng = np.random.default_rng(seed)
+    return normalise((rng.normal(size=(count, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32))
+
+
+def between(one: int, other: int, share: float) -> np.ndarray:
+    """A row on the way from one axis to another."""
+    row = np.zeros((1, DIM), np.float32)
+    row[0, one], row[0, other] = 1 - share, share
+    return normalise(row)
+
+
+def test_without_constraints_it_is_neighbours_grouping(gallery: Gallery):
+    embeddings = scattered(80)
+    faces = enrolled(gallery, embeddings)
+    found = group(gallery)
+    expected = plainly_grouped(embeddings, THRESHOLD)
+    sizes = np.bincount(expected)
+    assert groups(gallery) == {
+        frozenset(np.array(faces)[expected == number].tolist()) for number in np.flatnonzero(sizes > 1)
+    }
+    assert 3 < found.identities == (sizes > 1).sum()
+    assert found.alone == (sizes == 1).sum()
+    assert found.faces == found.changed == sizes[sizes > 1].sum()
+    assert found.threshold == THRESHOLD
+
+
+def test_the_order_of_enrolling_does_not_matter(gallery: Gallery, tmp_path):
+    embeddings = scattered(80)
+    enrolled(gallery, embeddings)
+    group(gallery)
+    ours = groups(gallery)
+    order = np.random.default_rng(1).permutation(80)
+    with Gallery.create(tmp_path / "other", SPACE, element="float32") as other:
+        faces = np.array(enrolled(other, embeddings[order]))
+        group(other)
+        original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
+        assert {frozenset(original[face] for face in members) for members in groups(other)} == ours
+
+
+def test_an_empty_gallery_and_a_single_face_have_no_groups(gallery: Gallery):
+    assert group(gallery).identities == 0
+    enrolled(gallery, individuals([1]))
+    assert (group(gallery).identities, group(gallery).alone) == (0, 1)
+
+
+@pytest.mark.parametrize("gallery", ["float16"], indirect=True)
+def test_float16_is_grouped_too(gallery: Gallery):
+    enrolled(gallery, individuals([3, 2]))
+    group(gallery)
+    assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
+
+
+def test_new_photos_join_and_what_is_settled_stays(gallery: Gallery):
+    enrolled(gallery, individuals([3, 2]))
+    group(gallery)
+    before = rows(gallery)["assignments"]
+    more = enrolled(gallery, np.concatenate([individuals([1, 1, 2], seed=7), between(0, 1, 0.5)]), "more")
+    found = group(gallery)
+    assert rows(gallery)["assignments"][:5] == before
+    assert identity_of(gallery, more[0]) == identity_of(gallery, 1)
+    assert identity_of(gallery, more[1]) == identity_of(gallery, 4)
+    assert frozenset(more[2:4]) in groups(gallery)
+    assert found.changed == 5  # all new ones, the one in the middle too, and yet no two groups came together
+    assert group(gallery).changed == 0
+
+
+def test_groups_that_are_there_are_never_joined(gallery: Gallery):
+    first = enrolled(gallery, individuals([2], seed=1))
+    group(gallery)
+    second = enrolled(gallery, individuals([2], seed=2), "more")
+    corrections.split(gallery, second)
+    group(gallery)
+    assert groups(gallery) == {frozenset(first), frozenset(second)}  # though all four are alike
+    group(gallery, afresh=True)
+    assert groups(gallery) == {frozenset(first + second)}
+
+
+def test_two_faces_of_one_photo_are_two(gallery: Gallery):
+    alone = enrolled(gallery, individuals([2]))
+    twins = in_one_photo(gallery, individuals([2], seed=3), "twins")
+    group(gallery)
+    assert not any(set(twins) <= members for members in groups(gallery))
+    assert any(set(alone) <= members for members in groups(gallery))
+
+
+def test_a_threshold_may_be_said(gallery: Gallery):
+    enrolled(gallery, individuals([2, 2]))
+    assert group(gallery, threshold=0.999).identities == 0
+    assert group(gallery, threshold=-0.5).identities == 1
+    with pytest.raises(ValueError, match="threshold"):
+        group(gallery, threshold=1.5)
+
+
+def test_afresh_keeps_names_and_words_and_numbers(gallery: Gallery):
+    enrolled(gallery, individuals([4, 3, 2]))
+    group(gallery, threshold=-1.0)  # all in one
+    everybody = identity_of(gallery, 1)
+    corrections.split(gallery, [8], "Mia")
+    assert groups(gallery) == {frozenset([1, 2, 3, 4, 5, 6, 7]), frozenset([8, 9])}
+    corrections.confirm(gallery, [7])
+    mia = identity_of(gallery, 8)
+    corrections.split(gallery, [1])
+    group(gallery, afresh=True)
+    assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7]), frozenset([8, 9])}
+    assert identity_of(gallery, 7) == everybody  # by the user's word
+    assert identity_of(gallery, 9) == mia
+    before = rows(gallery, ("identities", "assignments"))
+    group(gallery, afresh=True)
+    assert rows(gallery, ("identities", "assignments")) == before
+
+
+def test_afresh_most_of_a_group_keeps_its_number(gallery: Gallery):
+    enrolled(gallery, individuals([2, 4]))
+    group(gallery, threshold=-1.0)
+    number = identity_of(gallery, 1)
+    group(gallery, afresh=True)
+    assert groups(gallery) == {frozenset([1, 2]), frozenset([3, 4, 5, 6])}
+    assert identity_of(gallery, 3) == number != identity_of(gallery, 1)
+
+
+def test_a_correction_carries_untouched_faces_along(gallery: Gallery):
+    enrolled(gallery, individuals([4, 4]))
+    group(gallery, threshold=-1.0)
+    one = identity_of(gallery, 1)
+    corrected = corrections.split(gallery, [5, 6], "Tom")
+    assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7, 8])}
+    assert identity_of(gallery, 1) == one
+    assert identity_of(gallery, 8) == corrected.identity
+    assert corrected.carried == 2
+    assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
+
+
+def test_a_named_identity_draws_lone_faces(gallery: Gallery):
+    enrolled(gallery, individuals([3]))
+    corrections.split(gallery, [1], "Mia")
+    assert groups(gallery) == {frozenset([1, 2, 3])}
+
+
+@pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
+def test_a_face_that_was_rejected_never_comes_back(gallery: Gallery, again: str):
+    enrolled(gallery, individuals([5], noise=0.01))
+    group(gallery)
+    corrections.reject(gallery, [2])
+    ((one, other, _),) = rows(gallery)["constraints"]
+    for _ in range(2 if again == "afresh twice" else 1):
+        group(gallery, afresh=again != "group")
+        assert identity_of(gallery, 2) != 1
+        assert not any({one, other} <= members for members in groups(gallery))
+
+
+@pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
+def test_of_two_faces_rejecting_one_parts_them_for_ever(gallery: Gallery, again: str):
+    enrolled(gallery, individuals([2]))
+    group(gallery)
+    corrections.reject(gallery, [1])
+    for _ in range(2 if again == "afresh twice" else 1):
+        group(gallery, afresh=again != "group")
+        assert groups(gallery) <= {frozenset([2])}
+    assert suggest(gallery) == []
+
+
+@pytest.mark.parametrize("again", ["group", "afresh"])
+def test_what_was_said_to_be_two_is_never_one(gallery: Gallery, again: str):
+    enrolled(gallery, np.concatenate([individuals([3, 3]), between(0, 1, 0.45)]))
+    group(gallery)
+    asked = [question for question in suggest(gallery) if question.about == "join"]
+    for question in asked:
+        answer(gallery, question, same=False)
+    group(gallery, afresh=again == "afresh", threshold=0.0)
+    for question in asked:
+        assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
+
+
+def test_whoever_writes_meanwhile_is_not_overwritten(
+    gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch
+):
+    enrolled(gallery, individuals([3]))
+    plan, calls = group_module._plan, []
+
+    def overtaken(*arguments):
+        made = plan(*arguments)
+        calls.append(1)
+        if len(calls) == 1:
+            with Gallery.open(folder) as other:
+                corrections.split(other, [1, 2], "Mia")
+        return made
+
+    monkeypatch.setattr(group_module, "_plan", overtaken)
+    enrolled(gallery, individuals([1, 2]), "more")
+    group(gallery)
+    assert len(calls) == 2
+    assert who_is_who(gallery).names == {1: "Mia"}
+    assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
+
+
+def test_it_is_one_decision_and_none_where_nothing_changes(gallery: Gallery):
+    from familiar.gallery.decisions import decisions, undo
+
+    enrolled(gallery, individuals([2, 2]))
+    group(gallery)
+    group(gallery)
+    assert [made.kind for made in decisions(gallery)] == ["group"]
+    undo(gallery)
+    assert groups(gallery) == set()

@@ -1,0 +1,287 @@
+"""A gallery taken over to another model: all that was said stays, and until the end the old model serves."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import FamiliarError, SpaceMismatch
+from familiar.core.vectors import normalise
+from familiar.faces.embedder import Embedder, embed_photos
+from familiar.gallery import corrections
+from familiar.gallery import migrate as migrate_module
+from familiar.gallery.calibration import calibrate, calibration, grouping
+from familiar.gallery.check import check
+from familiar.gallery.decisions import decisions, undo
+from familiar.gallery.enrol import enrol
+from familiar.gallery.forget import forget_photos
+from familiar.gallery.group import group
+from familiar.gallery.migrate import Migrated, migrate
+from familiar.gallery.search import search_photos
+from familiar.gallery.store import Gallery, Space
+from small_gallery import SAID, draw_pets, enrolled, rows
+
+
+def kept(gallery: Gallery) -> dict[str, Any]:
+    """All that no migration changes."""
+    tables = rows(gallery, (*SAID, "photos", "decisions", "changes"))
+    with gallery.reading() as connection:
+        faces = connection.execute(
+            "SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces"
+        )
+        return tables | {"faces": faces.fetchall()}
+
+
+def corrected(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
+    """Enrols, groups and says something of every kind."""
+    enrol(gallery, embedder, photos, species="cats")
+    group(gallery)
+    corrections.split(gallery, [1, 2], "Mia")
+    corrections.split(gallery, [4, 5], "Tom")
+    corrections.reject(gallery, [7], 1)
+    corrections.tell_apart(gallery, 10, 13)
+    return kept(gallery)
+
+
+def other_metadata(embedder: Embedder, **changed: Any) -> Embedder:
+    """The same network, said to be something else."""
+    bundle = embedder.bundle
+    return Embedder(replace(bundle, metadata=replace(bundle.metadata, **changed)), threads=2)
+
+
+def test_every_photo_is_embedded_anew_and_all_that_was_said_stays(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+):
+    before = corrected(album, embedder, pets)
+    done: list[int] = []
+    found = migrate(album, other_embedder, on_batch=done.append)
+    assert found == Migrated(photos=24, prefix=0, bridge=0, bridge_cosine=None)
+    assert done[-1] == 24
+    assert kept(album) == before
+    assert album.space == Space.of(other_embedder.metadata)
+    np.testing.assert_allclose(
+        album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5
+    )
+    assert rows(album, ("next_embeddings", "migration")) == {"next_embeddings": [], "migration": []}
+    assert check(album).problems == ()
+    assert enrol(album, other_embedder, pets).known == 24
+    with pytest.raises(SpaceMismatch):
+        enrol(album, embedder, pets)
+    while decisions(album):
+        undo(album)
+    assert rows(album)["assignments"] == []
+
+
+def test_the_same_space_with_fewer_numbers_is_cut(album: Gallery, embedder: Embedder, pets: list[Path]):
+    with album.writing() as connection:
+        wider = replace(album.space, prefixes=(16, 8))
+        connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
+    before = corrected(album, embedder, pets)
+    vectors = album.faces().embeddings
+    shorter = other_metadata(embedder, embedding_dim=8, prefixes=(8,))
+    assert migrate(album, shorter) == Migrated(photos=0, prefix=24, bridge=0, bridge_cosine=None)
+    np.testing.assert_allclose(album.faces().embeddings, normalise(vectors[:, :8]), atol=1e-6)
+    assert album.space.embedding_dim == 8
+    assert kept(album) == before
+    with pytest.raises(SpaceMismatch, match="valid prefixes are 8, not 5"):
+        migrate(album, other_metadata(embedder, embedding_dim=5))
+
+
+def test_the_same_space_as_wide_takes_only_the_new_calibration(
+    album: Gallery, embedder: Embedder, pets: list[Path]
+):
+    enrol(album, embedder, pets)
+    vectors = album.faces().embeddings
+    again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
+    assert migrate(album, again) == Migrated(0, 0, 0, None)
+    np.testing.assert_array_equal(album.faces().embeddings, vectors)
+    assert calibration(album).slope == 9.0
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> list[Path]:
+    """Seventy photos that may be moved and deleted."""
+    return draw_pets(tmp_path / "crowd", 10, 7, seed=5)
+
+
+def test_photos_that_are_gone_come_over_a_bridge(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+):
+    before = corrected(album, embedder, crowd)
+    expected = embed_photos(other_embedder, crowd).embeddings
+    gone = [0, 6, 30]
+    for place in gone[:2]:
+        crowd[place].unlink()
+    crowd[30].write_bytes(crowd[31].read_bytes())  # another photo by now
+    found = migrate(album, other_embedder)
+    assert (found.photos, found.bridge) == (67, 3)
+    assert found.bridge_cosine is not None
+    assert 0.0 < found.bridge_cosine <= 1.0
+    there = np.setdiff1d(np.arange(70), gone)
+    np.testing.assert_allclose(album.faces().embeddings[there], expected[there], atol=1e-5)
+    for place in gone:  # nearer to where it belongs than a stranger would be
+        assert album.faces().embeddings[place] @ expected[place] > 0.3
+    assert kept(album) == before
+
+
+def test_vectors_without_photos_come_over_the_bridge_too(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+):
+    enrol(album, embedder, crowd)
+    enrolled(album, album.faces().unit_rows()[:2])
+    assert (found := migrate(album, other_embedder)).bridge == 2
+    assert found.photos == 70
+
+
+def test_too_few_photos_for_a_bridge_swap_nothing(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
+):
+    (lost,) = draw_pets(tmp_path / "lost", 1, 1, seed=9)
+    before = corrected(album, embedder, [*pets, lost])
+    vectors = album.faces().embeddings
+    aside = lost.rename(lost.with_name("aside.png"))
+    with pytest.raises(
+        FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"
+    ):
+        migrate(album, other_embedder)
+    assert album.space == Space.of(embedder.metadata)
+    np.testing.assert_array_equal(album.faces().embeddings, vectors)
+    assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
+    assert enrol(album, embedder, pets).known == 24
+    aside.rename(lost)  # it is back
+    done: list[int] = []
+    assert migrate(album, other_embedder, on_batch=done.append).photos == 25
+    assert done == [1]  # the others were kept
+    assert kept(album) == before
+
+
+def test_what_was_cut_short_is_gone_on_with(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+):
+    enrol(album, embedder, pets)
+    done: list[int] = []
+
+    def stop(count: int) -> None:
+        done.append(count)
+        if count == 8:
+            raise KeyboardInterrupt
+
+    fours = Embedder(other_embedder.bundle, threads=6)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(album, fours, on_batch=stop)
+    assert album.space == Space.of(embedder.metadata)
+    forget_photos(album, [pets[0], pets[20]])
+    assert migrate(album, fours, on_batch=done.append).photos == 22
+    assert done[:2] == [4, 8]
+    assert done[-1] == 24 - 8 - 1  # one of the forgotten was embedded already
+
+
+def test_what_was_gathered_for_one_model_is_not_taken_for_anothers(
+    album: Gallery,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    pets: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    enrol(album, embedder, pets)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate_module, "_swap", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            migrate(album, other_embedder)
+    assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
+    third = other_metadata(embedder, space_id="third")
+    done: list[int] = []
+    assert migrate(album, third, on_batch=done.append).photos == 24
+    assert done[-1] == 24
+    np.testing.assert_allclose(album.faces().embeddings, embed_photos(third, pets).embeddings, atol=1e-5)
+
+
+def test_photos_enrolled_meanwhile_come_along(
+    album: Gallery,
+    folder: Path,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    crowd: list[Path],
+    tmp_path: Path,
+):
+    enrol(album, embedder, crowd)
+    crowd[3].unlink()
+    more = draw_pets(tmp_path / "more", 1, 2, seed=11)
+
+    def meanwhile(_: int) -> None:
+        with Gallery.open(folder) as other:
+            enrol(other, embedder, more)
+
+    found = migrate(album, other_embedder, on_batch=meanwhile)
+    assert (found.photos, found.bridge) == (71, 1)
+    assert found.bridge_cosine is not None
+    expected = embed_photos(other_embedder, more).embeddings
+    np.testing.assert_allclose(album.faces().embeddings[-2:], expected, atol=1e-5)
+
+
+def test_a_photo_edited_meanwhile_is_embedded_as_it_is_now(
+    album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
+):
+    from familiar.core.types import Photo
+    from familiar.faces.photo import load_photo, save_photo
+
+    enrol(album, embedder, crowd)
+    ids = album.faces().ids.tolist()
+
+    def edited(_: int) -> None:
+        pixels = np.minimum(load_photo(crowd[0]).rgb_u8, 252) + np.uint8(3)
+        save_photo(Photo(pixels, crowd[0], (48, 48)), crowd[0])
+        with Gallery.open(folder) as other:
+            assert enrol(other, embedder, crowd).edited == 1
+
+    calls: list[int] = []
+    assert migrate(
+        album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edited(n))
+    )
+    assert album.faces().ids.tolist() == ids
+    (expected,) = embed_photos(other_embedder, crowd[:1]).embeddings
+    np.testing.assert_allclose(album.faces().embeddings[0], expected, atol=1e-5)
+
+
+def test_an_error_before_the_swap_is_over_leaves_the_old_model_at_work(
+    album: Gallery,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    pets: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before = corrected(album, embedder, pets)
+    vectors = album.faces().embeddings
+
+    def fail(_: Space) -> str:  # the last thing that is written
+        raise RuntimeError
+
+    swap = migrate_module._swap
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            migrate_module,
+            "_swap",
+            lambda *arguments: (patch.setattr(Space, "to_json", fail), swap(*arguments)),
+        )
+        with pytest.raises(RuntimeError):
+            migrate(album, other_embedder)
+    assert album.space == Space.of(embedder.metadata)
+    np.testing.assert_array_equal(album.faces().embeddings, vectors)
+    assert search_photos(album, vectors[0], 1)[0].face == 1
+    assert kept(album) == before
+    assert migrate(album, other_embedder).photos == 24
+
+
+def test_the_gallerys_own_calibration_is_fitted_again(
+    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
+):
+    enrol(album, embedder, pets)
+    for pet in range(8):
+        corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
+    fitted, _ = calibrate(album)
+    migrate(album, other_embedder)
+    assert grouping(album).own
+    assert calibration(album) != fitted
+    assert calibration(album).pairs_same == 24

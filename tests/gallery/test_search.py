@@ -1,0 +1,284 @@
+"""Search of photos and of identities, against loops that cannot be wrong."""
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import FamiliarError, NotInGallery
+from familiar.core.vectors import normalise
+from familiar.gallery import corrections, forget
+from familiar.gallery import search as search_module
+from familiar.gallery.group import group
+from familiar.gallery.search import (
+    Filter,
+    build_index,
+    open_index,
+    search_identities,
+    search_photos,
+    verify,
+)
+from familiar.gallery.store import Gallery
+from familiar.neighbors.hnsw import INDEX_FILE
+from small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
+
+
+def random_rows(count: int, seed: int = 0) -> np.ndarray:
+    return normalise(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
+
+
+@pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
+@pytest.mark.parametrize("k", [1, 7, 99])
+def test_photos_are_the_nearest_in_order(gallery: Gallery, k: int):
+    stored = random_rows(50)
+    enrolled(gallery, stored)
+    query = random_rows(1, seed=1)[0]
+    similarity = normalise(gallery.faces().unit_rows()) @ query
+    order = np.argsort(-similarity)[:k]
+    hits = search_photos(gallery, query, k)
+    assert [hit.face for hit in hits] == (order + 1).tolist()
+    np.testing.assert_allclose([hit.similarity for hit in hits], similarity[order], atol=1e-6)
+    assert hits[0].path == f"photo {order[0]}.jpg"
+    assert hits[0].box_xyxy_px == (0, 0, 0, 0)
+    assert (hits[0].identity, hits[0].name) == (None, None)
+    expected = 1 / (1 + np.exp(-(20 * hits[0].similarity - 12)))
+    assert hits[0].probability == pytest.approx(expected, rel=1e-5)
+
+
+def test_hits_say_whose_they_are(gallery: Gallery):
+    enrolled(gallery, individuals([2, 1]))
+    corrections.split(gallery, [1, 2], "Mia")
+    corrections.split(gallery, [3])
+    hits = search_photos(gallery, individuals([1], seed=4)[0])
+    assert [(hit.identity, hit.name) for hit in hits] == [(1, "Mia"), (1, "Mia"), (2, None)]
+
+
+@pytest.fixture
+def described(gallery: Gallery) -> Gallery:
+    """Twelve faces with species, times, and two identities."""
+    enrolled(gallery, random_rows(12))
+    with gallery.writing() as connection:
+        for face in range(1, 13):
+            taken = None if face == 12 else f"2024-{face:02}-15T12:00:00"
+            connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken, face))
+            connection.execute(
+                "UPDATE faces SET species = ? WHERE id = ?", ("cats" if face % 2 else "dogs", face)
+            )
+    corrections.split(gallery, [1, 2, 3], "Mia")
+    corrections.split(gallery, [4, 5], "Tom")
+    return gallery
+
+
+@pytest.mark.parametrize(
+    ("only", "faces"),
+    [
+        (Filter(identities=(1,)), {1, 2, 3}),
+        (Filter(identities=(1, 2)), {1, 2, 3, 4, 5}),
+        (Filter(identities=()), set()),
+        (Filter(species="cats"), {1, 3, 5, 7, 9, 11}),
+        (Filter(species="cows"), set()),
+        (Filter(since="2024-09"), {9, 10, 11}),
+        (Filter(until="2024-03"), {1, 2, 3}),
+        (Filter(until="2024-03-14"), {1, 2}),
+        (Filter(until="2024-03-15"), {1, 2, 3}),
+        (Filter(since="2024-03-15T12:00:00", until="2024-03-15T12:00:00"), {3}),
+        (Filter(since="2024-03-15T12:00:01", until="2024"), set(range(4, 12))),
+        (Filter(identities=(2,), species="dogs", since="2024"), {4}),
+        (Filter(), set(range(1, 13))),
+    ],
+)
+def test_only_what_passes_the_filter_is_found(described: Gallery, only: Filter, faces: set[int]):
+    query = random_rows(1, seed=3)[0]
+    hits = search_photos(described, query, 20, only=only)
+    assert {hit.face for hit in hits} == faces
+    assert [hit.similarity for hit in hits] == sorted((hit.similarity for hit in hits), reverse=True)
+    through_prefix = search_photos(described, query, 20, only=only, prefix=8)
+    assert [hit.face for hit in through_prefix] == [hit.face for hit in hits]
+    known = {hit.identity for hit in hits if hit.identity is not None}
+    assert {match.identity for match in search_identities(described, query, only=only)} == known
+
+
+def test_a_prefix_finds_candidates_that_all_components_rank(gallery: Gallery):
+    stored = random_rows(400)
+    enrolled(gallery, stored)
+    query = random_rows(1, seed=1)[0]
+    hits = search_photos(gallery, query, 3, prefix=8)
+    short = normalise(stored[:, :8]) @ normalise(query[None, :8])[0]
+    candidates = np.argsort(-short)[:4]  # one in a hundred
+    expected = candidates[np.argsort(-(stored[candidates] @ query))][:3]
+    assert [hit.face for hit in hits] == (expected + 1).tolist()
+    np.testing.assert_allclose([hit.similarity for hit in hits], stored[expected] @ query, atol=1e-6)
+    with pytest.raises(ValueError, match="valid prefixes are 16, 8, not 5"):
+        search_photos(gallery, query, prefix=5)
+
+
+def test_what_cannot_be_asked(gallery: Gallery):
+    query = random_rows(1)[0]
+    for search in (search_photos, search_identities):
+        with pytest.raises(ValueError, match="1 or more"):
+            search(gallery, query, 0)
+        with pytest.raises(ValueError, match="vectors of 16 numbers"):
+            search(gallery, query[:8])
+        with pytest.raises(ValueError, match="not unit vectors"):
+            search(gallery, query * 2)
+
+
+def test_an_empty_gallery_answers_nobody(gallery: Gallery):
+    query = random_rows(1)[0]
+    assert search_photos(gallery, query) == []
+    assert search_photos(gallery, query, prefix=8) == []
+    assert search_identities(gallery, query) == []
+
+
+def test_identities_by_the_best_face_and_the_template(gallery: Gallery):
+    stored = random_rows(30)
+    enrolled(gallery, stored)
+    of = np.arange(30) % 5
+    with gallery.writing() as connection:
+        for number in range(4):  # the fifth are nobody's
+            connection.execute("INSERT INTO identities VALUES (?, ?)", (number + 1, f"pet {number}"))
+            faces = (np.flatnonzero(of == number) + 1).tolist()
+            connection.executemany(
+                "INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces)
+            )
+    query = random_rows(1, seed=2)[0]
+    expected = []
+    for number in range(4):
+        mine = stored[of == number]
+        template = mine.mean(axis=0) / np.linalg.norm(mine.mean(axis=0))
+        best = int(np.flatnonzero(of == number)[(mine @ query).argmax()]) + 1
+        expected.append((f"pet {number}", best, float((mine @ query).max()), float(template @ query)))
+    expected.sort(key=lambda match: -match[3])
+    found = search_identities(gallery, query)
+    assert [(match.name, match.face) for match in found] == [match[:2] for match in expected]
+    np.testing.assert_allclose(
+        [(match.best, match.mean) for match in found], [match[2:] for match in expected], atol=1e-6
+    )
+    odds = [np.exp(20 * match[3] - 12) / 4 for match in expected]  # and a stranger's are 1
+    for match, own in zip(found, odds, strict=True):
+        assert match.probability == pytest.approx(own / (1 + sum(odds)), rel=1e-4)
+        assert match.known == (own / (1 + sum(odds)) >= 0.5)
+    assert search_identities(gallery, query, 2) == found[:2]
+
+
+def test_a_stranger_is_nobody_known(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    stranger, friend = individuals([0, 0, 1])[0], individuals([1], seed=2)[0]
+    assert not any(match.known for match in search_identities(gallery, stranger))
+    assert [match.known for match in search_identities(gallery, friend)] == [True, False]
+
+
+def test_verify_compares_with_the_template(gallery: Gallery):
+    enrolled(gallery, individuals([3, 1]))
+    group(gallery)
+    (template,) = normalise(individuals([3, 1])[:3].mean(axis=0, keepdims=True))
+    friend = individuals([1], seed=2)[0]
+    answer = verify(gallery, friend, 1)
+    assert answer.similarity == pytest.approx(float(template @ friend), abs=1e-6)
+    assert answer.same
+    assert not verify(gallery, individuals([0, 1], seed=2)[0], 1).same
+    with pytest.raises(NotInGallery):
+        verify(gallery, friend, 2)
+    corrections.name(gallery, 1, "Mia")
+    corrections.split(gallery, [1, 2, 3], "Tom")
+    with pytest.raises(FamiliarError, match="#1 has no face"):
+        verify(gallery, friend, 1)
+
+
+def test_photos_that_come_and_go_meanwhile_do_not_disturb(gallery, folder, monkeypatch: pytest.MonkeyPatch):
+    enrolled(gallery, random_rows(5))
+    allowed, hits = search_module._allowed, search_module._hits
+
+    def enrolled_meanwhile(*arguments):
+        with Gallery.open(folder) as other:
+            enrolled(other, random_rows(1, seed=9), "more")
+            with other.writing() as connection:
+                connection.execute("UPDATE photos SET taken_at = '2024'")
+        return allowed(*arguments)
+
+    def forgotten_meanwhile(*arguments):
+        with Gallery.open(folder) as other, other.writing(faces_change=True) as connection:
+            connection.execute("DELETE FROM faces WHERE id = 1")
+        return hits(*arguments)
+
+    monkeypatch.setattr(search_module, "_allowed", enrolled_meanwhile)
+    monkeypatch.setattr(search_module, "_hits", forgotten_meanwhile)
+    found = search_photos(gallery, random_rows(1, seed=1)[0], only=Filter(until="9"))
+    assert found == []
+    monkeypatch.setattr(search_module, "_allowed", allowed)
+    assert len(search_photos(gallery, random_rows(1, seed=1)[0])) == 5  # as they were when it began
+    assert len(search_photos(Gallery.open(folder), random_rows(1, seed=1)[0])) == 5
+
+
+# The index
+
+
+@pytest.fixture
+def indexed(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> Gallery:
+    """Three hundred faces, which are many here, and their index."""
+    pytest.importorskip("usearch")
+    monkeypatch.setattr(search_module, "INDEX_FROM", 300)
+    enrolled(gallery, random_rows(300))
+    build_index(gallery)
+    return gallery
+
+
+def exactly(gallery: Gallery, query: np.ndarray, k: int) -> list[int]:
+    faces = gallery.faces()
+    return faces.ids[np.argsort(-(faces.unit_rows() @ query))[:k]].tolist()
+
+
+def test_a_fresh_index_answers_with_exact_similarities(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(search_module.exact, "search", None)  # nobody looks at every face
+    for seed in range(5):
+        query = random_rows(1, seed=seed + 10)[0]
+        hits = search_photos(indexed, query, 10)
+        assert [hit.face for hit in hits] == exactly(indexed, query, 10)
+        stored = indexed.faces().unit_rows()[[hit.face - 1 for hit in hits]]
+        np.testing.assert_allclose([hit.similarity for hit in hits], stored @ query, atol=1e-6)
+
+
+def test_small_galleries_need_none(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
+    assert open_index(indexed) is not None
+    monkeypatch.setattr(search_module, "INDEX_FROM", 301)
+    assert open_index(indexed) is None
+
+
+def test_who_is_who_does_not_make_it_stale(indexed: Gallery):
+    index = open_index(indexed)
+    corrections.split(indexed, [1, 2], "Mia")
+    assert open_index(indexed) is index
+
+
+def test_a_stale_index_is_never_used(indexed: Gallery, folder):
+    query = random_rows(1, seed=20)[0]
+    (new,) = enrolled(indexed, query[None], "more")
+    assert open_index(indexed) is None
+    assert search_photos(indexed, query, 1)[0].face == new
+    build_index(indexed)
+    assert open_index(indexed) is not None
+    assert search_photos(indexed, query, 1)[0].face == new
+    forget.forget_identity(indexed, corrections.split(indexed, [new]).identity)
+    assert not (folder / INDEX_FILE).exists()
+    assert open_index(indexed) is None
+    assert new not in [hit.face for hit in search_photos(indexed, query, 300)]
+
+
+def test_another_gallerys_index_is_not_taken_for_its_own(indexed: Gallery, tmp_path, folder):
+    with Gallery.create(tmp_path / "other", SPACE, element="float32") as other:
+        enrolled(other, random_rows(300, seed=5))
+        build_index(other)
+        for file in (tmp_path / "other").glob("faces.*"):
+            (folder / file.name).write_bytes(file.read_bytes())
+    assert open_index(indexed) is None
+
+
+def test_filters_look_at_every_face(indexed: Gallery):
+    corrections.split(indexed, [7], "Mia")
+    query = random_rows(1, seed=20)[0]
+    assert 7 not in exactly(indexed, query, 50)
+    assert 7 in [hit.face for hit in search_photos(indexed, query, 50, only=Filter(identities=(1,)))]
+
+
+def test_two_faces_of_one_photo_are_two_hits(gallery: Gallery):
+    in_one_photo(gallery, individuals([1, 1]), "both.jpg")
+    assert [hit.path for hit in search_photos(gallery, individuals([1])[0])] == ["both.jpg", "both.jpg"]

@@ -1,0 +1,247 @@
+"""The file: made, opened, refused; who may read and write it, and when."""
+
+import multiprocessing
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.gallery import schema, store
+from familiar.gallery.enrol import enrol_embeddings
+from familiar.gallery.store import DATABASE, Gallery, Space, high_water
+from small_gallery import DIM, SPACE, enrolled, individuals, rows
+
+
+def test_what_was_made_is_there_when_opened_again(gallery: Gallery, folder: Path):
+    embeddings = individuals([2, 1])
+    faces = enrolled(gallery, embeddings)
+    gallery.close()
+    with Gallery.open(folder) as again:
+        assert again.space == SPACE
+        assert again.element == np.dtype("<f4")
+        assert again.faces().ids.tolist() == faces
+        np.testing.assert_array_equal(again.faces().embeddings, embeddings)
+        assert again.revision == high_water(folder) == 1
+
+
+def test_a_space_comes_back_from_its_json():
+    assert Space.from_json(SPACE.to_json()) == SPACE
+
+
+@pytest.mark.parametrize("gallery", ["float16"], indirect=True)
+def test_float16_is_kept_in_half_the_bytes_and_rounded_once(gallery: Gallery):
+    embeddings = individuals([3])
+    enrolled(gallery, embeddings)
+    assert gallery.faces().embeddings.dtype == np.float16
+    np.testing.assert_array_equal(gallery.faces().embeddings, embeddings.astype(np.float16))
+    assert gallery.faces().unit_rows().dtype == np.float32
+    with gallery.reading() as connection:
+        assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
+
+
+def test_only_float16_and_float32_are_kept(folder: Path):
+    with pytest.raises(ValueError, match="'float64'"):
+        Gallery.create(folder, SPACE, element="float64")
+
+
+def test_a_folder_holds_one_gallery(gallery: Gallery, folder: Path):
+    with pytest.raises(BadGallery, match="holds a gallery already"):
+        Gallery.create(folder, SPACE)
+    assert gallery.revision == 0
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_where_there_is_no_gallery_it_says_how_to_make_one(tmp_path: Path):
+    with pytest.raises(BadGallery, match=r"holds no gallery; make one with: familiar gallery enrol"):
+        Gallery.open(tmp_path)
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path):
+    path = tmp_path / DATABASE
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(BadGallery, match="no gallery of familiar"):
+        Gallery.open(tmp_path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [DATABASE]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 99])
+def test_what_is_no_database_is_damaged(tmp_path: Path, content: bytes):
+    (tmp_path / DATABASE).write_bytes(content)
+    with pytest.raises(CorruptGallery, match="no SQLite database"):
+        Gallery.open(tmp_path)
+
+
+def test_tables_of_a_newer_version_are_refused(gallery: Gallery, folder: Path):
+    with gallery.writing() as connection:
+        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    gallery.close()
+    with pytest.raises(BadGallery, match="newer version of familiar"):
+        Gallery.open(folder)
+
+
+def test_what_makes_it_safe_is_on(gallery: Gallery, folder: Path):
+    gallery.close()
+    gallery = Gallery.open(folder)
+
+    def pragma(name: str) -> object:
+        with gallery.reading() as connection:
+            return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    assert pragma("journal_mode") == "wal"
+    assert pragma("synchronous") == 2  # FULL
+    assert pragma("foreign_keys") == 1
+    assert pragma("secure_delete") == 1
+    gallery.close()
+
+
+def test_only_the_same_space_and_width_fit(gallery: Gallery):
+    gallery.check_space("drawn", DIM)
+    for space_id, dim in (("another", DIM), ("drawn", 8)):
+        with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
+            gallery.check_space(space_id, dim)
+
+
+def test_vectors_that_are_no_unit_vectors_are_refused(gallery: Gallery):
+    with pytest.raises(ValueError, match="not unit vectors"):
+        gallery.packed(np.ones((1, DIM), np.float32))
+
+
+def test_an_error_within_a_write_leaves_nothing_of_it(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([1]))
+    tables = ("photos", "faces", "identities")
+    before = rows(gallery, tables)
+
+    def half() -> None:
+        with gallery.writing(faces_change=True) as connection:
+            connection.execute("DELETE FROM faces")
+            connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert rows(gallery, tables) == before
+    assert gallery.revision == high_water(folder) == 1
+    enrolled(gallery, individuals([1, 1]), "later")  # and it can be written to again
+    assert len(gallery.faces().ids) == 3
+
+
+def test_faces_are_read_again_only_when_they_changed(gallery: Gallery):
+    enrolled(gallery, individuals([2]))
+    faces = gallery.faces()
+    assert gallery.faces() is faces
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+        assert gallery.faces() is faces
+    assert gallery.faces() is faces
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("DELETE FROM faces WHERE id = 1")
+        assert gallery.faces().ids.tolist() == [2]  # as this write has left it so far
+    assert gallery.faces().ids.tolist() == [2]
+
+
+def test_what_is_kept_is_made_once_a_revision(gallery: Gallery):
+    made: list[int] = []
+
+    def make() -> int | None:
+        made.append(1)
+        return len(made) if len(made) > 1 else None
+
+    assert gallery.kept("it", 5, make) is None
+    assert [gallery.kept("it", 5, make) for _ in range(2)] == [2, 2]  # None is never held
+    assert gallery.kept("it", 6, make) == 3
+    with gallery.writing():
+        assert [gallery.kept("it", 6, make) for _ in range(2)] == [4, 5]
+    assert gallery.kept("it", 6, make) == 3
+
+
+def test_faces_are_found_by_number(gallery: Gallery):
+    enrolled(gallery, individuals([3]))
+    faces = gallery.faces()
+    assert faces.rows_of(np.array([3, 1])).tolist() == [2, 0]
+    assert faces.rows_of(np.empty(0, np.int64)).tolist() == []
+    for missing in (0, 4):
+        with pytest.raises(KeyError):
+            faces.rows_of(np.array([1, missing]))
+
+
+def test_a_path_may_hold_bytes_that_are_no_utf8(folder: Path):
+    folder = folder / os.fsdecode(b"caf\xe9")
+    name = os.fsdecode(b"M\xfcsli.jpg")
+    with Gallery.create(folder, SPACE) as gallery:
+        enrol_embeddings(gallery, individuals([1]), [name], "drawn")
+        with gallery.reading() as connection:
+            assert connection.execute("SELECT path FROM photos").fetchone()[0] == name
+            stored = connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
+        assert stored == b"M\xfcsli.jpg"
+        assert enrol_embeddings(gallery, individuals([1]), [name], "drawn") == []
+
+
+# Other processes
+
+
+def _write(folder: Path, began: Event, end: Event) -> None:
+    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
+        connection.execute("DELETE FROM faces WHERE id = 1")
+        began.set()
+        assert end.wait(30)
+
+
+@pytest.fixture
+def elsewhere(gallery: Gallery, folder: Path):
+    """Starts a process that is amid a write; what ends it."""
+    enrolled(gallery, individuals([2]))
+    context = multiprocessing.get_context("spawn")
+    began, end = context.Event(), context.Event()
+    process = context.Process(target=_write, args=(folder, began, end))
+    process.start()
+    assert began.wait(30)
+    yield end
+    end.set()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_who_reads_is_not_held_up_and_sees_no_half_write(gallery: Gallery, elsewhere: Event):
+    assert gallery.faces().ids.tolist() == [1, 2]
+    with gallery.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
+        elsewhere.set()
+        time.sleep(0.5)
+        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2  # as it was when it began
+    _until(lambda: gallery.faces().ids.tolist() == [2])
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_second_writer_is_told_when_it_waited_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.3)
+    with Gallery.open(folder) as hasty:
+        start = time.monotonic()
+        with pytest.raises(GalleryBusy, match="another process is writing"):
+            enrolled(hasty, individuals([1]), "more")
+        assert 0.2 <= time.monotonic() - start < 5
+        assert hasty.faces().ids.tolist() == [1, 2]
+
+
+def test_a_second_writer_waits_for_the_first(folder: Path, elsewhere: Event):
+    with Gallery.open(folder) as patient:
+        threading.Timer(0.3, elsewhere.set).start()
+        assert enrolled(patient, individuals([1]), "more") == [3]
+        assert patient.faces().ids.tolist() == [2, 3]
+
+
+def _until(true: Callable[[], bool]) -> None:
+    start = time.monotonic()
+    while not true():
+        assert time.monotonic() - start < 30
+        time.sleep(0.02)

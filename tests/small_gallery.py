@@ -1,0 +1,96 @@
+"""Small galleries to test with: vectors whose groups are plain to see, and the rows that lie in the tables."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.core.types import Photo
+from familiar.core.vectors import normalise
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.photo import save_photo
+from familiar.gallery.enrol import enrol_embeddings
+from familiar.gallery.store import Gallery, Space
+from familiar.gallery.who import NOBODY, who_is_who
+
+DIM = 16
+THRESHOLD = 0.6  # strangers of `individuals` are alike by 0, the others by .9
+_DECIDE = Threshold(THRESHOLD, 0.01, 0.9)
+SPACE = Space("drawn", DIM, (DIM, 8), Calibration(_DECIDE, _DECIDE, _DECIDE, 20.0, -12.0, 0.01, 99, 99))
+SAID = ("identities", "assignments", "constraints", "rejections")  # the tables that decisions change
+
+
+def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
+    """Unit rows float32 "sum(sizes) 16": one individual along each axis, its photos a little beside it."""
+    centres = np.repeat(np.eye(DIM)[: len(sizes)], sizes, axis=0)
+    spread = np.random.default_rng(seed).normal(size=centres.shape) * noise
+    return normalise((centres + spread).astype(np.float32))
+
+
+def enrolled(gallery: Gallery, embeddings: np.ndarray, called: str = "photo") -> list[int]:
+    """The faces of one new photo each."""
+    names = [f"{called} {place}.jpg" for place in range(len(embeddings))]
+    return enrol_embeddings(gallery, embeddings, names, gallery.space.space_id)
+
+
+def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[int]:
+    """The faces of one new photo that shows them all."""
+    with gallery.writing(faces_change=True) as connection:
+        photo = connection.execute(
+            "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0)",
+            (called.encode(), called),
+        ).lastrowid
+        return [
+            int(
+                connection.execute(
+                    "INSERT INTO faces (photo_id, left_px, top_px, right_px, bottom_px, score, quality, embedding) "
+                    "VALUES (?, 0, 0, 0, 0, 1, 1, ?) RETURNING id",
+                    (photo, packed),
+                ).fetchone()[0]
+            )
+            for packed in gallery.packed(embeddings)
+        ]
+
+
+def groups(gallery: Gallery) -> set[frozenset[int]]:
+    """The faces of each identity that has some."""
+    who = who_is_who(gallery)
+    return {
+        frozenset(who.faces.ids[who.rows_of_identity(number)].tolist())
+        for number in np.unique(who.identity[who.identity != NOBODY]).tolist()
+    }
+
+
+def identity_of(gallery: Gallery, face: int) -> int:
+    """The number of whom a face shows, or -1."""
+    who = who_is_who(gallery)
+    return int(who.identity[who.faces.rows_of(np.array([face]))[0]])
+
+
+def rows(gallery: Gallery, tables: Iterable[str] = SAID) -> dict[str, list[Any]]:
+    """All that lies in these tables."""
+    with gallery.reading() as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+        }
+
+
+def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix: str = ".png") -> list[Path]:
+    """Drawn pets of 48 px, by identity."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        save_photo(
+            SyntheticPhoto("cats", identity, index, seed=seed, size_px=48).draw(),
+            folder / f"{identity}-{index}{suffix}",
+        )
+        for identity in range(identities)
+        for index in range(each)
+    ]
+
+
+def side_by_side(*photos: np.ndarray) -> Photo:
+    """One photo of several, from the left to the right."""
+    pixels = np.concatenate(photos, axis=1)
+    return Photo(pixels, "side by side", (pixels.shape[1], pixels.shape[0]))
