@@ -230,3 +230,18 @@ def test_it_is_one_decision_and_none_where_nothing_changes(gallery: Gallery):
     assert [made.kind for made in decisions(gallery)] == ["group"]
     undo(gallery)
     assert groups(gallery) == set()
+
+
+def test_of_one_individual_nobody_follows_a_face_that_is_rejected(gallery: Gallery):
+    """Half of the others are more like any face than like the rest; that makes them no other individual."""
+    enrolled(gallery, individuals([12], noise=0.1))
+    group(gallery, threshold=-1.0)
+    assert corrections.reject(gallery, [3]).carried == 0
+    assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
+
+
+def test_of_two_individuals_the_one_follows_its_face(gallery: Gallery):
+    enrolled(gallery, individuals([6, 6], noise=0.1))
+    group(gallery, threshold=-1.0)
+    corrections.split(gallery, [9])
+    assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}

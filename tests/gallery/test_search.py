@@ -39,8 +39,8 @@ def test_photos_are_the_nearest_in_order(gallery: Gallery, k: int):
     assert hits[0].path == f"photo {order[0]}.jpg"
     assert hits[0].box_xyxy_px == (0, 0, 0, 0)
     assert (hits[0].identity, hits[0].name) == (None, None)
-    expected = 1 / (1 + np.exp(-(20 * hits[0].similarity - 12)))
-    assert hits[0].probability == pytest.approx(expected, rel=1e-5)
+    odds = np.exp(20 * hits[0].similarity - 12) / 50  # a stranger was as likely as all fifty together
+    assert hits[0].probability == pytest.approx(odds / (1 + odds), rel=1e-5)
 
 
 def test_hits_say_whose_they_are(gallery: Gallery):

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.core.errors import Contradiction
 from familiar.core.text import printable
+from familiar.gallery.calibration import grouping
 from familiar.gallery.decisions import decision
-from familiar.gallery.group import regroup
+from familiar.gallery.group import regroup, threshold_of
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, Who, check_faces, check_identities, who_is_who
 
@@ -163,7 +164,7 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
         connection.executemany(
             "DELETE FROM assignments WHERE face_id = ?", ((face,) for face in who.faces.ids[leaving].tolist())
         )
-        free, left = _let_go(connection, who, leaving)
+        free, left = _let_go(gallery, connection, who, leaving)
         free = np.concatenate([who.faces.ids[leaving], free])
         carried = regroup(gallery, connection, free, left).changed
     return Corrected(int(numbers[0]), carried)
@@ -192,7 +193,7 @@ def tell_apart(gallery: Gallery, first: int, second: int) -> None:
             )
         leaving = rows[~who.by_user[rows]][-1:]
         connection.execute("DELETE FROM assignments WHERE face_id = ?", (int(who.faces.ids[leaving[0]]),))
-        free, left = _let_go(connection, who, leaving)
+        free, left = _let_go(gallery, connection, who, leaving)
         regroup(gallery, connection, np.concatenate([who.faces.ids[leaving], free]), left)
 
 
@@ -257,35 +258,22 @@ def _take_out(
     _put(connection, places, by_user=True)
     for number in np.unique(to).tolist():
         _reconcile(connection, number)
-    free, left = _let_go(connection, who, leaving)
+    free, left = _let_go(gallery, connection, who, leaving)
     touched = [*np.unique(to).tolist(), *left] if join else []
     return regroup(gallery, connection, free, touched).changed
 
 
 def _let_go(
-    connection: sqlite3.Connection, who: Who, leaving: Int64[np.ndarray, " k"]
+    gallery: Gallery, connection: sqlite3.Connection, who: Who, leaving: Int64[np.ndarray, " k"]
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
-    """Faces more like those that leave an identity than like those that stay, but for the user's; and who was left.
-
-    Again and again, as long as that moves one: two means, the user's faces held. None go where that parts no two.
-    """
+    """The faces that follow those that leave an identity; and who was left."""
     gone: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
     left, seen = np.unique(who.identity[leaving]).tolist(), who.seen()
     for number in left:
         out = leaving[who.identity[leaving] == number]
         rest = np.setdiff1d(who.rows_of_identity(number), out)
-        vectors = seen[rest].astype(np.float64)
-        held, following = who.by_user[rest], np.zeros(len(rest), np.bool_)
-        taken = seen[out].astype(np.float64)
-        for _ in range(_ROUNDS):
-            to_taken = _cosine(vectors, taken.sum(axis=0) + vectors[following].sum(axis=0), following)
-            to_rest = _cosine(vectors, vectors[~following].sum(axis=0), ~following)
-            now = (to_taken > to_rest) & ~held
-            if (now == following).all() or now.all():  # somebody stays, or there would be nobody to be unlike
-                break
-            following = now
-        if following.any() and not _two(np.concatenate([taken, vectors[following]]), vectors[~following]):
-            continue
+        alike = threshold_of(grouping(gallery).threshold, int(who.kind[out[0]]))
+        following = _following(seen[rest], who.by_user[rest], seen[out], alike)
         gone.append(who.faces.ids[rest[following]])
         if len(rest):  # numbers come and go, faces stay: so it holds when they are grouped afresh, too
             central = central_face(who, rest[~following])
@@ -298,15 +286,44 @@ def _let_go(
     return free, left
 
 
-def _two(one: Float64[np.ndarray, "n d"], other: Float64[np.ndarray, "m d"]) -> bool:
-    """Whether faces are two individuals: clearly more alike within each than across. Of one, any cut has two sides."""
-    within = [
-        (float(side.sum(axis=0) @ side.sum(axis=0)) - len(side)) / (len(side) * (len(side) - 1))
-        for side in (one, other)
-        if len(side) > 1
-    ]
-    across = float(one.mean(axis=0) @ other.mean(axis=0))
-    return float(np.mean(within)) - across >= _CLEARLY
+def _following(
+    rest: Float32[np.ndarray, "n d"],
+    held: Bool[np.ndarray, " n"],
+    leaving: Float32[np.ndarray, "k d"],
+    alike: float,
+) -> Bool[np.ndarray, " n"]:
+    """Which of the rest are more like those that leave than like those that stay: two means, the `held` ones staying.
+
+    Nobody, where that parts no two individuals, since of one individual's faces, too, some are more like any of them:
+    two are less `alike` than faces are grouped from, and clearly more so within each.
+    """
+    vectors, taken = rest.astype(np.float64), leaving.astype(np.float64)
+    following = np.zeros(len(rest), np.bool_)
+    for _ in range(_ROUNDS):
+        to_taken = _cosine(vectors, taken.sum(axis=0) + vectors[following].sum(axis=0), following)
+        to_rest = _cosine(vectors, vectors[~following].sum(axis=0), ~following)
+        now = (to_taken > to_rest) & ~held
+        if (now == following).all() or now.all():  # somebody stays, or there would be nobody to be unlike
+            break
+        following = now
+    one, other = np.concatenate([taken, vectors[following]]), vectors[~following]
+    across = float(one.mean(axis=0) @ other.mean(axis=0)) if len(other) else -1.0
+    if following.any() and not (across < alike and _within(one, other) - across >= _CLEARLY):
+        return np.zeros(len(rest), np.bool_)
+    return following
+
+
+def _within(*sides: Float64[np.ndarray, "_ d"]) -> float:
+    """The mean similarity of two faces of one side, the sides of two or more weighing the same."""
+    return float(
+        np.mean(
+            [
+                (float(side.sum(axis=0) @ side.sum(axis=0)) - len(side)) / (len(side) * (len(side) - 1))
+                for side in sides
+                if len(side) > 1
+            ]
+        )
+    )
 
 
 def _cosine(
