@@ -4,13 +4,14 @@ gallery.py pictures FOLDER
 """
 
 import argparse
+import io
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from rows.plots import DPI
+from PIL import Image
 
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
@@ -24,17 +25,20 @@ from familiar.gallery.suggest import answer, suggest
 from familiar.gallery.who import NOBODY, who_is_who
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"
-MODEL = "pet-nano"
 QUESTIONS = 4
+WIDEST = 8  # faces of a group that are shown
+FACE_IN = 0.75
+DPI = 120
 
 
 def main(given: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
-    out = parser.parse_args(given).folder
-    embedder = Embedder(MODEL)
+    options = parser.parse_args(given)
+    out, embedder = options.folder, Embedder(options.model)
     with tempfile.TemporaryDirectory() as folder:
         album = drawn(Path(folder, "album"))
         with Gallery.create(Path(folder, "gallery"), Space.of(embedder.metadata)) as gallery:
@@ -80,51 +84,40 @@ def groups(gallery: Gallery) -> Figure:
         (f"#{number}", who.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]
     ]
     alone = np.flatnonzero(who.identity == NOBODY)
-    rows += [("alone", alone[start : start + 8]) for start in range(0, len(alone), 8)]
-    widest = max(len(faces) for _, faces in rows)
-    figure = Figure(figsize=(0.62 * widest + 0.6, 0.66 * len(rows)), facecolor=LIGHT.paper)
+    rows += [("alone", alone[start : start + WIDEST]) for start in range(0, len(alone), WIDEST)]
+    figure = Figure(figsize=(FACE_IN * (WIDEST + 1), FACE_IN * len(rows)), facecolor=LIGHT.paper)
     for place, (title, faces) in enumerate(rows):
-        for column, row in enumerate(faces):
-            axes = figure.add_axes(
-                (
-                    (0.6 + 0.62 * column) / figure.get_figwidth(),
-                    1 - (place + 0.97) / len(rows),
-                    0.58 / figure.get_figwidth(),
-                    0.9 / len(rows),
-                )
-            )
-            axes.imshow(load_photo(path_of(gallery, int(who.faces.ids[row]))).rgb_u8)
-            axes.axis("off")
-        figure.text(
-            0.03 / figure.get_figwidth() * 4,
-            1 - (place + 0.55) / len(rows),
-            title,
-            color=LIGHT.ink,
-            fontsize=TEXT_PT - 2,
-        )
+        y = 1 - (place + 1) / len(rows)
+        for column, row in enumerate(faces[:WIDEST]):
+            box = ((column + 1) / (WIDEST + 1), y, 0.94 / (WIDEST + 1), 0.94 / len(rows))
+            _show(figure, box, path_of(gallery, int(who.faces.ids[row])))
+        figure.text(0.01, y + 0.45 / len(rows), title, color=LIGHT.ink, fontsize=TEXT_PT)
     return figure
 
 
 def questions(gallery: Gallery) -> Figure:
     """The first questions, side by side."""
     asked = suggest(gallery, QUESTIONS)
-    figure = Figure(figsize=(1.9 * len(asked), 1.35), facecolor=LIGHT.paper)
+    figure = Figure(figsize=(2 * len(asked), 1.35), facecolor=LIGHT.paper)
     for place, question in enumerate(asked):
         for side, face in enumerate((question.first_face, question.second_face)):
-            axes = figure.add_axes(((place + 0.04 + 0.46 * side) / len(asked), 0.02, 0.44 / len(asked), 0.72))
-            axes.imshow(load_photo(path_of(gallery, face)).rgb_u8)
-            axes.axis("off")
-        said = "in the right group?" if question.about == "doubt" else "the same?"
-        figure.text(
-            (place + 0.04) / len(asked),
-            0.82,
-            f"{said} {question.probability:.0%}",
-            color=LIGHT.ink,
-            fontsize=TEXT_PT - 2,
-        )
+            box = ((place + 0.04 + 0.46 * side) / len(asked), 0.02, 0.44 / len(asked), 0.72)
+            _show(figure, box, path_of(gallery, face))
+        said = "rightly there?" if question.about == "doubt" else "the same?"
+        title = f"{said} {question.probability:.0%}"
+        figure.text((place + 0.04) / len(asked), 0.82, title, color=LIGHT.ink, fontsize=TEXT_PT)
     return figure
 
 
+def _show(figure: Figure, box: tuple[float, float, float, float], photo: Path) -> None:
+    axes = figure.add_axes(box)
+    axes.imshow(load_photo(photo).rgb_u8)
+    axes.axis("off")
+
+
 def save(figure: Figure, path: Path) -> None:
+    """In 256 colours: a third of the bytes, and nobody sees it at this size."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, png(figure, DPI))
+    with Image.open(io.BytesIO(png(figure, DPI))) as drawn, io.BytesIO() as content:
+        drawn.convert("RGB").quantize(256).save(content, "PNG", optimize=True)
+        write_atomically(path, content.getvalue())

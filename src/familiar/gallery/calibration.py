@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ from familiar.metrics.calibration import calibrate as fit
 from familiar.metrics.clustering import contingency
 from familiar.metrics.roc import pair_totals
 from familiar.neighbors.group import fit_threshold
+from familiar.neighbors.kinds import HOME
+
+MOST_ODDS = 200
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,20 @@ def calibration(gallery: Gallery) -> Calibration:
 
 
 def grouping(gallery: Gallery) -> Grouping:
-    """The gallery's own where it was calibrated, else the similarity at which its model takes few strangers for one."""
+    """The gallery's own where it was calibrated, else where its model says that it takes few strangers for one.
+
+    That is the similarity of its high precision, or, where that was drawn up by a few odd strangers, the one at which
+    the same individual is 200 times as likely as not; in a gallery of fewer faces, as many times as there are faces.
+    """
     own = _own(gallery)
-    if own is None:
-        return Grouping(gallery.space.calibration.high_precision.similarity, own=False)
-    return own[1]
+    if own is not None:
+        return own[1]
+    means = gallery.space.calibration
+    threshold = means.high_precision.similarity
+    if means.slope is not None and means.intercept is not None:
+        odds = min(MOST_ODDS, max(2, len(gallery.faces().ids)))
+        threshold = min(threshold, (math.log(odds) - means.intercept) / means.slope)
+    return Grouping(max(threshold, means.balanced.similarity), own=False)
 
 
 def calibrate(gallery: Gallery) -> tuple[Calibration, Grouping]:
@@ -46,10 +59,10 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, Grouping]:
 
     NothingToMeasure where these are too few: ten pairs of one individual and ten of two at least. Of named groups only
     confirmed faces count; the others are where they are since they were alike, and would confirm whatever put them
-    there.
+    there. Nor do faces of a kind, whose similarities mean something else.
     """
     who = who_is_who(gallery)
-    rows = np.flatnonzero(who.by_user)
+    rows = np.flatnonzero(who.by_user & (who.kind == HOME))
     labels = np.unique(who.identity[rows], return_inverse=True)[1]
     same, different = pair_totals(labels) if len(labels) else (0, 0)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
