@@ -123,5 +123,6 @@ def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
         axes.set_title(name, color=LIGHT.ink, fontsize=TEXT_PT)
         axes.set_xlabel("answers", color=LIGHT.ink, fontsize=TEXT_PT - 1)
     every[0].set_ylabel("mean of both Fs", color=LIGHT.ink, fontsize=TEXT_PT - 1)
-    every[0].legend(frameon=False, fontsize=TEXT_PT - 2, labelcolor=LIGHT.ink)
+    lines, names = every[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=3, frameon=False, labelcolor=LIGHT.ink)
     save(figure, path)

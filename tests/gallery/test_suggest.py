@@ -35,7 +35,7 @@ def test_the_pair_of_groups_that_would_mend_most_is_first(gallery: Gallery):
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
     probability = 1 / (1 + np.exp(-20 * (0.5 - THRESHOLD)))
     assert large.probability == pytest.approx(probability, rel=1e-4)
-    assert large.worth == pytest.approx(12 * probability, rel=1e-4)
+    assert large.worth == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)
     assert suggest(gallery, 1) == [large]
     assert suggest(gallery, 0) == []

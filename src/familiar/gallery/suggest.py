@@ -26,7 +26,7 @@ class Question:
 
     `about` "join": they stand for two groups (`first` and `second`; None is a face of its own), which would become one.
     `about` "doubt": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
-    `worth`: how many pairs of faces the answer is expected to set right.
+    `worth`: that times the root of the product of both sizes, between the faces and the pairs that it would set right.
     """
 
     about: Literal["join", "doubt"]
@@ -109,7 +109,7 @@ def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Q
     one, other = np.divmod(keys[open_ones], len(sizes))
     close = similarity.reshape(-1)[first[open_ones]].astype(np.float64)
     probability = _probability(gallery, close, kinds[one])
-    worth = probability * sizes[one] * sizes[other]
+    worth = probability * np.sqrt(sizes[one] * sizes[other])
     best = np.argsort(-worth, kind="stable")[: max(1000, 10 * CLOSEST)]
     rows = np.split(np.argsort(units, kind="stable"), np.cumsum(sizes)[:-1])
     found: list[Question] = []
@@ -139,7 +139,7 @@ def _doubts(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[
     others = sums[units] - vectors
     similarity = (vectors * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
     probability = _probability(gallery, similarity.astype(np.float64), who.kind)
-    worth = (1 - probability) * (sizes[units] - 1)
+    worth = (1 - probability) * np.sqrt(sizes[units] - 1)
     asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != NOBODY))
     found: list[Question] = []
     for row in asked[np.argsort(-worth[asked], kind="stable")][:1000]:

@@ -7,7 +7,7 @@ import click
 
 from familiar.app.commands.gallery.arguments import called, counted, folder_argument
 from familiar.app.console import print_json
-from familiar.app.options import json_option
+from familiar.app.options import FILE, json_option
 from familiar.core.text import printable
 
 LISTED = 50  # identities, or photos; --json has them all
@@ -86,8 +86,9 @@ def check(folder: Path, as_json: bool) -> None:
 
 @click.command()
 @folder_argument
+@click.option("--model", "-m", type=FILE, help="The gallery's model, where the file does not tell any more.")
 @json_option
-def repair(folder: Path, as_json: bool) -> None:
+def repair(folder: Path, model: Path | None, as_json: bool) -> None:
     """Make a whole gallery of what can be read of a damaged one.
 
     The damaged file is kept beside it. The log of decisions is not saved, so they cannot be undone any more.
@@ -96,9 +97,11 @@ def repair(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery repair album
     """
+    from familiar.faces.bundle import load_bundle
     from familiar.gallery.check import repair as save
+    from familiar.gallery.store import Space
 
-    repaired = save(folder)
+    repaired = save(folder, None if model is None else Space.of(load_bundle(model).metadata))
     if as_json:
         print_json(asdict(repaired))
         return

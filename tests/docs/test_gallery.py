@@ -1,0 +1,38 @@
+"""What docs/gallery.md tells one to type is understood, and its Python runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from familiar.app.cli import familiar
+from familiar.datasets.synthetic import SyntheticSource
+from familiar.faces.photo import save_photo
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
+(CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
+(PYTHON,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("line", CONSOLE.splitlines())
+def test_every_command_is_understood(line: str):
+    _, name, *arguments = shlex.split(line, comments=True)
+    group = familiar.commands[name]
+    context = group.make_context(name, arguments[:1], resilient_parsing=True)
+    command = group.get_command(context, arguments[0])
+    command.make_context(arguments[0], arguments[1:])
+
+
+@pytest.mark.parametrize("correction", re.findall(r"^\| `(.*?)` \|", PAGE, flags=re.MULTILINE))
+def test_every_correction_of_the_table_is_a_command(correction: str):
+    assert correction.split()[0] in familiar.commands["gallery"].commands
+
+
+def test_python_runs(tmp_path: Path):
+    for cat in (0, 1):
+        for place, photo in enumerate(SyntheticSource.parse("synthetic:cats:2x4").photos(cat)):
+            save_photo(photo.draw(), tmp_path / f"{cat}-{place}.png")
+    told = {"folder": tmp_path / "gallery", "photos": tmp_path}
+    exec(PYTHON, told)
+    assert told["found"][0].best == pytest.approx(1, abs=1e-3)
