@@ -30,6 +30,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def whole_path(path: Path | str) -> Path:
+    """From the root, without `..`; links stay as they are."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
+
+
 def discard_unfinished(folder: Path) -> None:
     """Remove what processes killed while they wrote left in a folder; for whoever alone writes there."""
     for path in folder.glob(f"{_UNFINISHED}*"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import CorruptGallery, NothingToMeasure
+from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
@@ -80,6 +80,10 @@ def calibrate(gallery: Gallery) -> tuple[Calibration, Grouping]:
     threshold, f = fit_threshold(embeddings, both)
     own = {"calibration": dataclasses.asdict(fitted), "threshold": threshold, "f": f}
     with gallery.writing() as connection:
+        if connection.execute("SELECT faces_revision FROM gallery").fetchone()[0] != who.faces.revision:
+            raise GalleryBusy(
+                f"{gallery.folder}: its faces changed while they were measured; calibrate again"
+            )
         connection.execute("UPDATE gallery SET own_calibration = ?", (json.dumps(own),))
     return fitted, Grouping(threshold, own=True, f=f)
 

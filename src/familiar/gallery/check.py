@@ -18,6 +18,12 @@ _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _PLAUSIBLE = 100  # versions; a damaged header may claim more
 
 
+ERASURE_DUE = (
+    "the bytes of what was forgotten are still on the disk, since another process had the gallery open; "
+    "close it there, and open it again"
+)
+
+
 @dataclass(frozen=True)
 class Checked:
     """What a check saw. `problems` is empty where the gallery is whole.
@@ -42,7 +48,7 @@ class Repaired:
 
 
 def check(gallery: Gallery) -> Checked:
-    """Every page, every reference, every embedding, and where the photos are. Changes nothing."""
+    """Every page, every reference, every embedding, and where the photos are."""
     problems: list[str] = []
     missing: list[str] = []
     changed: list[str] = []
@@ -53,9 +59,7 @@ def check(gallery: Gallery) -> Checked:
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
         ]
         if connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
-            problems.append(
-                "the bytes of what was forgotten are still on the disk: another process had it open"
-            )
+            problems.append(ERASURE_DUE)
         for path, size in connection.execute("SELECT path, size_bytes FROM photos ORDER BY path"):
             if not size:  # known by a name only
                 continue
@@ -174,5 +178,7 @@ def _mend(target: sqlite3.Connection) -> None:
         "OR second_face NOT IN (SELECT id FROM faces)"
     )
     target.execute(
-        "UPDATE gallery SET open_decision = NULL, faces_revision = revision + 1, revision = revision + 1"
+        # Another gallery, so that no index of the damaged one is taken for its own.
+        "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "
+        "faces_revision = revision + 1, revision = revision + 1"
     )

@@ -44,8 +44,8 @@ def name(gallery: Gallery, identity: int, called: str, *, confirm: bool = False)
 
     Contradiction where another has that name already, or where it is none: empty, or a number such as #12.
     """
-    check_identities(gallery, [identity])
     with decision(gallery, "name") as connection:
+        check_identities(gallery, [identity])
         _call(gallery, connection, identity, called)
         if confirm:
             connection.execute(
@@ -56,8 +56,8 @@ def name(gallery: Gallery, identity: int, called: str, *, confirm: bool = False)
 
 def confirm(gallery: Gallery, faces: Sequence[int]) -> None:
     """These faces are rightly where they are; those of nobody stay so."""
-    check_faces(gallery, faces)
     with decision(gallery, "confirm") as connection:
+        check_faces(gallery, faces)
         connection.executemany(
             "UPDATE assignments SET by_user = 1 WHERE face_id = ? AND by_user = 0",
             ((face,) for face in faces),
@@ -70,8 +70,8 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> Corrected:
     Contradiction where one photo shows two of them.
     """
     others = [other for other in dict.fromkeys(others) if other != into]
-    check_identities(gallery, [into, *others])
     with decision(gallery, "merge") as connection:
+        check_identities(gallery, [into, *others])
         who = who_is_who(gallery)
         for other in others:
             rows, own = who.rows_of_identity(other), who.rows_of_identity(into)
@@ -105,16 +105,16 @@ def move(gallery: Gallery, faces: Sequence[int], to: int) -> Corrected:
 
     Contradiction where that identity is in one of their photos already, or two of them are.
     """
-    check_faces(gallery, faces)
-    check_identities(gallery, [to])
     with decision(gallery, "move") as connection:
+        check_faces(gallery, faces)
+        check_identities(gallery, [to])
         return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
 
 
 def split(gallery: Gallery, faces: Sequence[int], called: str | None = None) -> Corrected:
     """These faces show somebody of their own, who gets a new number. Contradiction as in `move` and `name`."""
-    check_faces(gallery, faces)
     with decision(gallery, "split") as connection:
+        check_faces(gallery, faces)
         to = _new(gallery, connection, called)
         return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
 
@@ -129,8 +129,8 @@ def assign(gallery: Gallery, individuals: Sequence[Individual]) -> int:
     faces = [face for individual in individuals for face in individual.faces]
     if len(set(faces)) < len(faces):
         raise ValueError("a face shows one individual")
-    check_faces(gallery, faces)
     with decision(gallery, "import") as connection:
+        check_faces(gallery, faces)
         who = who_is_who(gallery)
         places: dict[int, int] = {}
         taken: set[int] = set()
@@ -148,9 +148,9 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
 
     Contradiction where no identity is given and one of the faces is nobody's.
     """
-    check_faces(gallery, faces)
-    check_identities(gallery, [] if identity is None else [identity])
     with decision(gallery, "reject") as connection:
+        check_faces(gallery, faces)
+        check_identities(gallery, [] if identity is None else [identity])
         who = who_is_who(gallery)
         rows = who.faces.rows_of(np.array(faces, np.int64))
         numbers = who.identity[rows] if identity is None else np.full(len(rows), identity)
@@ -175,10 +175,10 @@ def tell_apart(gallery: Gallery, first: int, second: int) -> None:
 
     Contradiction where both were confirmed to show one.
     """
-    check_faces(gallery, (first, second))
     if first == second:
         raise Contradiction(f"face {first} cannot be told apart from itself; name two faces")
     with decision(gallery, "tell apart") as connection:
+        check_faces(gallery, (first, second))
         who = who_is_who(gallery)
         rows = who.faces.rows_of(np.array([first, second], np.int64))
         _tell(connection, first, second, same=False)

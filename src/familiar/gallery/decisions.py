@@ -60,6 +60,8 @@ def undo(gallery: Gallery) -> Decision:
         )
         # Of whom nothing else is left, since they were forgotten.
         connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
+        if last[0].kind == "group":  # which may find other kinds when it is done again
+            connection.execute("UPDATE gallery SET judged_face = 0")
         connection.execute("DELETE FROM decisions WHERE id = ?", (last[0].number,))
     return last[0]
 

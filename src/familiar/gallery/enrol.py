@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.files import whole_path
 from familiar.core.types import Crop, Detection, Photo
 from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.embedder import Embedder
@@ -135,7 +137,7 @@ def enrol_embeddings(
     """Embeddings computed elsewhere, each of a photo of one face that is known by its name; the new faces' numbers.
 
     A name and embedding that are here already are not taken again. SpaceMismatch where they are of another space,
-    ValueError where they are no unit vectors.
+    ValueError where they are no unit vectors: of each 20,000 either all are taken or none.
     """
     gallery.check_space(space_id, embeddings.shape[1])
     added: list[int] = []
@@ -196,7 +198,7 @@ def _look(
     seen: list[tuple[int, Detection, float]] = []  # of each crop: its file, where it is, its quality
     for path in paths:
         try:
-            file = _look_at(path.absolute(), known)
+            file = _look_at(whole_path(path), known)
             if file is not None and file.sha256 not in known.contents:
                 file = replace(file, taken_at=taken_at(file.path), faces=())
                 photo = _open(file.path, embedder, detector)
@@ -328,19 +330,22 @@ def _faces_before(
 ) -> dict[int, int]:
     """For places among the file's faces the number that each had before the photo was edited.
 
-    Only where every face that the file showed before is there still. If not, another photo has taken its name, and
-    the one that was there keeps what is known of it, should it turn up elsewhere.
+    Only where every face that it showed before is there still. If not, another photo has taken its name, and the one
+    that was there keeps what is known of it, should it turn up elsewhere. Of several that had the name, the last.
     """
-    old = connection.execute(
-        "SELECT faces.id, embedding FROM faces JOIN photos ON photos.id = photo_id "
-        "WHERE path = CAST(? AS TEXT) AND photos.id <> ? ORDER BY faces.id",
+    rows = connection.execute(
+        "SELECT photos.id, faces.id, embedding FROM faces JOIN photos ON photos.id = photo_id "
+        "WHERE path = CAST(? AS TEXT) AND photos.id <> ? ORDER BY photos.id DESC, faces.id",
         (file.name, photo),
     ).fetchall()
-    if not old or not file.faces:
+    if not file.faces:
         return {}
-    before = np.stack([np.frombuffer(row[1], gallery.element) for row in old]).astype(np.float32)
-    similarity = before @ np.stack([face.embedding for face in file.faces]).T
-    places = similarity.argmax(axis=1)
-    if len(set(places.tolist())) < len(old) or similarity.max(axis=1).min() < SAME_PICTURE:
-        return {}
-    return dict(zip(places.tolist(), (row[0] for row in old), strict=True))
+    now = np.stack([face.embedding for face in file.faces])
+    for _, old in groupby(rows, key=lambda row: row[0]):
+        numbers, packed = zip(*((row[1], row[2]) for row in old), strict=True)
+        before = np.stack([np.frombuffer(row, gallery.element) for row in packed]).astype(np.float32)
+        similarity = before @ now.T
+        places = similarity.argmax(axis=1).tolist()
+        if len(set(places)) == len(numbers) and similarity.max(axis=1).min() >= SAME_PICTURE:
+            return dict(zip(places, numbers, strict=True))
+    return {}

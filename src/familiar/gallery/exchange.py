@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.core.files import write_atomically
+from familiar.core.files import whole_path, write_atomically
 from familiar.core.text import printable
 from familiar.faces.photo import find_photos
 from familiar.gallery.corrections import Individual, assign
@@ -217,7 +217,7 @@ class _Known:
         return _Known({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
 
     def at(self, path: str) -> int | None:
-        return self.by_path.get(path, self.by_path.get(str(Path(path).absolute())))
+        return self.by_path.get(path, self.by_path.get(str(whole_path(path))))
 
     def shown_in(self, path: Path) -> int | None:
         """OSError where the file cannot be read."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import NotInGallery
+from familiar.core.files import whole_path
 from familiar.gallery.group import sweep
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import check_identities
-from familiar.neighbors.hnsw import erase
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
         connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
         connection.execute("DELETE FROM identities WHERE id = ?", (number,))
         sweep(connection)
-    return Forgotten(0, faces, _leave_the_disk(gallery))
+    return Forgotten(0, faces, gallery.try_to_erase())
 
 
 def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
@@ -57,7 +57,7 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         numbers: list[int] = []
         for path in dict.fromkeys(paths):
             found = connection.execute(
-                "SELECT id FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path.absolute()),)
+                "SELECT id FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(whole_path(path)),)
             ).fetchall()
             if not found:
                 raise NotInGallery(f"{path}: is no photo of {gallery.folder}; nothing was forgotten")
@@ -67,7 +67,7 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         faces = _erase_faces(connection)
         connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
         sweep(connection)
-    return Forgotten(len(numbers), faces, _leave_the_disk(gallery))
+    return Forgotten(len(numbers), faces, gallery.try_to_erase())
 
 
 def _gather(connection: sqlite3.Connection, query: str, value: int | str) -> None:
@@ -81,7 +81,9 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
     connection.execute(
         "DELETE FROM changes WHERE table_name = 'identities' AND first NOT IN (SELECT id FROM identities) AND first IN "
         "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
-        "AND before IS NOT NULL AND first IN (SELECT id FROM going))"
+        "AND before IS NOT NULL AND first IN (SELECT id FROM going)) AND first NOT IN "
+        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
+        "AND before IS NOT NULL AND first NOT IN (SELECT id FROM going))"
     )
     connection.execute(
         "DELETE FROM changes WHERE table_name IN ('assignments', 'kinds', 'constraints', 'rejections') "
@@ -95,9 +97,3 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
     faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM going)").rowcount
     connection.execute("UPDATE gallery SET erasure_due = 1")
     return faces
-
-
-def _leave_the_disk(gallery: Gallery) -> bool:
-    """The index is a copy of the vectors; it is made again when it is next wanted."""
-    erase(gallery.folder)
-    return gallery.try_to_erase()

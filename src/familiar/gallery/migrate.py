@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import FamiliarError, NothingToMeasure, SpaceMismatch
+from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.types import Crop, Detection
 from familiar.core.vectors import Bridge, normalise, prefix, ridge_bridge
 from familiar.faces.align import align
@@ -70,8 +70,9 @@ def migrate(
     found; and the others are carried over a bridge learnt from those, if they are fifty or more. `on_batch` is told
     the number of faces done.
 
-    FamiliarError where a photo is gone and no bridge can be learnt: nothing is swapped then, and what was embedded is
-    kept for the next call. The gallery's own calibration is fitted again, if it had one.
+    GalleryBusy where another process migrates it meanwhile. FamiliarError where a photo is gone and no bridge can be
+    learnt: nothing is swapped then, and what was embedded is kept for the next call. The gallery's own calibration is
+    fitted again, if it had one and enough is confirmed.
     """
     old, new = gallery.space, Space.of(embedder.metadata)
     if new.space_id == old.space_id:
@@ -80,8 +81,8 @@ def migrate(
     cosine: float | None = None
     while True:
         waiting = _waiting(gallery)
-        gone = _embed_anew(gallery, embedder, waiting, flip, on_batch)
-        cosine = _bridge(gallery, gone) if gone else cosine
+        gone = _embed_anew(gallery, new, embedder, waiting, flip, on_batch)
+        cosine = _bridge(gallery, new, gone) if gone else cosine
         if (migrated := _swap(gallery, new, cosine)) is not None:
             _calibrate_again(gallery, migrated[1])
             return migrated[0]
@@ -142,7 +143,12 @@ def _detection(box: Sequence[float], landmarks: bytes | None, score: float) -> D
 
 
 def _embed_anew(
-    gallery: Gallery, embedder: Embedder, waiting: list[_Stored], flip: bool, on_batch: Callable[[int], None]
+    gallery: Gallery,
+    new: Space,
+    embedder: Embedder,
+    waiting: list[_Stored],
+    flip: bool,
+    on_batch: Callable[[int], None],
 ) -> list[_Stored]:
     """Embeds the faces whose photos are still there; the others."""
     photos = [list(faces) for _, faces in groupby(waiting, key=lambda stored: stored.sha256)]
@@ -169,7 +175,7 @@ def _embed_anew(
 
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, (found, embeddings, missing) in zip(batches, pool.map(embed, batches), strict=True):
-            _gather(gallery, found, embeddings, "photo")
+            _gather(gallery, new, found, embeddings, "photo")
             gone += missing
             done += sum(map(len, batch))
             on_batch(done)
@@ -189,12 +195,17 @@ def _crops(faces: Sequence[_Stored], preprocessing: Preprocessing) -> list[Crop]
 
 
 def _gather(
-    gallery: Gallery, faces: Sequence[int], embeddings: Float32[np.ndarray, "n d"], origin: str
+    gallery: Gallery,
+    new: Space,
+    faces: Sequence[int],
+    embeddings: Float32[np.ndarray, "n d"],
+    origin: str,
 ) -> None:
     if not len(faces):
         return
     packed = gallery.packed(embeddings)
     with gallery.writing() as connection:
+        _require_under_way(gallery, connection, new)
         connection.executemany(
             "INSERT INTO next_embeddings (face_id, origin, embedding) SELECT id, ?, ? FROM faces WHERE id = ? "
             "ON CONFLICT (face_id) DO NOTHING",
@@ -202,7 +213,7 @@ def _gather(
         )
 
 
-def _bridge(gallery: Gallery, gone: list[_Stored]) -> float:
+def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
     """Carries over the faces whose photos are gone; how well, as `Migrated.bridge_cosine` says."""
     with gallery.reading() as connection:
         every = gallery.faces()
@@ -224,7 +235,7 @@ def _bridge(gallery: Gallery, gone: list[_Stored]) -> float:
     carried = [stored.face for stored in gone if stored.face in still_here]
     bridge = ridge_bridge(source, normalise(target))
     if carried:
-        _gather(gallery, carried, bridge(_vectors(every, carried)), "bridge")
+        _gather(gallery, new, carried, bridge(_vectors(every, carried)), "bridge")
     return cosine
 
 
@@ -236,6 +247,7 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
     """The new embeddings in place of the old, all or none; None where some are still missing. Had it an own
     calibration?"""
     with gallery.writing(faces_change=True) as connection:
+        _require_under_way(gallery, connection, new)
         if connection.execute(
             "SELECT 1 FROM faces WHERE id NOT IN (SELECT face_id FROM next_embeddings) LIMIT 1"
         ).fetchone():
@@ -254,11 +266,21 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
     return Migrated(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
 
 
+def _require_under_way(gallery: Gallery, connection: sqlite3.Connection, new: Space) -> None:
+    """GalleryBusy where another migration has begun, or ended, meanwhile: vectors of two models never mix."""
+    row = connection.execute("SELECT space FROM migration").fetchone()
+    if row is None or Space.from_json(row[0]) != new:
+        raise GalleryBusy(
+            f"{gallery.folder}: another process has migrated it meanwhile; look which model it is of now"
+        )
+
+
 def _forget_kinds(connection: sqlite3.Connection) -> None:
     """They depend on what a model never learnt."""
     connection.execute("DELETE FROM kinds")
     connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
+    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
 
 
 def _calibrate_again(gallery: Gallery, had_own: bool) -> None:

@@ -1,5 +1,6 @@
 """What is in a gallery, at a glance."""
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,10 +67,18 @@ def overview(gallery: Gallery) -> Overview:
             alone=faces - sum(identity.faces for identity in identities),
             space=gallery.space,
             grouping=grouping(gallery),
-            size_bytes=sum(path.stat().st_size for path in gallery.folder.iterdir() if path.is_file()),
+            size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
             decisions=tuple(decisions(gallery, LAST_DECISIONS)),
         )
+
+
+def _size_bytes(gallery: Gallery) -> int:
+    total = 0
+    for path in gallery.folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # others write and tidy up meanwhile
+            total += path.stat().st_size
+    return total
 
 
 def _identities(gallery: Gallery, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:

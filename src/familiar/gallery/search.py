@@ -16,7 +16,7 @@ from familiar.gallery.store import Faces, Gallery
 from familiar.gallery.who import NOBODY, Who, check_identities, who_is_who
 from familiar.neighbors import exact
 from familiar.neighbors.adapt import adapt
-from familiar.neighbors.hnsw import HnswIndex, Stamp
+from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
 from familiar.neighbors.kinds import HOME, joined
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
@@ -105,9 +105,18 @@ def search_photos(
         elif index is None:
             rows, similarity = exact.search(faces.embeddings, queries, k, allowed)
         else:
-            found, _ = index.search(queries, k + MORE)
-            rows, similarity = exact.rerank(faces.embeddings, queries, faces.rows_of(found[0])[None], k)
+            rows, similarity = _by_index(faces, index, queries, k)
         return _hits(gallery, faces.ids[rows[0]], similarity[0])
+
+
+def _by_index(
+    faces: Faces, index: HnswIndex, queries: Float32[np.ndarray, "1 d"], k: int
+) -> tuple[Int64[np.ndarray, "1 found"], Float32[np.ndarray, "1 found"]]:
+    try:
+        candidates = faces.rows_of(index.search(queries, k + MORE)[0][0])
+    except KeyError:  # another process is erasing it
+        return exact.search(faces.embeddings, queries, k)
+    return exact.rerank(faces.embeddings, queries, candidates[None], k)
 
 
 def search_identities(
@@ -224,6 +233,8 @@ def build_index(gallery: Gallery) -> None:
     """Makes the index that galleries of 50,000 faces and more are searched by. FamiliarError without usearch."""
     faces = gallery.faces()
     HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _watermark(gallery, faces))
+    if gallery.faces().revision != faces.revision:  # some may have been forgotten while it was built
+        erase(gallery.folder)
 
 
 def open_index(gallery: Gallery) -> HnswIndex | None:
@@ -288,9 +299,7 @@ def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, "
 
 
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
-    who = who_is_who(gallery)
-    alone = int((who.identity == NOBODY).sum())
-    individuals = alone + len(np.unique(who.identity[who.identity != NOBODY]))
+    individuals = who_is_who(gallery).individuals
     odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
     found: list[Hit] = []
     with gallery.reading() as connection:

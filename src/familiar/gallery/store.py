@@ -23,6 +23,7 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, Galler
 from familiar.core.vectors import check_unit_rows
 from familiar.faces.bundle import BundleMetadata
 from familiar.gallery.schema import APPLICATION_ID, VERSION, create_tables, update_tables
+from familiar.neighbors.hnsw import erase
 
 DATABASE = "gallery.sqlite"
 HIGH_WATER = "gallery.revision"
@@ -144,7 +145,7 @@ class Gallery:
         """The gallery of a folder, every page of its file looked at unless `check` is False.
 
         BadGallery where there is none, or one of another program or a newer familiar; CorruptGallery where its file is
-        damaged, cut short, or older than what was once written to it.
+        damaged, cut short, or older than what was once written to it. Finishes what `forget` could not erase.
         """
         path = folder / DATABASE
         _check_header(path)
@@ -264,7 +265,7 @@ class Gallery:
         return [row.tobytes() for row in embeddings.astype(self.element)]
 
     def try_to_erase(self) -> bool:
-        """What was forgotten leaves the file's unused pages and its write-ahead log too, where that is still due.
+        """What was forgotten leaves the index, the file's unused pages and its write-ahead log too, where that is due.
 
         False where it cannot now, since another process has the gallery open, or the disk is full; whoever opens the
         gallery next tries again.
@@ -273,6 +274,12 @@ class Gallery:
             with told(self.folder):
                 if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
                     return True
+                erase(self.folder)  # the index, which holds every vector
+                for copy in (
+                    *self.folder.glob(f".{DATABASE}.damaged*"),
+                    *self.folder.glob(f".{DATABASE}.repaired*"),
+                ):
+                    copy.unlink()  # of a repair that was killed
                 self._connection.execute("PRAGMA temp_store = MEMORY")  # no copy in a temporary file
                 self._connection.execute("VACUUM")
                 self._empty_log()
@@ -318,8 +325,9 @@ def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> No
         connection.execute("BEGIN IMMEDIATE")
         update_tables(connection, connection.execute("PRAGMA user_version").fetchone()[0])
         connection.execute("COMMIT")
+    once = high_water(folder)  # first: others may write meanwhile
     revision = _revision(connection, folder)
-    if revision < (once := high_water(folder)):
+    if revision < once:
         raise CorruptGallery(
             f"{folder}: holds {revision} of the {once} writes it once acknowledged: {DATABASE}-wal was deleted, or an "
             f"older {DATABASE} was put in its place. Put back the missing file; to go on with what is here: "

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
+from familiar.core.files import whole_path
 from familiar.gallery.store import Faces, Gallery
 from familiar.neighbors.kinds import HOME, views
 
@@ -32,6 +33,12 @@ class Who:
 
     def rows_of_identity(self, number: int) -> Int64[np.ndarray, " k"]:
         return np.flatnonzero(self.identity == number)
+
+    @cached_property
+    def individuals(self) -> int:
+        """How many there seem to be: identities that hold faces, and faces of nobody."""
+        held = self.identity[self.identity != NOBODY]
+        return len(np.unique(held)) + len(self.identity) - len(held)
 
     def seen(self) -> Float32[np.ndarray, "n d"]:
         """What faces are grouped by: their embeddings, those of each kind adapted. Of two kinds they do not compare."""
@@ -89,7 +96,7 @@ def find_face(gallery: Gallery, said: str) -> int:
         rows = connection.execute(
             "SELECT photos.id, faces.id FROM photos LEFT JOIN faces ON photo_id = photos.id WHERE path = CAST(? AS "
             "TEXT) OR path = CAST(? AS TEXT) ORDER BY photos.id DESC, faces.id",
-            (os.fsencode(Path(said).absolute()), os.fsencode(said)),
+            (os.fsencode(whole_path(said)), os.fsencode(said)),
         ).fetchall()
     faces = [face for photo, face in rows if photo == rows[0][0] and face is not None]
     if not rows:

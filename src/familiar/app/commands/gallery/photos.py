@@ -18,6 +18,7 @@ from familiar.app.commands.gallery.arguments import (
 )
 from familiar.app.console import StatusLine, list_skipped, note, print_json
 from familiar.app.options import FILE, embedding_options, json_option
+from familiar.core.text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
@@ -315,7 +316,7 @@ def _answer(folder: Path, matches: "list[Match]", only: "Filter", *, some: bool)
 
 def _photo_line(hit: "Hit") -> str:
     close = _closeness(hit.similarity, hit.probability)
-    return f"  {hit.path}  face {hit.face}, {called(hit.identity, hit.name)}: {close}"
+    return f"  {printable(hit.path)}  face {hit.face}, {called(hit.identity, hit.name)}: {close}"
 
 
 def _identity_line(match: "Match") -> str:

@@ -63,6 +63,7 @@ def check(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery check album
     """
+    from familiar.gallery.check import ERASURE_DUE
     from familiar.gallery.check import check as look
     from familiar.gallery.store import Gallery
 
@@ -78,7 +79,7 @@ def check(folder: Path, as_json: bool) -> None:
                 click.echo(f"{what}: ... and {len(some) - LISTED:,} more: --json lists all")
         said = f"{counted(len(seen.problems), 'problem')}" if seen.problems else "whole"
         click.echo(f"{folder}: {said}; {counted(seen.photos, 'photo')}, {counted(seen.faces, 'face')}")
-        if seen.problems:
+        if set(seen.problems) - {ERASURE_DUE}:
             click.echo(f"save what can be saved with: familiar gallery repair {folder}", err=True)
     if seen.problems:
         raise SystemExit(1)
