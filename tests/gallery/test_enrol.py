@@ -153,6 +153,19 @@ def test_an_edited_photo_keeps_its_faces_and_whose_they_are(
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
+def test_a_photo_edited_under_a_name_that_another_had_keeps_its_faces(
+    album: Gallery, embedder: Embedder, photos: list[Path]
+):
+    enrol(album, embedder, photos[:1])
+    shutil.copy(photos[2], photos[0])
+    enrol(album, embedder, photos[:1])
+    corrections.split(album, [2], "Mia")
+    brighter(photos[0], 3)
+    assert counts(enrol(album, embedder, photos[:1])) == {"edited": 1}
+    assert album.faces().ids.tolist() == [1, 2]
+    assert who_is_who(album).identity.tolist() == [-1, 1]
+
+
 def test_another_photo_under_the_name_is_another(album: Gallery, embedder: Embedder, photos: list[Path]):
     enrol(album, embedder, photos[:2])
     corrections.split(album, [1], "Mia")

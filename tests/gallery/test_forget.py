@@ -15,6 +15,7 @@ from familiar.gallery.forget import Forgotten, forget_identity, forget_photos
 from familiar.gallery.group import group
 from familiar.gallery.search import build_index, search_photos
 from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
 from small_gallery import SPACE, enrolled, groups, identity_of, individuals, rows
 
 NAME = "Schnurrhilde"
@@ -228,3 +229,51 @@ def test_a_migration_under_way_forgets_too(gallery: Gallery, folder: Path):
     assert holding(folder, other[0].tobytes())
     assert forget_identity(gallery, 1).erased
     assert holding(folder, other[0].tobytes(), other[1].tobytes()) == set()
+
+
+@pytest.mark.usefixtures("indexed")
+def test_killed_before_the_index_was_erased_the_next_opening_erases_it(
+    gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    enrolled(gallery, individuals([30, 2, 40]))
+    group(gallery)
+    build_index(gallery)
+    packed = gallery.faces().embeddings[30].astype("<f2").tobytes()  # as the index keeps it
+    with monkeypatch.context() as killed:
+        killed.setattr(Gallery, "try_to_erase", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            forget_identity(gallery, 2)
+    assert holding(folder, packed)
+    gallery.close()
+    Gallery.open(folder).close()
+    assert not holding(folder, packed)
+
+
+@pytest.mark.usefixtures("indexed")
+def test_an_index_that_was_built_meanwhile_does_not_stay(
+    gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    enrolled(gallery, individuals([3, 2]))
+    group(gallery)
+    built = search_module.HnswIndex.build
+
+    def slowly(*arguments):
+        index = built(*arguments)
+        with Gallery.open(folder) as other:
+            forget_identity(other, 2)
+        return index
+
+    monkeypatch.setattr(search_module.HnswIndex, "build", slowly)
+    build_index(gallery)
+    assert not list(folder.glob("*.hnsw"))
+
+
+def test_one_photo_of_many_leaves_the_name_to_undo(gallery: Gallery):
+    enrolled(gallery, individuals([4, 4]))
+    group(gallery)
+    paths = at_paths(gallery)
+    corrections.name(gallery, 2, NAME)
+    corrections.merge(gallery, 1, [2])
+    forget_photos(gallery, [paths[7]])
+    undo(gallery)
+    assert who_is_who(gallery).names == {2: NAME}

@@ -245,3 +245,22 @@ def test_of_two_individuals_the_one_follows_its_face(gallery: Gallery):
     group(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
+
+
+def test_what_is_apart_stays_apart_in_an_identity_of_two_kinds(gallery: Gallery):
+    """Mia has faces at home and in a kind; each could draw one of two faces of one photo."""
+    enrolled(gallery, individuals([2, 2]))
+    corrections.split(gallery, [1, 3], "Mia")
+    with gallery.writing() as connection:
+        connection.execute("DELETE FROM assignments WHERE by_user = 0")
+        connection.execute("INSERT INTO kinds VALUES (3, 1)")
+    cat, person = in_one_photo(gallery, individuals([1, 1], seed=3)[::-1], "both.jpg")
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO kinds VALUES (?, 1)", (cat,))
+        connection.execute("UPDATE gallery SET judged_face = 99")
+    group(gallery)
+    assert [identity_of(gallery, face) for face in (cat, person)].count(1) == 1
+    again = in_one_photo(gallery, individuals([1], seed=4), "another.jpg")
+    corrections.reject(gallery, again, 1)
+    group(gallery)
+    assert identity_of(gallery, again[0]) != 1

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from familiar.core.errors import FamiliarError, SpaceMismatch
+from familiar.core.errors import FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.vectors import normalise
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.gallery import corrections
@@ -285,3 +285,26 @@ def test_the_gallerys_own_calibration_is_fitted_again(
     assert grouping(album).own
     assert calibration(album) != fitted
     assert calibration(album).pairs_same == 24
+
+
+def test_two_migrations_at_once_never_mix(
+    album: Gallery,
+    folder: Path,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    pets: list[Path],
+):
+    enrol(album, embedder, pets)
+    third = other_metadata(embedder, space_id="third")
+    begun: list[int] = []
+
+    def another(done: int) -> None:
+        if not begun:
+            begun.append(done)
+            with Gallery.open(folder) as beside:
+                migrate_module._begin(beside, Space.of(third.metadata))
+
+    with pytest.raises(GalleryBusy, match="another process"):
+        migrate(album, other_embedder, on_batch=another)
+    assert album.space.space_id == embedder.metadata.space_id
+    assert migrate(album, third).photos == 24

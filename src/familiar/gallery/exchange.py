@@ -128,6 +128,11 @@ def import_folders(gallery: Gallery, root: Path) -> Imported:
     said: dict[int, tuple[str, Path]] = {}
     skipped: list[str] = []
     for folder in folders:
+        label = folder.name.strip()
+        if printable(label) != label or not label:
+            raise BadDataset(
+                f"{printable(str(folder))}: is no name that can be shown on one line; rename the folder"
+            )
         for path in find_photos([folder]) if any(folder.iterdir()) else []:
             try:
                 photo = known.shown_in(path)
@@ -139,8 +144,8 @@ def import_folders(gallery: Gallery, root: Path) -> Imported:
                 why = "no photo of the gallery" if photo is None else f"shows {len(shown)} faces"
                 skipped.append(f"{path}: {why}")
                 continue
-            before, other = said.setdefault(shown[0][0], (folder.name, path))
-            if before != folder.name:
+            before, other = said.setdefault(shown[0][0], (label, path))
+            if before != label:
                 raise BadDataset(f"{path}: is the photo {other} too, and its one face has one name")
     return _assign(gallery, {face: label for face, (label, _) in said.items()}, skipped)
 

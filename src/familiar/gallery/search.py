@@ -1,5 +1,6 @@
 """Whose faces are like this one? Photos or identities, nearest first, and an honest "nobody I know"."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,18 +25,28 @@ MORE = 10  # faces that the index is asked for beyond those wanted: it computes 
 CANDIDATES = 0.01  # share of the faces that a prefix leaves to be ranked by all components
 
 
+_ISO = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
+
+
 @dataclass(frozen=True)
 class Filter:
     """Which faces are searched; what is None does not matter.
 
     `since` and `until`: ISO dates or times, such as 2024-06 or 2024-06-01T12:00:00; photos that do not say when they
-    were taken are left out where one is given. A day or a month given as `until` is included.
+    were taken are left out where one is given. A day or a month given as `until` is included. ValueError for others.
     """
 
     identities: tuple[int, ...] | None = None
     species: str | None = None
     since: str | None = None
     until: str | None = None
+
+    def __post_init__(self) -> None:
+        for time in (self.since, self.until):
+            if time is not None and not _ISO.fullmatch(time):
+                raise ValueError(
+                    f"a time is written 2024, 2024-06, 2024-06-01 or 2024-06-01T12:00:00, not {time!r}"
+                )
 
     @property
     def empty(self) -> bool:

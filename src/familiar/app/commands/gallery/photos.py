@@ -147,7 +147,10 @@ def search(
             valid = ", ".join(map(str, gallery.space.prefixes))
             raise click.BadParameter(f"the model's valid prefixes are {valid}", param_hint="--prefix")
         numbers = tuple(find_identity(gallery, who) for who in identities) or None
-        only = Filter(numbers, species, since, until)
+        try:
+            only = Filter(numbers, species, since, until)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--since, --until") from error
         query = _query(gallery, embedder, photo, detector, detector_model, flip=tta)
         matches = search_identities(gallery, query, k, only=only)
         hits = search_photos(gallery, query, k, only=only, prefix=prefix) if by == "photo" else []
