@@ -1,6 +1,7 @@
 """Files that are whole or absent."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -28,6 +29,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise CannotWrite(f"{path}: cannot be written ({error.strerror or error})") from error
         raise
+
+
+def content_sha256(path: Path) -> bytes:
+    """Of a file's bytes. OSError where it cannot be read."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
 
 
 def whole_path(path: Path | str) -> Path:

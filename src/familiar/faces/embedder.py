@@ -152,10 +152,14 @@ def crop_photo(
 ) -> Crop:
     """The best face of a source as the network sees it; without a detector the photo is a crop already."""
     detector = detector or WholePhoto()
-    # A detector needs the whole picture; a crop is read no larger than the network takes it.
+    photo = open_photo(source, min_side_px=side_to_read_px(detector, preprocessing))
+    return find_face(photo, detector, preprocessing)
+
+
+def side_to_read_px(detector: Detector, preprocessing: Preprocessing) -> int | None:
+    """A detector needs the whole picture (None); a crop is read no larger than the network takes it."""
     whole = isinstance(detector, WholePhoto)
-    min_side_px = max(preprocessing.size_px, preprocessing.resize_px) if whole else None
-    return find_face(open_photo(source, min_side_px=min_side_px), detector, preprocessing)
+    return max(preprocessing.size_px, preprocessing.resize_px) if whole else None
 
 
 def embed_photos(

@@ -59,7 +59,7 @@ def quality(
     gray = cv2.cvtColor(crop_rgb_u8, cv2.COLOR_RGB2GRAY)
     variance = float(cv2.Laplacian(gray, cv2.CV_64F).var())
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
-    seen = _common_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
+    seen = common_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
     return detection.score * variance / (variance + SHARP) * size * seen
 
 
@@ -73,10 +73,10 @@ def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
 
 def _in_common(one: Detection, other: Detection) -> float:
     """The area of both, as a share of the smaller box."""
-    return _common_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
+    return common_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
 
 
-def _common_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+def common_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The area that two boxes share."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])

@@ -268,11 +268,11 @@ def _let_go(
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """The faces that follow those that leave an identity; and who was left."""
     gone: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
-    left, seen = np.unique(who.identity[leaving]).tolist(), who.seen()
+    left, seen, threshold = np.unique(who.identity[leaving]).tolist(), who.seen(), grouping(gallery).threshold
     for number in left:
         out = leaving[who.identity[leaving] == number]
         rest = np.setdiff1d(who.rows_of_identity(number), out)
-        alike = threshold_of(grouping(gallery).threshold, int(who.kind[out[0]]))
+        alike = threshold_of(threshold, int(who.kind[out[0]]))
         following = _following(seen[rest], who.by_user[rest], seen[out], alike)
         gone.append(who.faces.ids[rest[following]])
         if len(rest):  # numbers come and go, faces stay: so it holds when they are grouped afresh, too

@@ -72,6 +72,11 @@ def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
         return _decisions(connection, limit)
 
 
+def drop_empty(connection: sqlite3.Connection) -> None:
+    """A decision of which nothing is left has nothing to undo."""
+    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
+
+
 def _decisions(connection: sqlite3.Connection, limit: int) -> list[Decision]:
     rows = connection.execute(
         "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
-from familiar.core.files import whole_path
+from familiar.core.files import content_sha256, whole_path
 from familiar.core.types import Crop, Detection, Photo
 from familiar.faces.detect import Detector, WholePhoto
-from familiar.faces.embedder import Embedder
+from familiar.faces.embedder import Embedder, side_to_read_px
 from familiar.faces.every import every_face
 from familiar.faces.photo import load_photo
 from familiar.faces.taken import taken_at
@@ -26,11 +26,10 @@ from familiar.faces.tensor import Preprocessing, to_tensor
 from familiar.gallery.store import Gallery
 
 MIN_SCORE = 0.5  # of the detector, below which what it found is often no face
-SAME_PICTURE = (
-    0.9  # similarity of a face before and after its photo was edited; another photo's is hardly so close
-)
+SAME_PICTURE = 0.9
+"""Similarity of a face before and after its photo was edited; another photo's is hardly so close."""
 _ROWS_AT_ONCE = (
-    20_000  # of a transaction, which writes nearly every page of the contents' index in a large gallery
+    20_000  # of a transaction, which writes nearly every page of a large gallery's index by content
 )
 
 
@@ -201,7 +200,7 @@ def _look(
             file = _look_at(whole_path(path), known)
             if file is not None and file.sha256 not in known.contents:
                 file = replace(file, taken_at=taken_at(file.path), faces=())
-                photo = _open(file.path, embedder, detector)
+                photo = load_photo(file.path, min_side_px=side_to_read_px(detector, _crops(embedder)))
                 for face in every_face(photo, detector, _crops(embedder), min_score):
                     crops.append(face.crop)
                     seen.append((len(files), _in_the_file(face.detection, photo), face.quality))
@@ -225,8 +224,7 @@ def _look_at(path: Path, known: _Known) -> _File | None:
             return None
         if not stat.S_ISREG(facts.st_mode):  # hashing a named pipe would wait for ever
             raise UnreadablePhoto(f"{path}: a folder or a special file, not a photo")
-        with path.open("rb") as content:
-            sha256 = hashlib.file_digest(content, "sha256").digest()
+        sha256 = content_sha256(path)
     except OSError as error:
         raise UnreadablePhoto(f"{path}: {error.strerror}") from error
     return _File(path, sha256, facts.st_size, facts.st_mtime_ns)
@@ -234,13 +232,6 @@ def _look_at(path: Path, known: _Known) -> _File | None:
 
 def _crops(embedder: Embedder) -> Preprocessing:
     return embedder.metadata.preprocessing
-
-
-def _open(path: Path, embedder: Embedder, detector: Detector) -> Photo:
-    """A detector needs the whole picture; a crop is read no larger than the network takes it."""
-    wanted = _crops(embedder)
-    small = max(wanted.size_px, wanted.resize_px) if isinstance(detector, WholePhoto) else None
-    return load_photo(path, min_side_px=small)
 
 
 def _in_the_file(detection: Detection, photo: Photo) -> Detection:
@@ -317,10 +308,8 @@ def _write(
 def _holds(path: Path, file: _File) -> bool:
     """Whether the same content lies there too: another photo may have taken the name."""
     try:
-        if path.stat().st_size != file.size_bytes or not path.is_file():
-            return False
-        with path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").digest() == file.sha256
+        same_size = path.stat().st_size == file.size_bytes and path.is_file()
+        return same_size and content_sha256(path) == file.sha256
     except OSError:
         return False
 

@@ -1,7 +1,6 @@
 """Who is who, in and out of a gallery: as a table (CSV), or as folders of photos, one per identity."""
 
 import csv
-import hashlib
 import io
 import math
 import os
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.core.files import whole_path, write_atomically
+from familiar.core.files import content_sha256, whole_path, write_atomically
 from familiar.core.text import printable
+from familiar.faces.every import common_px
 from familiar.faces.photo import find_photos
 from familiar.gallery.corrections import Individual, assign
 from familiar.gallery.store import Gallery
@@ -226,8 +226,7 @@ class _Known:
 
     def shown_in(self, path: Path) -> int | None:
         """OSError where the file cannot be read."""
-        with path.open("rb") as content:
-            photo = self.by_content.get(hashlib.file_digest(content, "sha256").digest())
+        photo = self.by_content.get(content_sha256(path))
         return self.at(str(path)) if photo is None else photo
 
     def face(self, photo: int, row: _Row) -> int | None:
@@ -281,9 +280,7 @@ def _row(line: int, cells: Mapping[str, str]) -> _Row:
 
 def _overlap(one: _Box, other: _Box) -> float:
     """Intersection over union."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    common = max(0.0, width) * max(0.0, height)
+    common = common_px(one, other)
     areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
     return common / (areas - common) if common else 0.0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from familiar.core.errors import NotInGallery
 from familiar.core.files import whole_path
+from familiar.gallery.decisions import drop_empty
 from familiar.gallery.group import sweep
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import check_identities
@@ -92,8 +93,7 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
     connection.execute(
         "DELETE FROM changes WHERE table_name = 'constraints' AND second IN (SELECT id FROM going)"
     )
-    # A decision of which nothing is left has nothing to undo.
-    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
+    drop_empty(connection)
     faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM going)").rowcount
     connection.execute("UPDATE gallery SET erasure_due = 1")
     return faces

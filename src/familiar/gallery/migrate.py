@@ -4,7 +4,6 @@ New embeddings gather beside the old ones, a batch at a time, and take their pla
 then the gallery is used as ever; a call that was cut short is gone on with by the same call.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
+from familiar.core.files import content_sha256
 from familiar.core.types import Crop, Detection
 from familiar.core.vectors import Bridge, normalise, prefix, ridge_bridge
 from familiar.faces.align import align
@@ -24,6 +24,7 @@ from familiar.faces.embedder import Embedder
 from familiar.faces.photo import load_photo
 from familiar.faces.tensor import Preprocessing, to_tensor
 from familiar.gallery.calibration import calibrate
+from familiar.gallery.decisions import drop_empty
 from familiar.gallery.store import Faces, Gallery, Space
 
 MIN_BRIDGE_PAIRS = (
@@ -185,9 +186,8 @@ def _embed_anew(
 def _crops(faces: Sequence[_Stored], preprocessing: Preprocessing) -> list[Crop]:
     """OSError or FamiliarError where the photo is gone, is another by now, or never was one."""
     path = Path(faces[0].path)
-    with path.open("rb") as content:
-        if hashlib.file_digest(content, "sha256").digest() != faces[0].sha256:
-            raise FamiliarError(f"{path}: has changed since it was enrolled")
+    if content_sha256(path) != faces[0].sha256:
+        raise FamiliarError(f"{path}: has changed since it was enrolled")
     photo = load_photo(path)
     if any(stored.detection is None for stored in faces):
         raise FamiliarError(f"{path}: is not known to show a face")
@@ -280,7 +280,7 @@ def _forget_kinds(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM kinds")
     connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
-    connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
+    drop_empty(connection)
 
 
 def _calibrate_again(gallery: Gallery, had_own: bool) -> None:

@@ -129,9 +129,8 @@ class Gallery:
             connection.execute("COMMIT")
             connection.close()
         try:
-            os.link(
-                unfinished, path
-            )  # which, unlike a rename, never replaces what another process made meanwhile
+            # Unlike a rename this never replaces what another process made meanwhile.
+            os.link(unfinished, path)
         except FileExistsError as error:
             raise BadGallery(f"{folder}: another process has just made a gallery there; open it") from error
         except OSError:  # a file system without hard links

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.vectors import normalise
 from familiar.gallery import corrections
@@ -49,7 +49,14 @@ def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
         if len(who.faces.ids) < 2 or count < 1:
             return []
         units = _units(who)
-        every = [*_joins(gallery, who, units), *_doubts(gallery, who, units)]
+        seen = who.seen()
+        sums = np.zeros((int(units.max()) + 1, seen.shape[1]), np.float32)
+        np.add.at(sums, units, seen)
+        members = np.split(np.argsort(units, kind="stable"), np.cumsum(np.bincount(units))[:-1])
+        every = [
+            *_joins(gallery, who, units, sums, members),
+            *_doubts(gallery, who, units, seen, sums, members),
+        ]
     every.sort(key=lambda question: (-question.worth, question.first_face, question.second_face))
     asked: set[int] = set()
     chosen: list[Question] = []
@@ -92,12 +99,17 @@ def _units(who: Who) -> Int64[np.ndarray, " n"]:
     return np.unique(key, return_inverse=True)[1].astype(np.int64)
 
 
-def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Question]:
+def _joins(
+    gallery: Gallery,
+    who: Who,
+    units: Int64[np.ndarray, " n"],
+    sums: Float32[np.ndarray, "g d"],
+    members: list[Int64[np.ndarray, " _"]],
+) -> list[Question]:
+    """Two groups that may be one. `sums` and `members` are of each group, by its number in `units`."""
     sizes = np.bincount(units)
     if len(sizes) < 2:
         return []
-    sums = np.zeros((len(sizes), who.faces.embeddings.shape[1]), np.float32)
-    np.add.at(sums, units, who.seen())
     near, similarity = nearest(normalise(sums), min(CLOSEST, len(sizes) - 1))
     one = np.repeat(np.arange(len(sizes)), near.shape[1])
     pairs = np.stack([np.minimum(one, near.reshape(-1)), np.maximum(one, near.reshape(-1))], axis=1)
@@ -111,10 +123,9 @@ def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Q
     probability = _probability(gallery, close, kinds[one])
     worth = probability * np.sqrt(sizes[one] * sizes[other])
     best = np.argsort(-worth, kind="stable")[: max(1000, 10 * CLOSEST)]
-    rows = np.split(np.argsort(units, kind="stable"), np.cumsum(sizes)[:-1])
     found: list[Question] = []
     for at in best:
-        mine, theirs = rows[one[at]], rows[other[at]]
+        mine, theirs = members[one[at]], members[other[at]]
         found.append(
             Question(
                 "join",
@@ -130,20 +141,24 @@ def _joins(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Q
     return found
 
 
-def _doubts(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"]) -> list[Question]:
+def _doubts(
+    gallery: Gallery,
+    who: Who,
+    units: Int64[np.ndarray, " n"],
+    seen: Float32[np.ndarray, "n d"],
+    sums: Float32[np.ndarray, "g d"],
+    members: list[Int64[np.ndarray, " _"]],
+) -> list[Question]:
     """Faces nobody confirmed that are less like the rest of their group than two of one individual should be."""
-    vectors = who.seen()
     sizes = np.bincount(units)
-    sums = np.zeros((len(sizes), vectors.shape[1]), np.float32)
-    np.add.at(sums, units, vectors)
-    others = sums[units] - vectors
-    similarity = (vectors * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
+    others = sums[units] - seen
+    similarity = (seen * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
     probability = _probability(gallery, similarity.astype(np.float64), who.kind)
     worth = (1 - probability) * np.sqrt(sizes[units] - 1)
     asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != NOBODY))
     found: list[Question] = []
     for row in asked[np.argsort(-worth[asked], kind="stable")][:1000]:
-        rest = np.setdiff1d(np.flatnonzero(units == units[row]), [row])
+        rest = np.setdiff1d(members[units[row]], [row])
         number = int(who.identity[row])
         found.append(
             Question(

@@ -100,9 +100,11 @@ def group_by_kind(
         found = groupable(seen[rows], constraints=_among(constraints, rows)).groups_at(at)
         groups[rows], wide[rows] = groups.max(initial=-1) + 1 + found[0], found[-1]
     new = _new_kinds(embeddings, groups, wide, kinds, constraints)
-    for kind in np.unique(new[new != kinds]):
+    changed = np.unique(new[new != kinds])
+    seen = views(embeddings, new) if len(changed) else seen
+    for kind in changed:
         rows = np.flatnonzero(new == kind)
-        found = group(views(embeddings, new)[rows], KIND_THRESHOLD, constraints=_among(constraints, rows))
+        found = group(seen[rows], KIND_THRESHOLD, constraints=_among(constraints, rows))
         groups[rows] = groups.max(initial=-1) + 1 + found
     return by_first_appearance(groups), new
 
