@@ -1,16 +1,21 @@
 """Small galleries to test with: vectors whose groups are plain to see, and the rows that lie in the tables."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.core.types import Photo
+from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalise
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.embedder import Embedder
 from familiar.faces.photo import save_photo
+from familiar.gallery import by_hand
+from familiar.gallery.by_hand import Box, _Seen
 from familiar.gallery.enrol import enrol_embeddings
 from familiar.gallery.store import Gallery, Space
 from familiar.gallery.who import NOBODY, who_is_who
@@ -52,6 +57,17 @@ def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[
             )
             for packed in gallery.packed(embeddings)
         ]
+
+
+@contextlib.contextmanager
+def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
+    """Whatever box is drawn by hand with this embedder, the face in it has that embedding; no photo is read."""
+
+    def look(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _Seen:
+        return _Seen(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
+
+    with patch.object(by_hand, "_look", look), patch.object(by_hand, "_check_space", lambda *_: None):
+        yield object.__new__(Embedder)
 
 
 def groups(gallery: Gallery) -> set[frozenset[int]]:

@@ -12,8 +12,10 @@ import pytest
 from collection.walks import EACH, INDIVIDUALS, WALKS, WIDTH, Contents, contents, embedder, individuals
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
+from familiar.gallery.by_hand import delete_face
 from familiar.gallery.check import check, repair
 from familiar.gallery.corrections import merge, reject
+from familiar.gallery.decisions import decision
 from familiar.gallery.enrol import enrol_embeddings
 from familiar.gallery.group import group
 from familiar.gallery.rescue import TABLES
@@ -98,7 +100,7 @@ def test_a_gallery_that_is_whole_loses_nothing_by_repair(whole: Path, held: Cont
 
 
 def test_every_table_but_the_log_of_decisions_is_saved(held: Contents):
-    assert {*TABLES, "decisions", "changes"} == held.keys()
+    assert {*TABLES, "decisions", "changes", "faces_before"} == held.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 
@@ -204,6 +206,24 @@ def test_garbled_descriptions_of_the_tables(whole: Path, held: Contents, tmp_pat
         Gallery.open(folder)
     repair(folder)
     assert lost(held, folder)["faces"] == set()
+
+
+def test_faces_of_the_log_of_decisions_are_not_taken_for_faces(whole: Path, tmp_path: Path):
+    start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
+    with Gallery.open(start) as gallery:
+        with decision(gallery, "move face", faces_change=True) as connection:
+            connection.execute("UPDATE faces SET left_px = 3")
+        delete_face(gallery, 1)
+        before = contents(gallery)
+    assert len(before["faces_before"]) == FACES + 1
+    content = (start / DATABASE).read_bytes().replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
+    folder = damaged(start, tmp_path / "gallery", content)  # so that pages alone say whose they are
+    repair(folder)
+    with Gallery.open(folder) as gallery:
+        after = contents(gallery)
+    for table in ("photos", "faces", "identities", "assignments", "kinds"):
+        assert set(after[table]) == set(before[table]), table
+    assert not after["faces_before"]
 
 
 def test_a_lost_row_of_the_gallery_is_made_anew_for_float32_too(tmp_path: Path):

@@ -9,6 +9,7 @@ import pytest
 from familiar.core.errors import NotInGallery
 from familiar.gallery import corrections
 from familiar.gallery import search as search_module
+from familiar.gallery.by_hand import add_face, delete_face, move_face
 from familiar.gallery.check import check
 from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.forget import Forgotten, forget_identity, forget_photos
@@ -16,7 +17,7 @@ from familiar.gallery.group import group
 from familiar.gallery.search import build_index, search_photos
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import SPACE, enrolled, groups, identity_of, individuals, rows
+from small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
 
 NAME = "Schnurrhilde"
 
@@ -277,3 +278,99 @@ def test_one_photo_of_many_leaves_the_name_to_undo(gallery: Gallery):
     forget_photos(gallery, [paths[7]])
     undo(gallery)
     assert who_is_who(gallery).names == {2: NAME}
+
+
+BOX = (0.0, 0.0, 50.0, 50.0)
+
+
+def looks(seed: int) -> np.ndarray:
+    """Like nobody in particular."""
+    return individuals([0, 0, 0, 1], seed, 0.5)[0]
+
+
+def bytes_of(*vectors: np.ndarray) -> list[bytes]:
+    return [vector.astype(kind).tobytes() for vector in vectors for kind in (np.float32, np.float16)]
+
+
+@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
+def test_faces_changed_by_hand_leave_no_byte_with_their_photo(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([3, 3]))
+    paths = at_paths(gallery)
+    group(gallery)
+    before = secrets_of(gallery, [1, 2, 3])
+    with looking_like(looks(1)) as embedder:
+        move_face(gallery, embedder, 1, BOX)
+    with looking_like(looks(2)) as embedder:
+        delete_face(gallery, add_face(gallery, embedder, 2, BOX))
+    for face in (2, 3, 4):
+        delete_face(gallery, face)
+    secrets = [*before, *bytes_of(looks(1), looks(2))]
+    assert len(holding(folder, *secrets)) >= 5
+    assert forget_photos(gallery, paths[:2]) == Forgotten(photos=2, faces=1, erased=True)
+    assert {secret for _, secret in holding(folder, *secrets)} < set(before[4:])  # of face 3
+    assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "group"]
+    assert gallery.faces().ids.tolist() == [3, 4, 5, 6]
+    assert check(gallery).problems == ()
+
+
+@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
+def test_faces_deleted_by_hand_are_forgotten_with_whom_they_showed(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([3, 3, 3]))
+    group(gallery)
+    secrets = secrets_of(gallery, [1, 2, 3, 4, 5, 6])
+    corrections.name(gallery, 2, NAME)
+    delete_face(gallery, 4)  # of somebody who is merged into the one that is forgotten
+    corrections.name(gallery, 1, "Mia")
+    corrections.merge(gallery, 1, [2])
+    delete_face(gallery, 1)
+    delete_face(gallery, 7)
+    assert len(holding(folder, *secrets)) >= 6
+    assert forget_identity(gallery, 1) == Forgotten(photos=0, faces=4, erased=True)
+    assert holding(folder, *secrets, NAME.encode()) == set()
+    while decisions(gallery):
+        undo(gallery)
+    assert gallery.faces().ids.tolist() == [7, 8, 9]
+    assert check(gallery).problems == ()
+
+
+def test_a_face_deleted_when_it_was_somebody_elses_comes_back(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    corrections.move(gallery, [1], 2)
+    delete_face(gallery, 1)
+    forget_identity(gallery, 1)
+    undo(gallery)
+    assert gallery.faces().ids.tolist() == [1, 4, 5, 6]
+    assert identity_of(gallery, 1) == 2
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_a_face_moved_by_hand_leaves_no_byte_of_whom_it_showed(gallery: Gallery, folder: Path, said: bool):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    corrections.name(gallery, 2, "Tom")
+    secrets = secrets_of(gallery, [1])
+    if said:
+        corrections.confirm(gallery, [1])
+    with looking_like(individuals([0, 1])[0]) as embedder:
+        move_face(gallery, embedder, 1, BOX)
+    if said:
+        corrections.move(gallery, [1], 2)
+    corrections.name(gallery, 2, "Lia")
+    assert identity_of(gallery, 1) == 2
+    forget_identity(gallery, 1)
+    assert holding(folder, *secrets) == set()
+    assert [made.kind for made in decisions(gallery)] == ["name", "move"][: 1 + said]
+    assert undo(gallery).kind == "name"
+    assert who_is_who(gallery).names == {2: "Tom"}
+    assert gallery.faces().ids.tolist() == [1, 4, 5, 6]
+    assert check(gallery).problems == ()
+
+
+def test_a_face_moved_by_hand_that_stays_somebody_elses_costs_no_undo(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    group(gallery)
+    with looking_like(individuals([0, 1])[0]) as embedder:
+        move_face(gallery, embedder, 4, BOX)
+    forget_identity(gallery, 1)
+    assert [made.kind for made in decisions(gallery)] == ["move face", "group"]

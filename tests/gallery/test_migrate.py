@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from familiar.core.errors import FamiliarError, GalleryBusy, SpaceMismatch
+from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, SpaceMismatch
+from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalise
+from familiar.faces.align import align
 from familiar.faces.embedder import Embedder, embed_photos
+from familiar.faces.photo import load_photo, save_photo
 from familiar.gallery import corrections
 from familiar.gallery import migrate as migrate_module
+from familiar.gallery.by_hand import add_face, delete_face, move_face
 from familiar.gallery.calibration import calibrate, calibration, grouping
 from familiar.gallery.check import check
 from familiar.gallery.decisions import decisions, undo
@@ -21,7 +25,7 @@ from familiar.gallery.group import group
 from familiar.gallery.migrate import Migrated, migrate
 from familiar.gallery.search import search_photos
 from familiar.gallery.store import Gallery, Space
-from small_gallery import SAID, draw_pets, enrolled, rows
+from small_gallery import SAID, draw_pets, enrolled, looking_like, rows
 
 
 def kept(gallery: Gallery) -> dict[str, Any]:
@@ -104,6 +108,12 @@ def test_the_same_space_as_wide_takes_only_the_new_calibration(
 def crowd(tmp_path: Path) -> list[Path]:
     """Seventy photos that may be moved and deleted."""
     return draw_pets(tmp_path / "crowd", 10, 7, seed=5)
+
+
+def edit(path: Path) -> None:
+    """A little brighter."""
+    pixels = np.minimum(load_photo(path).rgb_u8, 252) + np.uint8(3)
+    save_photo(Photo(pixels, path, (48, 48)), path)
 
 
 def test_photos_that_are_gone_come_over_a_bridge(
@@ -224,15 +234,11 @@ def test_photos_enrolled_meanwhile_come_along(
 def test_a_photo_edited_meanwhile_is_embedded_as_it_is_now(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
-    from familiar.core.types import Photo
-    from familiar.faces.photo import load_photo, save_photo
-
     enrol(album, embedder, crowd)
     ids = album.faces().ids.tolist()
 
     def edited(_: int) -> None:
-        pixels = np.minimum(load_photo(crowd[0]).rgb_u8, 252) + np.uint8(3)
-        save_photo(Photo(pixels, crowd[0], (48, 48)), crowd[0])
+        edit(crowd[0])
         with Gallery.open(folder) as other:
             assert enrol(other, embedder, crowd).edited == 1
 
@@ -308,3 +314,89 @@ def test_two_migrations_at_once_never_mix(
         migrate(album, other_embedder, on_batch=another)
     assert album.space.space_id == embedder.metadata.space_id
     assert migrate(album, third).photos == 24
+
+
+@pytest.mark.parametrize("shorter", [False, True])
+def test_no_embedding_of_the_old_model_comes_back(
+    album: Gallery,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    pets: list[Path],
+    shorter: bool,
+):
+    with album.writing() as connection:
+        connection.execute(
+            "UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),)
+        )
+    enrol(album, embedder, pets)
+    group(album)
+    move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
+    delete_face(album, 5)
+    corrections.split(album, [1, 2], "Mia")
+    delete_face(album, 1)
+    undo(album)
+    with looking_like(album.faces().unit_rows()[0]) as as_the_first:
+        added = add_face(album, as_the_first, 24, (500.0, 0.0, 548.0, 48.0))
+    corrections.split(album, [added], "Tom")
+    before = rows(album)
+    with album.reading() as connection:
+        old = [row[0] for row in connection.execute("SELECT embedding FROM faces_before").fetchall()]
+    assert len(old) == 2
+    if shorter:
+        migrate(album, other_metadata(embedder, embedding_dim=8, prefixes=(8,)))
+    else:
+        with album.writing(faces_change=True) as connection:  # whose photo is that of another
+            connection.execute(
+                "UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,)
+            )
+        migrate(album, other_embedder)
+    assert rows(album) == before
+    assert [made.kind for made in decisions(album)] == ["split", "add face", "split"]
+    assert rows(album, ("faces_before",)) == {"faces_before": []}
+    assert [undo(album).kind for _ in range(3)] == ["split", "add face", "split"]
+    assert album.faces().ids.tolist() == [1, 2, 3, 4, *range(6, 25)]
+    assert rows(album)["identities"][-1][1] is None
+    with pytest.raises(NotInGallery, match="no decision left"):
+        undo(album)
+    assert check(album).problems == ()
+
+
+def test_a_migration_without_other_embeddings_leaves_all_to_undo(
+    album: Gallery, embedder: Embedder, pets: list[Path]
+):
+    enrol(album, embedder, pets)
+    vectors = album.faces().embeddings
+    delete_face(album, 5)
+    again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
+    migrate(album, again)
+    undo(album)
+    np.testing.assert_array_equal(album.faces().embeddings, vectors)
+
+
+def test_what_changes_while_it_is_embedded_is_embedded_again(
+    album: Gallery,
+    folder: Path,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    crowd: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    box = (2.0, 2.0, 46.0, 46.0)
+    enrol(album, embedder, crowd)
+    waiting = migrate_module._waiting
+
+    def waited(gallery: Gallery) -> list[Any]:
+        found = waiting(gallery)
+        with Gallery.open(folder) as other:
+            move_face(other, embedder, 3, box)
+            delete_face(other, 7)
+            edit(crowd[0])
+            assert enrol(other, embedder, crowd).edited == 1
+        monkeypatch.undo()
+        return found
+
+    monkeypatch.setattr(migrate_module, "_waiting", waited)
+    found = migrate(album, other_embedder)
+    assert (found.photos, found.bridge) == (69, 0)
+    crop = align(load_photo(crowd[2]), Detection(box, None, 1.0), other_embedder.metadata.preprocessing)
+    np.testing.assert_allclose(album.faces().embeddings[2], other_embedder.embed([crop])[0], atol=1e-5)

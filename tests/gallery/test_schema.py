@@ -5,19 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery import schema, store
+from familiar.gallery import corrections, schema, store
+from familiar.gallery.by_hand import delete_face
+from familiar.gallery.decisions import undo
 from familiar.gallery.store import Gallery
-from small_gallery import SPACE, enrolled, individuals, rows
+from small_gallery import SAID, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
 
 
 @pytest.fixture
 def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A gallery of today's version, in a familiar whose tables know a species more."""
+    """A gallery of today's version, in a familiar whose tables know more of a photo."""
     enrolled(gallery, individuals([2]))
     with gallery.writing() as connection:
-        connection.execute("ALTER TABLE faces DROP COLUMN species")
+        connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
     for module in (schema, store):
         monkeypatch.setattr(module, "VERSION", NEXT)
@@ -25,12 +27,12 @@ def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def test_an_older_gallery_is_brought_up_to_date_when_opened(older: Path, monkeypatch: pytest.MonkeyPatch):
-    def add_species(connection: sqlite3.Connection) -> None:
-        connection.execute("ALTER TABLE faces ADD COLUMN species TEXT")
+    def add_time(connection: sqlite3.Connection) -> None:
+        connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
 
-    monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_species)
+    monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_time)
     with Gallery.open(older) as gallery, gallery.reading() as connection:
-        assert connection.execute("SELECT id, species FROM faces").fetchall() == [(1, None), (2, None)]
+        assert connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
         assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
     Gallery.open(older).close()  # and once only: another column of that name would be an error
 
@@ -47,6 +49,43 @@ def test_an_update_that_fails_leaves_the_older_gallery(older: Path, monkeypatch:
     assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
     assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT - 1
     connection.close()
+
+
+def as_version_1_made_it(folder: Path) -> None:
+    """Takes out of a gallery's tables what version 2 put there."""
+    connection = sqlite3.connect(folder / "gallery.sqlite", isolation_level=None)
+    for name in ("faces_insert", "faces_update", "faces_delete"):
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("DROP TABLE faces_before")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+
+def tables(folder: Path) -> dict[str, str]:
+    """How each table, index and trigger was made."""
+    connection = sqlite3.connect(folder / "gallery.sqlite")
+    made = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
+    connection.close()
+    return made
+
+
+def test_a_gallery_of_version_1_comes_to_log_faces(folder: Path):
+    with Gallery.create(folder, SPACE) as gallery:
+        enrolled(gallery, individuals([3]))
+        corrections.split(gallery, [1, 2], "Mia")
+        before = rows(gallery, (*SAID, "faces", "changes"))
+    of_today = tables(folder)
+    as_version_1_made_it(folder)
+    assert len(tables(folder)) == len(of_today) - 5  # as many as there were
+    with Gallery.open(folder) as gallery:
+        assert rows(gallery, before) == before
+        delete_face(gallery, 1)
+        assert rows(gallery, ("faces",))["faces"] == before["faces"][1:]
+        undo(gallery)
+        assert rows(gallery, before) == before
+        undo(gallery)  # a decision that version 1 wrote down
+        assert rows(gallery)["identities"] == []
+    assert tables(folder) == of_today
 
 
 def test_every_change_of_a_logged_table_is_written_down_and_comes_back(folder: Path):
@@ -70,6 +109,17 @@ def test_every_change_of_a_logged_table_is_written_down_and_comes_back(folder: P
             "INSERT INTO rejections VALUES (2, 1)",
             "DELETE FROM rejections",
         ),
+        "kinds": (
+            "INSERT INTO kinds VALUES (2, 7)",
+            "UPDATE kinds SET kind = 6",
+            "DELETE FROM kinds",
+        ),
+        "faces": (
+            "INSERT INTO faces SELECT 4, photo_id, 1, 2, 3, 4, NULL, 1, 1, NULL, embedding FROM faces WHERE id = 3",
+            "UPDATE faces SET left_px = left_px / 3, landmarks_px = NULL, species = NULL WHERE id = 1",
+            "UPDATE faces SET score = 0, quality = 0, embedding = zeroblob(64) WHERE id = 1",
+            "DELETE FROM faces WHERE id = 1",  # to which all others refer
+        ),
     }
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
@@ -79,7 +129,12 @@ def test_every_change_of_a_logged_table_is_written_down_and_comes_back(folder: P
             connection.execute("INSERT INTO assignments VALUES (1, 1, 1)")
             connection.execute("INSERT INTO constraints VALUES (1, 2, 1)")
             connection.execute("INSERT INTO rejections VALUES (3, 1)")
-        before = rows(gallery)
+            connection.execute("INSERT INTO kinds VALUES (1, 5)")
+            connection.execute(
+                "UPDATE faces SET left_px = ?, landmarks_px = ?, score = ?, species = 'cats' WHERE id = 1",
+                (0.1 + 0.2, bytes(range(40)), 1 / 3),  # digits that no short form has
+            )
+        before = rows(gallery, (*SAID, "kinds", "faces"))
         assert set(changes) == set(before)
         for table, statements in changes.items():
             for statement in statements:
@@ -87,10 +142,14 @@ def test_every_change_of_a_logged_table_is_written_down_and_comes_back(folder: P
                     connection.execute("UPDATE gallery SET open_decision = 1")
                     connection.execute(statement)
                     connection.execute("UPDATE gallery SET open_decision = NULL")
-                assert rows(gallery)[table] != before[table]
+                assert rows(gallery, (table,))[table] != before[table]
                 with gallery.writing() as connection:
-                    logged = connection.execute("SELECT table_name, first, second, before FROM changes")
+                    connection.execute("PRAGMA defer_foreign_keys = ON")
+                    logged = connection.execute(
+                        "SELECT id, table_name, first, second, before FROM changes ORDER BY id DESC"
+                    )
                     for change in logged.fetchall():
                         schema.restore(connection, change)
                     connection.execute("DELETE FROM changes")
-                assert rows(gallery) == before, statement
+                assert rows(gallery, before) == before, statement
+                assert rows(gallery, ("faces_before",)) == {"faces_before": []}

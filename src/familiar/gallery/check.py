@@ -11,7 +11,7 @@ from pathlib import Path
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.calibration import calibration, uncalibrate
 from familiar.gallery.rescue import TABLES, rescue
-from familiar.gallery.schema import VERSION, create_tables
+from familiar.gallery.schema import VERSION, create_tables, drop_what_lost_its_face
 from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery, Space, told
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
@@ -170,13 +170,7 @@ def _mend(target: sqlite3.Connection) -> None:
             f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
-        target.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
-    for table in ("kinds", "next_embeddings"):
-        target.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
-    target.execute(
-        "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
-        "OR second_face NOT IN (SELECT id FROM faces)"
-    )
+    drop_what_lost_its_face(target)
     target.execute(
         # Another gallery, so that no index of the damaged one is taken for its own.
         "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "

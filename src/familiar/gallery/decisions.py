@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from familiar.core.errors import NotInGallery
-from familiar.gallery.schema import restore
+from familiar.gallery.schema import drop_what_lost_its_face, restore
 from familiar.gallery.store import Gallery
 
 
@@ -22,9 +22,14 @@ class Decision:
 
 
 @contextlib.contextmanager
-def decision(gallery: Gallery, kind: str) -> Generator[sqlite3.Connection, None, None]:
-    """A transaction whose changes `undo` takes back. One that changes nothing leaves no entry."""
-    with gallery.writing() as connection:
+def decision(
+    gallery: Gallery, kind: str, *, faces_change: bool = False
+) -> Generator[sqlite3.Connection, None, None]:
+    """A transaction whose changes `undo` takes back. One that changes nothing leaves no entry.
+
+    `faces_change` as in `Gallery.writing`.
+    """
+    with gallery.writing(faces_change=faces_change) as connection:
         number = connection.execute(
             "INSERT INTO decisions (decided_at, kind) VALUES (?, ?)",
             (datetime.now(UTC).isoformat(timespec="seconds"), kind),
@@ -41,18 +46,23 @@ def decision(gallery: Gallery, kind: str) -> Generator[sqlite3.Connection, None,
 def undo(gallery: Gallery) -> Decision:
     """Takes the last decision back: every row it changed is as it was before. NotInGallery where there is none left.
 
-    What was forgotten since stays forgotten.
+    What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
     """
     with gallery.writing() as connection:
         last = _decisions(connection, limit=1)
         if not last:
             raise NotInGallery(f"{gallery.folder}: there is no decision left to undo")
         connection.execute("PRAGMA defer_foreign_keys = ON")
-        for change in connection.execute(
-            "SELECT table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
+        changes = connection.execute(
+            "SELECT id, table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
             (last[0].number,),
-        ).fetchall():
+        ).fetchall()
+        for change in changes:
             restore(connection, change)
+        if any(table == "faces" for _, table, *_ in changes):
+            # The number of this write, as `writing(faces_change=True)` has it, which is known only now.
+            connection.execute("UPDATE gallery SET faces_revision = revision + 1")
+        drop_what_lost_its_face(connection)
         # An identity that came to hold nobody may have been swept away since; those who return to it need it.
         connection.execute(
             "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "

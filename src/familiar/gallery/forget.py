@@ -28,9 +28,10 @@ class Forgotten:
 
 
 def forget_identity(gallery: Gallery, number: int) -> Forgotten:
-    """An identity, its name, and every face that shows it.
+    """An identity, its name, and every face that shows it, or did when it was deleted by hand.
 
-    Their photos stay known, so that enrolling the same folder again does not bring the faces back.
+    Their photos stay known, so that enrolling the same folder again does not bring the faces back. Where a face was
+    moved by hand and is somebody else's since, what was decided up to then cannot be undone any more.
     """
     check_identities(gallery, [number])
     with gallery.writing(faces_change=True) as connection:
@@ -42,6 +43,7 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
         )
         connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
         _gather(connection, "SELECT face_id FROM assignments WHERE identity_id = ?", number)
+        _gather_logged(connection, number)
         faces = _erase_faces(connection)
         connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
         connection.execute("DELETE FROM identities WHERE id = ?", (number,))
@@ -63,7 +65,10 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
             if not found:
                 raise NotInGallery(f"{path}: is no photo of {gallery.folder}; nothing was forgotten")
             numbers += [row[0] for row in found]
-        in_them = "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?))"
+        in_them = (
+            "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first FROM changes "
+            "JOIN faces_before ON change_id = changes.id WHERE photo_id IN (SELECT value FROM json_each(?1))"
+        )
         _gather(connection, in_them, json.dumps(numbers))
         faces = _erase_faces(connection)
         connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
@@ -77,6 +82,33 @@ def _gather(connection: sqlite3.Connection, query: str, value: int | str) -> Non
     connection.execute(f"INSERT INTO going {query}", (value,))
 
 
+def _gather_logged(connection: sqlite3.Connection, number: int) -> None:
+    """Adds to those that are `going` the deleted faces that were theirs, as the log still has them.
+
+    Those merged into them count as they do. Of a face that was moved by hand, and is somebody else's since, the log
+    holds how it looked when it was theirs: it goes up to there, since decisions are only undone from the last one on.
+    """
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS logged (face INTEGER, decision INTEGER)")
+    connection.execute("DELETE FROM logged")
+    connection.execute(
+        "WITH theirs AS (SELECT ? AS number UNION SELECT json_extract(before, '$[0]') FROM changes "
+        "WHERE table_name = 'assignments' AND before IS NOT NULL AND first IN (SELECT id FROM going) "
+        "AND json_extract(before, '$[0]') NOT IN (SELECT id FROM identities)) "
+        "INSERT INTO logged SELECT change.first, change.decision_id FROM faces_before "
+        "JOIN changes AS change ON change.id = change_id JOIN changes AS was ON was.table_name = 'assignments' "
+        "AND was.first = change.first AND was.decision_id >= change.decision_id "
+        "WHERE json_extract(was.before, '$[0]') IN (SELECT number FROM theirs)",
+        (number,),
+    )
+    connection.execute(
+        "INSERT OR IGNORE INTO going SELECT face FROM logged WHERE face NOT IN (SELECT id FROM faces)"
+    )
+    connection.execute(
+        "DELETE FROM decisions WHERE id <= "
+        "(SELECT max(decision) FROM logged WHERE face NOT IN (SELECT id FROM going))"
+    )
+
+
 def _erase_faces(connection: sqlite3.Connection) -> int:
     """Every trace of the faces that are `going`, and of whom they once were, where that is nobody any more."""
     connection.execute(
@@ -87,7 +119,7 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
         "AND before IS NOT NULL AND first NOT IN (SELECT id FROM going))"
     )
     connection.execute(
-        "DELETE FROM changes WHERE table_name IN ('assignments', 'kinds', 'constraints', 'rejections') "
+        "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'kinds', 'constraints', 'rejections') "
         "AND first IN (SELECT id FROM going)"
     )
     connection.execute(

@@ -2,6 +2,9 @@
 
 New embeddings gather beside the old ones, a batch at a time, and take their place in one transaction at the end. Until
 then the gallery is used as ever; a call that was cut short is gone on with by the same call.
+
+Of faces that were moved or deleted by hand the log of decisions holds embeddings of the old model, which nothing would
+compare with. So what was decided up to the last of these cannot be undone any more; what was decided since can.
 """
 
 import sqlite3
@@ -54,6 +57,7 @@ class _Stored:
     face: int
     path: str
     sha256: bytes
+    box_xyxy_px: tuple[float, float, float, float]
     detection: Detection | None  # None of a face that came as a vector
 
 
@@ -107,6 +111,7 @@ def _cut(gallery: Gallery, old: Space, new: Space) -> Migrated:
             connection.executemany(
                 "UPDATE faces SET embedding = ? WHERE id = ?", zip(rows, faces.ids.tolist(), strict=True)
             )
+            _drop_embeddings_of_the_log(connection)
         had_own = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
         _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
@@ -132,7 +137,10 @@ def _waiting(gallery: Gallery) -> list[_Stored]:
             "JOIN photos ON photos.id = photo_id WHERE faces.id NOT IN (SELECT face_id FROM next_embeddings) "
             "ORDER BY photo_id, faces.id"
         ).fetchall()
-    return [_Stored(row[0], row[1], row[2], _detection(row[3:7], row[7], row[8])) for row in rows]
+    return [
+        _Stored(face, path, sha256, tuple(box), _detection(box, landmarks, score))
+        for face, path, sha256, *box, landmarks, score in rows
+    ]
 
 
 def _detection(box: Sequence[float], landmarks: bytes | None, score: float) -> Detection | None:
@@ -160,14 +168,14 @@ def _embed_anew(
 
     def embed(
         batch: Sequence[Sequence[_Stored]],
-    ) -> tuple[list[int], Float32[np.ndarray, "n d"], list[_Stored]]:
+    ) -> tuple[list[_Stored], Float32[np.ndarray, "n d"], list[_Stored]]:
         crops: list[Crop] = []
-        found: list[int] = []
+        found: list[_Stored] = []
         missing: list[_Stored] = []
         for faces in batch:
             try:
                 crops += _crops(faces, embedder.metadata.preprocessing)
-                found += [stored.face for stored in faces]
+                found += faces
             except (OSError, FamiliarError):
                 missing += faces
         if not crops:
@@ -197,19 +205,25 @@ def _crops(faces: Sequence[_Stored], preprocessing: Preprocessing) -> list[Crop]
 def _gather(
     gallery: Gallery,
     new: Space,
-    faces: Sequence[int],
+    faces: Sequence[_Stored],
     embeddings: Float32[np.ndarray, "n d"],
     origin: str,
 ) -> None:
+    """Those that are still what was embedded: another process may have moved or deleted one, or enrolled its photo
+    anew."""
     if not len(faces):
         return
     packed = gallery.packed(embeddings)
     with gallery.writing() as connection:
         _require_under_way(gallery, connection, new)
         connection.executemany(
-            "INSERT INTO next_embeddings (face_id, origin, embedding) SELECT id, ?, ? FROM faces WHERE id = ? "
-            "ON CONFLICT (face_id) DO NOTHING",
-            ((origin, row, face) for face, row in zip(faces, packed, strict=True)),
+            "INSERT INTO next_embeddings (face_id, origin, embedding) SELECT faces.id, ?, ? FROM faces "
+            "JOIN photos ON photos.id = photo_id WHERE faces.id = ? AND sha256 = ? "
+            "AND (left_px, top_px, right_px, bottom_px) = (?, ?, ?, ?) ON CONFLICT (face_id) DO NOTHING",
+            (
+                (origin, row, stored.face, stored.sha256, *stored.box_xyxy_px)
+                for stored, row in zip(faces, packed, strict=True)
+            ),
         )
 
 
@@ -232,10 +246,11 @@ def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
     tried: Bridge = ridge_bridge(source[~held_out], normalise(target[~held_out]))
     cosine = float((tried(source[held_out]) * normalise(target[held_out])).sum(axis=1).mean())
     still_here = set(every.ids.tolist())
-    carried = [stored.face for stored in gone if stored.face in still_here]
+    carried = [stored for stored in gone if stored.face in still_here]
     bridge = ridge_bridge(source, normalise(target))
     if carried:
-        _gather(gallery, new, carried, bridge(_vectors(every, carried)), "bridge")
+        vectors = _vectors(every, [stored.face for stored in carried])
+        _gather(gallery, new, carried, bridge(vectors), "bridge")
     return cosine
 
 
@@ -261,6 +276,7 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
         )
         connection.execute("DELETE FROM next_embeddings")
         connection.execute("DELETE FROM migration")
+        _drop_embeddings_of_the_log(connection)
         _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
     return Migrated(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
@@ -273,6 +289,14 @@ def _require_under_way(gallery: Gallery, connection: sqlite3.Connection, new: Sp
         raise GalleryBusy(
             f"{gallery.folder}: another process has migrated it meanwhile; look which model it is of now"
         )
+
+
+def _drop_embeddings_of_the_log(connection: sqlite3.Connection) -> None:
+    """With all that was decided before: decisions are only undone from the last one on."""
+    connection.execute(
+        "DELETE FROM decisions WHERE id <= "
+        "(SELECT max(decision_id) FROM changes JOIN faces_before ON change_id = changes.id)"
+    )
 
 
 def _forget_kinds(connection: sqlite3.Connection) -> None:

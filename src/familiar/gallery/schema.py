@@ -1,15 +1,15 @@
 """The tables of a gallery, and how those of an older version become today's.
 
-What a user decides changes `identities`, `assignments`, `constraints` and `rejections` alone. While
-`gallery.open_decision` is set, triggers write what was there before into `changes`, so nothing that a decision did
-escapes `undo`.
+What a user decides changes `identities`, `assignments`, `kinds`, `constraints`, `rejections` and, by hand, `faces`.
+While `gallery.open_decision` is set, triggers write what was there before into `changes`, so nothing that a decision
+did escapes `undo`; a face as it was lies beside that in `faces_before`.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: whose database it is
-VERSION = 1
+VERSION = 2  # 1: no decision changed faces
 
 _TABLES = """
 CREATE TABLE gallery (
@@ -98,24 +98,51 @@ CREATE TABLE migration (                    -- one row while a migration is unde
 ) STRICT;
 """
 
-_LOGGED = {  # table: (the key's columns, the others)
+_FACES_BEFORE = """
+CREATE TABLE faces_before (                 -- of a change of `faces`; JSON keeps neither bytes nor the last digits
+    change_id INTEGER PRIMARY KEY REFERENCES changes ON DELETE CASCADE,
+    embedding BLOB NOT NULL,                -- first, so that `rescue` does not take these rows for those of `faces`
+    photo_id INTEGER NOT NULL REFERENCES photos ON DELETE CASCADE,
+    left_px REAL NOT NULL, top_px REAL NOT NULL, right_px REAL NOT NULL, bottom_px REAL NOT NULL,
+    landmarks_px BLOB,
+    score REAL NOT NULL,
+    quality REAL NOT NULL,
+    species TEXT
+) STRICT;
+CREATE INDEX faces_before_by_photo ON faces_before (photo_id);
+"""
+_OF_A_FACE = (
+    "embedding",
+    "photo_id",
+    "left_px",
+    "top_px",
+    "right_px",
+    "bottom_px",
+    "landmarks_px",
+    "score",
+    "quality",
+    "species",
+)
+
+_LOGGED: dict[
+    str, tuple[tuple[str, str | None], tuple[str, ...]]
+] = {  # table: (the key's columns, the others)
     "identities": (("id", None), ("name",)),
     "assignments": (("face_id", None), ("identity_id", "by_user")),
     "kinds": (("face_id", None), ("kind",)),
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
+    "faces": (("id", None), ()),  # the others lie in `faces_before`
 }
-
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}  # from this version to the next
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Within a transaction."""
-    for statement in _TABLES.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
-    for trigger in _triggers():
-        connection.execute(trigger)
+    _execute(connection, _TABLES)
+    for table in _LOGGED:
+        if table != "faces":
+            _log(connection, table)
+    _log_faces(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -127,9 +154,12 @@ def update_tables(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def restore(connection: sqlite3.Connection, change: tuple[str, int, int | None, str | None]) -> None:
-    """One row of `changes` put back: (table_name, first, second, before). Foreign keys must be deferred."""
-    table, first, second, before = change
+def restore(connection: sqlite3.Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
+    """One row of `changes` put back: (id, table_name, first, second, before). Foreign keys must be deferred.
+
+    A face whose photo is gone since, or has other content, stays as it is: `drop_what_lost_its_face` afterwards.
+    """
+    number, table, first, second, before = change
     keys, others = _LOGGED[table]
     key = [column for column in keys if column]
     at = [first] if second is None else [first, second]
@@ -137,32 +167,81 @@ def restore(connection: sqlite3.Connection, change: tuple[str, int, int | None, 
         where = " AND ".join(f"{column} = ?" for column in key)
         connection.execute(f"DELETE FROM {table} WHERE {where}", at)
         return
+    if table == "faces":
+        _restore_face(connection, number, first)
+        return
     columns = ", ".join([*key, *others])
     values = ["?" for _ in key] + [f"json_extract(?, '$[{place}]')" for place in range(len(others))]
     # Not deleted first: what refers to the row would go with it.
-    update = ", ".join(f"{column} = excluded.{column}" for column in others)
     connection.execute(
         f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)}) "
-        f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {update}' if others else 'NOTHING'}",
+        f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {_excluded(others)}' if others else 'NOTHING'}",
         [*at, *([before] * len(others))],
     )
 
 
-def _triggers() -> list[str]:
-    made: list[str] = []
-    for table, (keys, others) in _LOGGED.items():
-        for event, row, before in (
-            ("INSERT", "new", False),
-            ("UPDATE", "old", True),
-            ("DELETE", "old", True),
-        ):
-            first, second = (f"{row}.{column}" if column else "NULL" for column in keys)
-            held = f"json_array({', '.join(f'old.{column}' for column in others)})" if before else "NULL"
-            made.append(
-                f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table}\n"
-                "WHEN (SELECT open_decision FROM gallery) IS NOT NULL BEGIN\n"
-                "    INSERT INTO changes (decision_id, table_name, first, second, before)\n"
-                f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first}, {second}, {held});\n"
-                "END"
-            )
-    return made
+def drop_what_lost_its_face(connection: sqlite3.Connection) -> None:
+    """Rows about faces that are not there, where foreign keys are deferred or off."""
+    for table in ("assignments", "kinds", "rejections", "next_embeddings"):
+        connection.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
+    connection.execute(
+        "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "
+        "OR second_face NOT IN (SELECT id FROM faces)"
+    )
+
+
+def _restore_face(connection: sqlite3.Connection, change: int, face: int) -> None:
+    columns = ", ".join(_OF_A_FACE)
+    connection.execute(
+        f"INSERT INTO faces (id, {columns}) SELECT ?, {columns} FROM faces_before WHERE change_id = ? "
+        f"ON CONFLICT (id) DO UPDATE SET {_excluded(_OF_A_FACE)}",
+        (face, change),
+    )
+    # What a migration under way has made of it was made of the face as it was.
+    connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (face,))
+
+
+def _excluded(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} = excluded.{column}" for column in columns)
+
+
+def _execute(connection: sqlite3.Connection, statements: str) -> None:
+    """Unlike `executescript`, without ending the transaction."""
+    for statement in statements.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def _log_faces(connection: sqlite3.Connection) -> None:
+    _execute(connection, _FACES_BEFORE)
+    old = ", ".join(f"old.{column}" for column in _OF_A_FACE)
+    _log(
+        connection,
+        "faces",
+        f"    INSERT INTO faces_before (change_id, {', '.join(_OF_A_FACE)}) VALUES (last_insert_rowid(), {old});\n",
+    )
+
+
+def _log(connection: sqlite3.Connection, table: str, keep: str = "") -> None:
+    """Triggers that write down each change of a table; `keep`: a statement more, where a row was there before."""
+    keys, others = _LOGGED[table]
+    for event, row, before in (
+        ("INSERT", "new", False),
+        ("UPDATE", "old", True),
+        ("DELETE", "old", True),
+    ):
+        first, second = (f"{row}.{column}" if column else "NULL" for column in keys)
+        held = f"json_array({', '.join(f'old.{column}' for column in others)})" if before else "NULL"
+        connection.execute(
+            f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table}\n"
+            "WHEN (SELECT open_decision FROM gallery) IS NOT NULL BEGIN\n"
+            "    INSERT INTO changes (decision_id, table_name, first, second, before)\n"
+            f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first}, {second}, {held});\n"
+            f"{keep if before else ''}"
+            "END"
+        )
+
+
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: _log_faces
+}  # from this version to the next

@@ -1,0 +1,128 @@
+"""SIGKILL while photos are uploaded: whatever was acknowledged must be in the gallery when the server is back.
+
+    serve.py kill [--kills 50] [--seed 0]
+
+Clients upload drawn photos, one or a few at once, until the process is killed at a random moment; it is started again
+on the same gallery, and when its jobs are done every photo that a 202 was given for must be known by its content.
+Some clients hang up half-way; what they began must leave nothing behind.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from http.client import HTTPException
+from pathlib import Path
+
+from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.faces.photo import save_photo
+from familiar.gallery.check import check
+from familiar.gallery.store import Gallery
+from serving.server import Form, Server, asked, serving
+
+CLIENTS = 4
+
+
+def main(options: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="serve.py kill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(options)
+    rng = random.Random(given.seed)
+    acknowledged: set[str] = set()
+    lost: set[str] = set()
+    begun = 0
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "album"
+        for kill in range(given.kills):
+            with serving(folder, "--model", given.model) as server:
+                lost |= acknowledged - _settled(server, folder)
+                if left := [path for path in (folder / "photos").rglob(".*") if path.is_file()]:
+                    sys.exit(f"{len(left)} unfinished uploads were left behind")
+                begun += _upload_until_killed(server, Path(root), kill, rng, acknowledged)
+        with serving(folder, "--model", given.model) as server:
+            lost |= acknowledged - _settled(server, folder)
+    print("| kills | uploads begun | photos acknowledged | lost |")
+    print("|---|---|---|---|")
+    print(f"| {given.kills} | {begun} | {len(acknowledged)} | {len(lost)} |")
+    sys.exit(1 if lost else None)
+
+
+def _settled(server: Server, folder: Path) -> set[str]:
+    """Content of every photo the gallery knows when its jobs are done; it must be whole, too."""
+    connection = server.connection()
+    while True:
+        status, body = asked(connection, "GET", "/api/v1/jobs")
+        assert status == 200, body
+        if all(job["state"] in ("done", "stopped", "failed") for job in json.loads(body)["jobs"]):
+            break
+        time.sleep(0.05)
+    with Gallery.open(folder) as gallery:
+        assert not check(gallery).problems, check(gallery)
+        with gallery.reading() as tables:
+            return {sha256.hex() for (sha256,) in tables.execute("SELECT sha256 FROM photos")}
+
+
+def _upload_until_killed(
+    server: Server, root: Path, kill: int, rng: random.Random, acknowledged: set[str]
+) -> int:
+    counts = [0] * CLIENTS
+    clients = [
+        threading.Thread(target=_client, args=(server, root, kill, place, counts, acknowledged))
+        for place in range(CLIENTS)
+    ]
+    for client in clients:
+        client.start()
+    time.sleep(rng.uniform(0.05, 1.5))
+    server.process.send_signal(signal.SIGKILL)
+    for client in clients:
+        client.join()
+    return sum(counts)
+
+
+def _client(
+    server: Server, root: Path, kill: int, place: int, counts: list[int], acknowledged: set[str]
+) -> None:
+    """Uploads until nobody answers. Each photo is drawn anew, so none is known already."""
+    rng = random.Random(f"{kill} {place}")
+    while True:
+        photos = [
+            save_photo(
+                SyntheticPhoto("cats", place, rng.randrange(2**30), seed=kill, size_px=64).draw(),
+                root / f"{place}-{at}.jpg",
+            )
+            for at in range(rng.randint(1, 4))
+        ]
+        form = Form.of(photos)
+        counts[place] += 1
+        try:
+            if rng.random() < 0.2:
+                _hang_up(server, form, rng)
+                continue
+            status, _ = form.posted(server.connection(), "/api/v1/photos")
+        except (OSError, HTTPException):
+            return
+        if status == 202:
+            acknowledged |= {hashlib.sha256(photo.read_bytes()).hexdigest() for photo in photos}
+        else:
+            assert status == 503, status
+            time.sleep(0.1)
+
+
+def _hang_up(server: Server, form: Form, rng: random.Random) -> None:
+    head = (
+        f"POST /api/v1/photos HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nContent-Type: {form.media_type}\r\n"
+        f"Content-Length: {len(form.content)}\r\n\r\n"
+    )
+    with contextlib.closing(socket.create_connection((server.host, server.port))) as connection:
+        connection.sendall(head.encode() + form.content[: rng.randrange(len(form.content))])

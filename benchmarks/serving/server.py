@@ -1,0 +1,101 @@
+"""A server in a process of its own, as a user starts it; and requests to it that cost their sender little."""
+
+import contextlib
+import json
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str
+    port: int
+    process: subprocess.Popen[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    def connection(self) -> HTTPConnection:
+        return HTTPConnection(self.host, self.port, timeout=120)
+
+    def resident_mb(self) -> float:
+        """Memory that the process holds now (Linux)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1e3
+
+
+@contextlib.contextmanager
+def serving(gallery: Path, *options: str | Path) -> Iterator[Server]:
+    """`familiar serve GALLERY ...` on a free port, stopped at the end as Ctrl+C does, unless it is dead by then."""
+    command = [sys.executable, "-m", "familiar", "serve", gallery, "--port", "0", *options]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"http://([\d.]+):(\d+)/", line):
+            break
+    else:
+        sys.exit("the server did not start")
+    log = _drained(process)
+    try:
+        yield Server(found[1], int(found[2]), process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait(60)
+        log.join()
+
+
+def _drained(process: "subprocess.Popen[str]") -> Any:
+    """Its log is read, or it would wait for somebody who does."""
+    import threading
+
+    def read() -> None:
+        assert process.stderr is not None
+        for _ in process.stderr:
+            pass
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+def asked(connection: HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """A JSON request; status and body of its answer."""
+    content = None if body is None else json.dumps(body)
+    connection.request(method, path, content, {} if content is None else {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+@dataclass(frozen=True)
+class Form:
+    """Photos as one multipart body, made beforehand."""
+
+    content: bytes
+    media_type: str
+
+    @staticmethod
+    def of(photos: Sequence[Path], field: str = "files") -> "Form":
+        boundary = secrets.token_hex(16)
+        parts = b"".join(
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{photo.name}"\r\n'
+            "Content-Type: image/jpeg\r\n\r\n".encode()
+            + photo.read_bytes()
+            + b"\r\n"
+            for photo in photos
+        )
+        return Form(parts + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}")
+
+    def posted(self, connection: HTTPConnection, path: str) -> tuple[int, bytes]:
+        connection.request("POST", path, self.content, {"Content-Type": self.media_type})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
