@@ -16,6 +16,7 @@ from PIL import ExifTags, Image
 
 from familiar.core.errors import FamiliarError, SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Detection, Photo
+from familiar.faces.detect import WholePhoto
 from familiar.faces.embedder import Embedder
 from familiar.faces.photo import load_photo, save_photo
 from familiar.gallery import corrections
@@ -88,8 +89,9 @@ def test_a_second_time_changes_nothing(album: Gallery, embedder: Embedder, photo
 def test_what_was_cut_short_is_gone_on_with(album: Gallery, embedder: Embedder, pets: list[Path]):
     seen: list[int] = []
 
-    def stop(done: int) -> None:
+    def stop(done: int, so_far: Enrolled) -> None:
         seen.append(done)
+        assert counts(so_far) == {"photos": done, "faces": done}
         if done == 8:
             raise KeyboardInterrupt
 
@@ -98,8 +100,54 @@ def test_what_was_cut_short_is_gone_on_with(album: Gallery, embedder: Embedder, 
         enrol(album, fours, pets, on_batch=stop)
     assert seen == [4, 8]
     assert len(paths(album)) == len(album.faces().ids) == 8  # what was told to be done is there
-    assert counts(enrol(album, fours, pets, on_batch=seen.append)) == {"photos": 16, "faces": 16, "known": 8}
+    gone_on_with = enrol(album, fours, pets, on_batch=lambda done, _: seen.append(done))
+    assert counts(gone_on_with) == {"photos": 16, "faces": 16, "known": 8}
     assert seen[2:] == [4, 8, 12, 16, 20, 24]
+
+
+def test_what_became_of_the_photos_so_far(
+    album: Gallery, embedder: Embedder, pets: list[Path], tmp_path: Path
+):
+    (tmp_path / "no photo.png").write_bytes(b"no photo")
+    told: list[tuple[int, dict[str, int], int]] = []
+    one_by_one = Embedder(embedder.bundle, threads=3)  # batches of one
+    found = enrol(
+        album,
+        one_by_one,
+        [pets[0], tmp_path / "no photo.png", pets[0]],
+        on_batch=lambda done, so_far: told.append((done, counts(so_far), len(so_far.skipped))),
+    )
+    first = {"photos": 1, "faces": 1}
+    assert told == [(1, first, 0), (2, first, 1), (3, first | {"known": 1}, 1)]
+    assert "no photo.png" in str(found.skipped[0])
+
+
+def test_after_an_error_no_other_batch_is_begun(
+    album: Gallery, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    begun: list[int] = []
+    told = threading.Event()
+
+    class Slow(WholePhoto):
+        def detect(self, photo: Photo) -> list[Detection]:
+            begun.append(len(begun))
+            if photo.source not in first:  # under way while the first batch is told of
+                assert told.wait(10)
+                time.sleep(0.2)
+            return super().detect(photo)
+
+    def stop(_: int, __: Enrolled) -> None:
+        told.set()
+        raise ValueError("enough")
+
+    first = pets[:2]
+
+    pairs = Embedder(embedder.bundle, threads=2)
+    monkeypatch.setattr(Embedder, "batch_size", 2)
+    with pytest.raises(ValueError, match="enough"):
+        enrol(album, pairs, pets, Slow(), on_batch=stop)
+    assert len(begun) <= 6, "of twenty-four: those told of, and two batches under way"
+    assert len(album.faces().ids) == 2
 
 
 def test_moved_and_renamed_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
@@ -272,7 +320,7 @@ def test_another_models_embedder_is_refused(album: Gallery, other_embedder: Embe
 def test_a_gallery_that_was_migrated_meanwhile_takes_no_more_of_the_old_model(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
-    def migrated(_: int) -> None:
+    def migrated(_: int, __: Enrolled) -> None:
         with Gallery.open(folder) as other:
             if other.space.space_id == "random":
                 migrate(other, other_embedder)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.vectors import normalise
@@ -17,6 +19,7 @@ from familiar.gallery.search import (
     verify,
 )
 from familiar.gallery.store import Gallery
+from familiar.neighbors.adapt import adapt
 from familiar.neighbors.hnsw import INDEX_FILE
 from small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
 
@@ -159,6 +162,76 @@ def test_identities_by_the_best_face_and_the_template(gallery: Gallery):
     assert search_identities(gallery, query, 2) == found[:2]
 
 
+def test_of_equal_means_the_better_face_comes_first(gallery: Gallery):
+    axes = np.eye(DIM, dtype=np.float32)[:4]
+    middle = axes.sum(axis=0) / 2
+    enrolled(gallery, np.concatenate([axes, middle[None], middle[None]]))
+    spread, first, second = (corrections.split(gallery, faces).identity for faces in ([1, 2, 3, 4], [5], [6]))
+    assert spread < first < second
+    for k in (1, 2, 3, 9):
+        found = search_identities(gallery, middle, k)
+        assert [(match.identity, match.mean) for match in found] == [(first, 1), (second, 1), (spread, 1)][:k]
+    assert [match.best for match in found] == [1, 1, 0.5]
+
+
+# Vectors whose sums and products are exact, so that many are equal.
+EXACT = np.concatenate(
+    [
+        np.eye(DIM)[:4],
+        np.indices((2, 2, 2, 2)).reshape(4, -1).T @ np.eye(DIM)[:4] - np.eye(DIM)[:4].sum(axis=0) / 2,
+    ]
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    faces=st.lists(st.tuples(st.integers(0, 4), st.integers(0, len(EXACT) - 1)), min_size=1, max_size=25),
+    asked=st.integers(0, len(EXACT) - 1),
+    k=st.integers(1, 6),
+)
+def test_what_is_kept_answers_as_a_loop_over_all_faces(
+    gallery, faces: list[tuple[int, int]], asked: int, k: int
+):
+    """Identity 0 is nobody."""
+    vectors, query = EXACT.astype(np.float32)[[row for _, row in faces]], EXACT.astype(np.float32)[asked]
+    with gallery.writing(faces_change=True) as connection:
+        for table in ("assignments", "identities", "photos"):
+            connection.execute(f"DELETE FROM {table}")
+    ids = enrolled(gallery, vectors)
+    with gallery.writing() as connection:
+        connection.executemany(
+            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5))
+        )
+        for face, (identity, _) in zip(ids, faces, strict=True):
+            connection.executemany(
+                "INSERT INTO assignments VALUES (?, ?, 0)", [(face, identity)] if identity else []
+            )
+    expected = []
+    for number in sorted({identity for identity, _ in faces} - {0}):
+        mine = [place for place, (identity, _) in enumerate(faces) if identity == number]
+        total = vectors[mine].sum(axis=0)
+        mean = float((total @ query) / max(np.linalg.norm(total), np.finfo(np.float32).tiny))
+        best = max(mine, key=lambda place: (float(vectors[place] @ query), -place))
+        expected.append((-mean, -float(vectors[best] @ query), number, ids[best]))
+    found = search_identities(gallery, query, k)
+    assert [(-match.mean, -match.best, match.identity, match.face) for match in found] == sorted(expected)[:k]
+    assert search_identities(gallery, query, k, only=Filter(identities=(1, 2, 3, 4))) == found
+    assert search_identities(gallery, query, k) == found, "asked again"
+
+
+def test_corrections_change_what_is_kept(gallery: Gallery):
+    enrolled(gallery, individuals([2, 2]))
+    group(gallery)
+    friend = individuals([1], seed=2)[0]
+    assert [match.identity for match in search_identities(gallery, friend)] == [1, 2]
+    corrections.merge(gallery, 2, [1])
+    (match,) = search_identities(gallery, friend)
+    assert (match.identity, match.best) == (
+        2,
+        pytest.approx(float((individuals([2]) @ friend).max()), abs=1e-6),
+    )
+
+
 def test_a_stranger_is_nobody_known(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
@@ -182,6 +255,45 @@ def test_verify_compares_with_the_template(gallery: Gallery):
     corrections.split(gallery, [1, 2, 3], "Tom")
     with pytest.raises(FamiliarError, match="#1 has no face"):
         verify(gallery, friend, 1)
+
+
+def test_a_query_of_a_kind_compares_with_it_as_it_is_adapted(gallery: Gallery):
+    """Eight cats whose faces share a direction, and two people at home."""
+    rng = np.random.default_rng(0)
+    centres = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
+    cats = normalise((centres + 0.1 * rng.normal(size=centres.shape)).astype(np.float32))
+    (asked,), cats = cats[:1], cats[1:]
+    people = individuals([0] * 10 + [3, 3])
+    enrolled(gallery, np.concatenate([people, cats]))
+    with gallery.writing() as connection:
+        connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(7, 62)))
+        connection.executemany(
+            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11))
+        )
+        for face in range(1, 62):
+            whose = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
+            connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, whose))
+    seen = adapt(np.concatenate([cats, asked[None]]))
+    template = normalise(seen[:6].mean(axis=0, keepdims=True))[0]
+    found = search_identities(gallery, asked)
+    assert [match.known for match in found] == [True, False, False, False, False]
+    assert found[0].identity == 1
+    assert found[0].mean == pytest.approx(float(template @ seen[-1]), abs=1e-6)
+    assert found[0].best == pytest.approx(float((seen[:6] @ seen[-1]).max()), abs=1e-6)
+    odds = [
+        np.exp(20 * (match.mean + 0.6 - 0.25) - 12) / 8 for match in search_identities(gallery, asked, 99)
+    ]
+    assert found[0].probability == pytest.approx(odds[0] / (1 + sum(odds)), rel=1e-4)
+    assert search_identities(gallery, asked, only=Filter(identities=(1,)))[0].mean == found[0].mean
+    answer = verify(gallery, asked, 1)
+    assert (answer.same, answer.similarity) == (True, pytest.approx(found[0].mean, abs=1e-6))
+    assert answer.threshold == pytest.approx(0.25)
+    assert not verify(gallery, asked, 2).same
+    assert verify(gallery, asked, 9).similarity < 0.2, "of no kind, so compared as they are"
+    assert [match.identity for match in search_identities(gallery, people[0])] == [9, 10]
+    with gallery.writing() as connection:
+        connection.execute("DELETE FROM kinds")
+    assert len(search_identities(gallery, asked, 99)) == 10, "what is kept of kinds is of one revision"
 
 
 def test_photos_that_come_and_go_meanwhile_do_not_disturb(gallery, folder, monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceM
 from familiar.gallery import schema, store
 from familiar.gallery.enrol import enrol_embeddings
 from familiar.gallery.store import DATABASE, Gallery, Space, high_water
+from familiar.gallery.who import who_is_who
 from small_gallery import DIM, SPACE, enrolled, individuals, rows
 
 
@@ -245,3 +246,17 @@ def _until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() - start < 30
         time.sleep(0.02)
+
+
+def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(tmp_path: Path):
+    with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.beside() as other:
+        enrolled(gallery, individuals([2]))
+        assert other.faces() is gallery.faces()
+        with gallery.writing() as connection:
+            connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
+        assert who_is_who(other).names == {1: "Tom"}
+        revision = other.revision
+        with other.writing() as connection:
+            connection.execute("DELETE FROM identities")
+        assert gallery.revision == revision + 1
+        assert who_is_who(gallery).names == {}

@@ -16,10 +16,10 @@ from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import content_sha256, whole_path
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Detection
 from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.embedder import Embedder, side_to_read_px
-from familiar.faces.every import every_face
+from familiar.faces.every import every_face, in_the_file
 from familiar.faces.photo import load_photo
 from familiar.faces.taken import taken_at
 from familiar.faces.tensor import Preprocessing, to_tensor
@@ -95,14 +95,15 @@ def enrol(
     flip: bool = False,
     species: str | None = None,
     min_score: float = MIN_SCORE,
-    on_batch: Callable[[int], None] = lambda _: None,
+    on_batch: Callable[[int, Enrolled], None] = lambda _, __: None,
 ) -> Enrolled:
     """Every photo's faces, found by `detector` (None: photos are crops already) and embedded.
 
-    Each batch is on the disk before `on_batch` is told the number of photos done. So a call that was cut short is
-    gone on with by the same call; a photo that is here already costs a look at its size and time. Where these are new
-    its content decides: it may have moved, or have been edited, and then its faces keep their numbers, and whose they
-    are. `species` is written beside each new face; `flip` as in `Embedder.embed`.
+    Each batch is on the disk before `on_batch` is told the number of photos done and what became of them; what it
+    raises ends the call before another batch is begun. A call that was cut short is gone on with by the same call; a
+    photo that is here already costs a look at its size and time. Where these are new its content decides: it may have
+    moved, or have been edited, and then its faces keep their numbers, and whose they are. `species` is written beside
+    each new face; `flip` as in `Embedder.embed`.
 
     SpaceMismatch where the embedder is not the gallery's.
     """
@@ -115,8 +116,10 @@ def enrol(
         return _look(batch, known, embedder, detector, flip, min_score)
 
     counts, skipped, done = Counter[str](), list[FamiliarError](), 0
-    with ThreadPoolExecutor(embedder.threads) as pool:
-        for batch, (files, unread) in zip(batches, pool.map(look, batches), strict=True):
+    pool = ThreadPoolExecutor(embedder.threads)
+    looked = pool.map(look, batches)
+    try:
+        for batch, (files, unread) in zip(batches, looked, strict=True):
             skipped += unread
             counts["known"] += len(batch) - len(files) - len(unread)
             if files:
@@ -125,7 +128,13 @@ def enrol(
                     for file in files:
                         counts.update(_write(connection, gallery, file, species))
             done += len(batch)
-            on_batch(done)
+            on_batch(done, _enrolled(counts, skipped))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return _enrolled(counts, skipped)
+
+
+def _enrolled(counts: Counter[str], skipped: Sequence[FamiliarError]) -> Enrolled:
     named = ("photos", "faces", "without_face", "known", "moved", "copies", "edited")
     return Enrolled(**{name: counts[name] for name in named}, skipped=tuple(skipped))
 
@@ -203,7 +212,7 @@ def _look(
                 photo = load_photo(file.path, min_side_px=side_to_read_px(detector, _crops(embedder)))
                 for face in every_face(photo, detector, _crops(embedder), min_score):
                     crops.append(face.crop)
-                    seen.append((len(files), _in_the_file(face.detection, photo), face.quality))
+                    seen.append((len(files), in_the_file(face.detection, photo), face.quality))
         except FamiliarError as error:
             skipped.append(error)
         else:
@@ -232,15 +241,6 @@ def _look_at(path: Path, known: _Known) -> _File | None:
 
 def _crops(embedder: Embedder) -> Preprocessing:
     return embedder.metadata.preprocessing
-
-
-def _in_the_file(detection: Detection, photo: Photo) -> Detection:
-    """In pixels of the whole file, which may have been read at a smaller scale."""
-    x, y = (whole / read for whole, read in zip(photo.source_size_px, photo.size_px, strict=True))
-    left, top, right, bottom = detection.box_xyxy_px
-    landmarks = detection.landmarks_px
-    scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
-    return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
 # --- writing them down: one transaction a batch, in which other processes may have come first --------------------

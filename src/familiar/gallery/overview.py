@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from familiar.gallery.calibration import Grouping, grouping
-from familiar.gallery.corrections import central_face
 from familiar.gallery.decisions import Decision, decisions
 from familiar.gallery.search import open_index
 from familiar.gallery.store import Gallery, Space
-from familiar.gallery.who import NOBODY, who_is_who
+from familiar.gallery.templates import central_faces, templates
+from familiar.gallery.who import who_is_who
 
 LAST_DECISIONS = 5
 
@@ -83,22 +83,15 @@ def _size_bytes(gallery: Gallery) -> int:
 
 def _identities(gallery: Gallery, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
     who = who_is_who(gallery)
-    order = np.argsort(who.identity, kind="stable")
-    held, starts = np.unique(who.identity[order], return_index=True)
-    rows_of = dict(zip(held.tolist(), np.split(order, starts[1:]), strict=True)) if len(held) else {}
-    rows_of.pop(NOBODY, None)
+    of = templates(who, np.arange(len(who.identity)))
+    central = who.faces.ids[central_faces(who, of, 1)[:, 0]].tolist()
+    confirmed = np.bincount(of.places, who.by_user[of.rows], len(of.numbers)).astype(np.int64).tolist()
+    held = dict(
+        zip(of.numbers.tolist(), zip(of.sizes.tolist(), confirmed, central, strict=True), strict=True)
+    )
     found: list[Identity] = []
     for number in numbers:
-        rows = rows_of.get(number)
-        face = None if rows is None else central_face(who, rows)
-        found.append(
-            Identity(
-                number,
-                who.names.get(number),
-                0 if rows is None else len(rows),
-                0 if rows is None else int(who.by_user[rows].sum()),
-                face,
-                None if face is None else paths[face],
-            )
-        )
+        faces, by_user, face = held.get(number, (0, 0, None))
+        path = None if face is None else paths[face]
+        found.append(Identity(number, who.names.get(number), faces, by_user, face, path))
     return tuple(sorted(found, key=lambda identity: (-identity.faces, identity.number)))

@@ -1,5 +1,6 @@
 """Whose faces are like this one? Photos or identities, nearest first, and an honest "nobody I know"."""
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -14,11 +15,12 @@ from familiar.faces.verify import Answer, probability_same
 from familiar.gallery.calibration import calibration, grouping
 from familiar.gallery.group import threshold_of
 from familiar.gallery.store import Faces, Gallery
+from familiar.gallery.templates import Templates, templates
 from familiar.gallery.who import NOBODY, Who, check_identities, who_is_who
 from familiar.neighbors import exact
 from familiar.neighbors.adapt import adapt
 from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
-from familiar.neighbors.kinds import HOME, joined
+from familiar.neighbors.kinds import HOME, Middle, beside, middles
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
 MORE = 10  # faces that the index is asked for beyond those wanted: it computes in float16
@@ -148,39 +150,61 @@ def search_identities(
     _check_query(gallery, query, k)
     with gallery.reading():
         who = who_is_who(gallery)
-        mask = who.identity != NOBODY
-        if not only.empty:
-            mask &= _allowed(gallery, who.faces, only)
-    asked = _as_seen(gallery, who, query)
-    rows = asked.rows[mask[asked.rows]]
-    if not len(rows):
+        asked = _as_seen(gallery, who, query)
+        of = _compared(gallery, who, asked, only)
+        means, home = calibration(gallery), grouping(gallery).threshold
+    if not len(of.numbers):
         return []
-    numbers, group = np.unique(who.identity[rows], return_inverse=True)
-    vectors = asked.vectors[mask[asked.rows]]
-    similarity = vectors @ asked.query
-    best = np.full(len(numbers), -2.0)
-    np.maximum.at(best, group, similarity)
-    sums = np.zeros((len(numbers), vectors.shape[1]), np.float32)
-    np.add.at(sums, group, vectors)
-    mean = (sums @ asked.query) / np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
-    odds = _odds(mean.astype(np.float64) + asked.shift, len(numbers), calibration(gallery))
+    mean = (of.sums @ asked.query) / np.maximum(of.lengths, np.finfo(np.float32).tiny)
+    odds = _odds(mean.astype(np.float64) + asked.shift, len(of.numbers), means)
     probability = None if odds is None else odds / (1 + odds.sum())
-    at_least = grouping(gallery).threshold - asked.shift
+    at_least = home - asked.shift
     found: list[Match] = []
-    for at in np.lexsort((numbers, -best, -mean))[:k]:
-        number, mine = int(numbers[at]), np.flatnonzero(group == at)
+    for place, face, best in _nearest(who, asked, of, mean, k):
+        number = int(of.numbers[place])
         found.append(
             Match(
                 number,
                 who.names.get(number),
-                int(who.faces.ids[rows[mine[similarity[mine].argmax()]]]),
-                float(best[at]),
-                float(mean[at]),
-                None if probability is None else float(probability[at]),
-                bool(mean[at] >= at_least if probability is None else probability[at] >= 0.5),
+                face,
+                best,
+                float(mean[place]),
+                None if probability is None else float(probability[place]),
+                bool(mean[place] >= at_least if probability is None else probability[place] >= 0.5),
             )
         )
     return found
+
+
+def _compared(gallery: Gallery, who: Who, asked: "_Asked", only: Filter) -> Templates:
+    """Of the faces that the query compares with, and that pass the filter."""
+    if only.empty and asked.kind == HOME:
+        return gallery.kept(
+            "templates", gallery.revision, lambda: templates(who, np.flatnonzero(who.kind == HOME))
+        )
+    mask = who.kind == asked.kind
+    if not only.empty:
+        mask &= _allowed(gallery, who.faces, only)
+    rows = np.flatnonzero(mask & (who.identity != NOBODY))
+    return templates(who, rows, asked.vectors(who, rows))
+
+
+def _nearest(
+    who: Who, asked: "_Asked", of: Templates, mean: Float32[np.ndarray, " i"], k: int
+) -> list[tuple[int, int, float]]:
+    """The places of k identities of highest mean, the best face of each, and its similarity.
+
+    Of equal means that of the better face comes first, then the lower number.
+    """
+    k = min(k, len(mean))
+    places = np.flatnonzero(mean >= np.partition(mean, -k)[-k])
+    found: list[tuple[int, int, float]] = []
+    for place in places.tolist():
+        rows = of.rows_of(place)
+        similarity = asked.vectors(who, rows) @ asked.query
+        best = int(similarity.argmax())
+        found.append((place, int(who.faces.ids[rows[best]]), float(similarity[best])))
+    return sorted(found, key=lambda one: (-float(mean[one[0]]), -one[2], one[0]))[:k]
 
 
 def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> Answer:
@@ -188,15 +212,16 @@ def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) ->
     FamiliarError where it has no face."""
     check_identities(gallery, [identity])
     _check_query(gallery, query, 1)
-    who = who_is_who(gallery)
-    own = who.rows_of_identity(identity)
-    if not len(own):
-        raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
-    asked = _as_seen(gallery, who, query)
-    mine = np.isin(asked.rows, own)
-    if not mine.any():  # a cat, say, and the identity is a person
-        asked, mine = _Asked(own, who.faces.unit_rows(own), query, 0.0), np.ones(len(own), np.bool_)
-    template = normalise(asked.vectors[mine].mean(axis=0, keepdims=True))[0]
+    with gallery.reading():
+        who = who_is_who(gallery)
+        own = who.rows_of_identity(identity)
+        if not len(own):
+            raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+        asked = _as_seen(gallery, who, query)
+    mine = own[who.kind[own] == asked.kind]
+    if not len(mine):  # a cat, say, and the identity is a person
+        asked, mine = _Asked(HOME, query), own
+    template = normalise(asked.vectors(who, mine).mean(axis=0, keepdims=True))[0]
     means = calibration(gallery)
     # In a kind nothing is known but from where its faces are grouped.
     threshold = means.balanced.similarity if not asked.shift else grouping(gallery).threshold - asked.shift
@@ -207,28 +232,33 @@ def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) ->
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A query beside the faces that it compares with: those at home, or those of its kind, adapted as it is.
+    """A query as it compares with faces of a kind, adapted as they are; `shift` makes of a similarity among them one
+    that the calibration knows. At home nothing changes."""
 
-    `shift` makes of a similarity among them one that the calibration knows.
-    """
-
-    rows: Int64[np.ndarray, " m"]
-    vectors: Float32[np.ndarray, "m d"]
+    kind: int
     query: Float32[np.ndarray, " d"]
-    shift: float
+    adapted: Float32[np.ndarray, "m d"] | None = None  # all faces of the kind
+    shift: float = 0.0
+
+    def vectors(self, who: Who, rows: Int64[np.ndarray, " k"]) -> Float32[np.ndarray, "k d"]:
+        """Those faces of the kind."""
+        if self.adapted is None:
+            return who.faces.unit_rows(rows)
+        return self.adapted[np.searchsorted(np.flatnonzero(who.kind == self.kind), rows)]
 
 
 def _as_seen(gallery: Gallery, who: Who, query: Float32[np.ndarray, " d"]) -> _Asked:
-    kind, own = HOME, np.flatnonzero(who.kind != HOME)
-    if len(own):
-        beside = np.concatenate([who.faces.unit_rows(own), query[None]])
-        kind = int(joined(beside, np.append(who.kind[own], HOME))[-1])
-    rows = np.flatnonzero(who.kind == kind)
+    def known() -> list[Middle]:
+        own = np.flatnonzero(who.kind != HOME)
+        return middles(who.faces.unit_rows(own), who.kind[own])
+
+    (kind,) = beside(query[None], gallery.kept("middles", gallery.revision, known)).tolist()
     if kind == HOME:
-        return _Asked(rows, who.faces.unit_rows(rows), query, 0.0)
+        return _Asked(HOME, query)
+    rows = np.flatnonzero(who.kind == kind)
     adapted = adapt(np.concatenate([who.faces.unit_rows(rows), query[None]]))
     home = grouping(gallery).threshold
-    return _Asked(rows, adapted[:-1], adapted[-1], home - threshold_of(home, kind))
+    return _Asked(kind, adapted[-1], adapted[:-1], home - threshold_of(home, kind))
 
 
 def _odds(
@@ -312,16 +342,18 @@ def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, "
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
     individuals = who_is_who(gallery).individuals
     odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
-    found: list[Hit] = []
     with gallery.reading() as connection:
-        for place, face in enumerate(ids.tolist()):
-            path, left, top, right, bottom, identity, name = connection.execute(
-                "SELECT path, left_px, top_px, right_px, bottom_px, identity_id, name FROM faces "
-                "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id "
-                "LEFT JOIN identities ON identities.id = identity_id WHERE faces.id = ?",
-                (face,),
-            ).fetchone()
-            box = (left, top, right, bottom)
-            likely = None if odds is None else float(odds[place] / (1 + odds[place]))
-            found.append(Hit(face, path, box, identity, name, float(similarity[place]), likely))
+        rows = connection.execute(
+            "SELECT faces.id, path, left_px, top_px, right_px, bottom_px, identity_id, name FROM faces "
+            "JOIN photos ON photos.id = photo_id LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities "
+            "ON identities.id = identity_id WHERE faces.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids.tolist()),),
+        ).fetchall()
+    known = {row[0]: row[1:] for row in rows}
+    found: list[Hit] = []
+    for place, face in enumerate(ids.tolist()):
+        path, left, top, right, bottom, identity, name = known[face]
+        box = (left, top, right, bottom)
+        likely = None if odds is None else float(odds[place] / (1 + odds[place]))
+        found.append(Hit(face, path, box, identity, name, float(similarity[place]), likely))
     return found

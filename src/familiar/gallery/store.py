@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +56,7 @@ class Space:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @staticmethod
+    @lru_cache(maxsize=16)  # of every query: it is read each time, and hardly ever another one
     def from_json(text: str) -> "Space":
         stored = json.loads(text)
         return Space(
@@ -88,9 +90,10 @@ class Faces:
 
 
 class Gallery:
-    """An open gallery, for one thread; opening is cheap. Use it in a `with`, or `close` it.
+    """An open gallery, for one thread at a time; opening is cheap. Use it in a `with`, or `close` it.
 
-    `create` and `open` make it. Functions of this package take it as their first argument.
+    `create` and `open` make it, and `beside` one more for another thread. Functions of this package take it as their
+    first argument.
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
@@ -158,6 +161,15 @@ class Gallery:
         gallery = Gallery(folder, connection)
         gallery.try_to_erase()
         return gallery
+
+    def beside(self) -> "Gallery":
+        """Another connection to the same gallery, for another thread; both share what they hold in memory."""
+        with told(self.folder):
+            connection = _connect(self.folder / DATABASE)
+            _configure(connection)
+        other = Gallery(self.folder, connection)
+        other._kept = self._kept
+        return other
 
     def close(self) -> None:
         self._connection.close()
@@ -296,18 +308,22 @@ class Gallery:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.text_factory = os.fsdecode  # a path may hold bytes that are no UTF-8
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> None:
+def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+
+
+def _prepare(connection: sqlite3.Connection, folder: Path, *, check: bool) -> None:
+    _configure(connection)
     if check:
         (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":

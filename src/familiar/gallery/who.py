@@ -46,7 +46,8 @@ class Who:
 
 
 def who_is_who(gallery: Gallery) -> Who:
-    return gallery.kept("who", gallery.revision, lambda: _read(gallery))
+    with gallery.reading():  # so that what is kept for a revision is of that one
+        return gallery.kept("who", gallery.revision, lambda: _read(gallery))
 
 
 def _read(gallery: Gallery) -> Who:

@@ -7,9 +7,11 @@ individual do not.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blocks import unit_rows
 from familiar.neighbors.adapt import adapt
@@ -61,18 +63,42 @@ def views(
     return seen
 
 
+@dataclass(frozen=True, eq=False)
+class Middle:
+    """Where a kind lies: the mean of its rows, and their least similarity with it."""
+
+    kind: int
+    mean: Float64[np.ndarray, " d"]
+    least: float
+
+
+def middles(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> list[Middle]:
+    """Of every kind, by its number."""
+    found: list[Middle] = []
+    for kind in np.unique(kinds[kinds != HOME]).tolist():
+        own = unit_rows(embeddings[kinds == kind])
+        mean = own.mean(axis=0)
+        found.append(Middle(kind, mean, float((own @ mean).min())))
+    return found
+
+
+def beside(embeddings: Float32[np.ndarray, "n d"], kinds: Sequence[Middle]) -> Int64[np.ndarray, " n"]:
+    """The kind that each row is of, lying as close to its middle as the furthest of its own; else 0, at home."""
+    found = np.full(len(embeddings), HOME, np.int64)
+    closest = np.full(len(embeddings), -2.0)
+    rows = unit_rows(embeddings)
+    for kind in kinds:
+        to_middle = rows @ kind.mean
+        nearer = (to_middle >= kind.least) & (to_middle > closest)
+        found[nearer] = kind.kind
+        closest[nearer] = to_middle[nearer]
+    return found
+
+
 def joined(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """The kinds with rows at home that lie as close to the middle of a kind as the furthest of its own."""
-    found = kinds.copy()
-    home = np.flatnonzero(kinds == HOME)
-    closest = np.full(len(home), -2.0)
-    for kind in np.unique(kinds[kinds != HOME]):
-        own = unit_rows(embeddings[kinds == kind])
-        middle = own.mean(axis=0)
-        to_middle = unit_rows(embeddings[home]) @ middle
-        nearer = (to_middle >= (own @ middle).min()) & (to_middle > closest)
-        found[home[nearer]] = kind
-        closest[nearer] = to_middle[nearer]
+    found, home = kinds.copy(), kinds == HOME
+    found[home] = beside(embeddings[home], middles(embeddings, kinds))
     return found
 
 

@@ -74,7 +74,7 @@ def enrol(
             found,
             flip=tta,
             species=species,
-            on_batch=lambda done: status.show(f"enrolled {done:,}/{len(paths):,} photos"),
+            on_batch=lambda done, _: status.show(f"enrolled {done:,}/{len(paths):,} photos"),
         )
         status.clear()
         list_skipped(enrolled.skipped)
