@@ -1,8 +1,10 @@
 """Fixtures of every room. Real photos lie outside the repository; tests that need them say so and skip."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +12,10 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.faces.bundle import BundleMetadata, seal
 from familiar.faces.tensor import Preprocessing
 
+if TYPE_CHECKING:  # the plain environment has none
+    from playwright.sync_api import Browser
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SHARED_DATA = Path(os.environ.get("FAMILIAR_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -34,6 +40,21 @@ def _cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def shared_data() -> Path:
     """The folder of real photos; for tests marked `shared_data`."""
     return SHARED_DATA
+
+
+@pytest.fixture(scope="module")  # meanwhile no other event loop can run in this thread
+def browser() -> "Iterator[Browser]":
+    """Chromium; for tests marked `browser`."""
+    from playwright.sync_api import expect, sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
+    expect.set_options(timeout=60_000)  # machines may be busy; what comes at once is not waited for
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found)
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def _settled(server: Server, folder: Path) -> set[str]:
     while True:
         status, body = asked(connection, "GET", "/api/v1/jobs")
         assert status == 200, body
-        if all(job["state"] in ("done", "stopped", "failed") for job in json.loads(body)["jobs"]):
+        if all(job["state"] in ("done", "stopped", "failed") for job in json.loads(body)):
             break
         time.sleep(0.05)
     with Gallery.open(folder) as gallery:

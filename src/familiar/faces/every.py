@@ -57,10 +57,20 @@ def quality(
     `photo_size_px` is (width, height).
     """
     gray = cv2.cvtColor(crop_rgb_u8, cv2.COLOR_RGB2GRAY)
-    variance = float(cv2.Laplacian(gray, cv2.CV_64F).var())
+    _, deviation = cv2.meanStdDev(cv2.Laplacian(gray, cv2.CV_16S))  # which holds all it can be
+    variance = float(deviation[0, 0]) ** 2
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
     seen = common_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
     return detection.score * variance / (variance + SHARP) * size * seen
+
+
+def in_the_file(detection: Detection, photo: Photo) -> Detection:
+    """A detection in pixels of the whole file, which may have been read at a smaller scale."""
+    x, y = (whole / read for whole, read in zip(photo.source_size_px, photo.size_px, strict=True))
+    left, top, right, bottom = detection.box_xyxy_px
+    landmarks = detection.landmarks_px
+    scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
+    return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
 def _distinct(best_first: Sequence[Detection]) -> list[Detection]:

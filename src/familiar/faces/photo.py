@@ -5,6 +5,7 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from PIL import ExifTags, Image, ImageFile
 from familiar.core.errors import CannotWrite, UnreadablePhoto
 from familiar.core.files import write_atomically
 from familiar.core.types import Photo
-from familiar.faces.jpeg import decode_clean_jpeg
+from familiar.faces.jpeg import clean_jpeg_size, decode_clean_jpeg
 
 PHOTO_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
@@ -53,6 +54,15 @@ _BRANDS = {
 }
 
 
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself before its pixels: Pillow's name of the `format`, (width, height) before it is turned
+    upright."""
+
+    format: str
+    size_px: tuple[int, int]
+
+
 def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:
     """The photo in a file: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
 
@@ -64,13 +74,53 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
     than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
     itself refuses TIFF, WebP and MPO, whatever `max_pixels`.
     """
-    if min_side_px is not None and min_side_px < 1:
-        raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
+    _check_side(min_side_px)
     path = Path(path)
+    return decode_photo(photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
+
+
+def decode_photo(
+    data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000
+) -> Photo:
+    """The photo that a file's content is, as `load_photo` has it. `source` names it."""
+    _check_side(min_side_px)
     try:
-        return _decode(_read(path), path, min_side_px, max_pixels)
+        return _decode(data, source, min_side_px, max_pixels)
     except Exception as error:  # a decoder fed hostile bytes may raise anything
+        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+
+
+def photo_bytes(path: Path) -> bytes:
+    """A file's content. UnreadablePhoto where it is missing, a folder or a special file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            next(path.iterdir(), None)  # says why, where it may not be listed
+        if not stat.S_ISREG(mode):  # reading a named pipe would wait for ever
+            raise ValueError("a folder or a special file, not a photo")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
         raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+
+
+def kind_of(head: bytes) -> str | None:
+    """Pillow's name of the format that a file begins as ("JPEG" includes MPO), by 16 bytes of it; None: no photo."""
+    Image.init()
+    head = head[:16].ljust(16, b"\0")  # some plugins read on without looking
+    return next((name for name in _FORMATS if (is_one := Image.OPEN[name][1]) is None or is_one(head)), None)
+
+
+def header_of(data: bytes, source: Path | str) -> Header:
+    """What a photo's content says of itself. UnreadablePhoto where it is none, or is broken."""
+    if (size_px := clean_jpeg_size(data)) is not None:
+        return Header("JPEG", size_px)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
+            image = _open(data)
+            return Header(str(image.format), image.size)
+    except Exception as error:  # as in decode_photo
+        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
 
 
 def find_photos(places: Iterable[Path]) -> list[Path]:
@@ -115,16 +165,12 @@ def _photos_within(folder: Path) -> Iterator[Path]:
     yield from closed
 
 
-def _read(path: Path) -> bytes:
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        next(path.iterdir(), None)  # says why, where it may not be listed
-    if not stat.S_ISREG(mode):  # reading a named pipe would wait for ever
-        raise ValueError("a folder or a special file, not a photo")
-    return path.read_bytes()
+def _check_side(min_side_px: int | None) -> None:
+    if min_side_px is not None and min_side_px < 1:
+        raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
 
 
-def _decode(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
+def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     clean = decode_clean_jpeg(data, min_side_px, max_pixels)
     if clean is not None and not clean.exif:
         return Photo(clean.rgb_u8, source, clean.whole_px, clean.stored_as)
@@ -144,7 +190,7 @@ def _exif(data: bytes) -> Image.Exif:
     return exif
 
 
-def _decode_any(data: bytes, source: Path, min_side_px: int | None, max_pixels: int) -> Photo:
+def _decode_any(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     """By Pillow, which knows every format and reads on where a file is a little broken."""
     image = _open(data)
     width, height = image.size
@@ -166,7 +212,7 @@ def _decode_any(data: bytes, source: Path, min_side_px: int | None, max_pixels: 
 def _upright(
     rgb_u8: UInt8[np.ndarray, "h w 3"],
     orientation: int,
-    source: Path,
+    source: Path | str,
     whole_px: tuple[int, int],
     stored_as: str,
 ) -> Photo:
@@ -186,13 +232,10 @@ def _open(data: bytes) -> ImageFile.ImageFile:
     """
     if not data:
         raise ValueError("the file is empty")
-    Image.init()
-    for name in _FORMATS:
-        factory, accept = Image.OPEN[name]
-        if accept is None or accept(data[:16]):
-            image = factory(io.BytesIO(data), "")
-            _refuse_deep_planes(image)
-            return image
+    if (kind := kind_of(data)) is not None:
+        image = Image.OPEN[kind][0](io.BytesIO(data), "")
+        _refuse_deep_planes(image)
+        return image
     if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
         raise ValueError(f"{_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
     raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")

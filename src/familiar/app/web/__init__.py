@@ -1,0 +1,1 @@
+"""The pages and the HTTP API over one gallery, for a person with a browser and for programs."""

@@ -1,0 +1,157 @@
+"""Faces: whom they show, and where they are."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from familiar.app.web.api import asked, cursors, images, shapes
+from familiar.app.web.api.documented import CHANGE, problems
+from familiar.app.web.service import Served
+from familiar.gallery import browse, by_hand, corrections
+from familiar.gallery.browse import KnownFace, KnownPhoto
+from familiar.gallery.corrections import Corrected
+from familiar.gallery.store import Gallery
+
+router = APIRouter()
+
+
+@router.get(
+    "/faces/unknown",
+    operation_id="list_unknown_faces",
+    tags=["faces"],
+    response_model=shapes.Page[shapes.Face],
+)
+async def unknown(service: Served, cursor: asked.Cursor = None, limit: asked.Limit = 100) -> dict[str, Any]:
+    """Faces of nobody, in the order in which they were taken in."""
+    (last,) = cursors.after(cursor, "unknown faces", 1) or (0,)
+    found = await service.threads.read(browse.unknown, after=last, limit=limit + 1)
+    return cursors.page(found, limit, "unknown faces", lambda face: (face.face,))
+
+
+@router.post(
+    "/faces/confirm",
+    operation_id="confirm_faces",
+    tags=["corrections"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def confirm(service: Served, body: asked.SomeFaces) -> None:
+    """These faces are rightly where they are."""
+    await service.threads.write(corrections.confirm, body.once)
+
+
+@router.post(
+    "/faces/move",
+    operation_id="move_faces",
+    tags=["corrections"],
+    response_model=shapes.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def move(service: Served, body: asked.Moved) -> Corrected:
+    """These faces show that identity."""
+    return await service.threads.write(corrections.move, body.once, body.to)
+
+
+@router.post(
+    "/faces/split",
+    operation_id="split_faces",
+    tags=["corrections"],
+    response_model=shapes.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def split(service: Served, body: asked.SplitOff) -> Corrected:
+    """These faces show somebody of their own, a new identity."""
+    return await service.threads.write(corrections.split, body.once, body.name)
+
+
+@router.post(
+    "/faces/reject",
+    operation_id="reject_faces",
+    tags=["corrections"],
+    response_model=shapes.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def reject(service: Served, body: asked.Rejected) -> Corrected:
+    """These faces do not show that identity, which is never said again."""
+    return await service.threads.write(corrections.reject, body.once, body.identity)
+
+
+@router.post(
+    "/faces/tell-apart",
+    operation_id="tell_faces_apart",
+    tags=["corrections"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def tell_apart(service: Served, body: asked.ToldApart) -> None:
+    """Two faces show two individuals, and so do the identities they are in."""
+    await service.threads.write(corrections.tell_apart, body.first, body.second)
+
+
+@router.get(
+    "/faces/{face}",
+    operation_id="get_face",
+    tags=["faces"],
+    response_model=shapes.Face,
+    responses=problems(404),
+)
+async def face(service: Served, face: asked.InAddress) -> KnownFace:
+    """One face."""
+    return await service.threads.read(browse.face, face)
+
+
+@router.get(
+    "/faces/{face}/image",
+    operation_id="get_face_image",
+    tags=["faces"],
+    response_class=images.Jpeg,
+    responses=images.RESPONSES,
+)
+async def face_image(
+    service: Served, face: asked.InAddress, side: asked.Side = 160, known: images.Known = None
+) -> Response:
+    """The face with a little around it, square."""
+    found, photo = await service.threads.read(_with_photo, face)
+    path = service.roots.inside(Path(photo.path))
+    return images.sent(await service.pictures.face(path, photo.sha256, found.box_xyxy_px, side), known)
+
+
+@router.put(
+    "/faces/{face}/box",
+    operation_id="move_face",
+    tags=["by hand"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def move_face(service: Served, face: asked.InAddress, body: asked.ByHand) -> None:
+    """The face is there; whom it shows stays as it is."""
+    embedder = service.vision.embedder
+
+    def change(gallery: Gallery) -> None:
+        path = service.roots.inside(Path(_with_photo(gallery, face)[1].path))
+        by_hand.move_face(gallery, embedder, face, body.box, path=path)
+
+    await service.threads.write(change)
+
+
+@router.delete(
+    "/faces/{face}",
+    operation_id="delete_face",
+    tags=["by hand"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def delete_face(service: Served, face: asked.InAddress) -> None:
+    """There is no face. `undo` brings it back."""
+    await service.threads.write(by_hand.delete_face, face)
+
+
+def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:
+    with gallery.reading():
+        found = browse.face(gallery, face)
+        return found, browse.photo(gallery, found.photo)

@@ -1,0 +1,152 @@
+"""Photos: those that the gallery holds, new ones that are taken in, and how far that is."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.sse import EventSourceResponse
+
+from familiar.app.web.api import asked, cursors, images, shapes
+from familiar.app.web.api.documented import CHANGE, UPLOAD, problems
+from familiar.app.web.jobs import Progress
+from familiar.app.web.service import Served
+from familiar.app.web.uploads import keep, received
+from familiar.gallery import browse, by_hand
+from familiar.gallery.browse import KnownPhoto
+from familiar.gallery.store import Gallery
+
+router = APIRouter()
+
+
+@router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=shapes.Page[shapes.Photo])
+async def photos(service: Served, cursor: asked.Cursor = None, limit: asked.Limit = 100) -> dict[str, Any]:
+    """Every photo with its faces, in the order in which they were taken in."""
+    (last,) = cursors.after(cursor, "photos", 1) or (0,)
+    found = await service.threads.read(browse.photos, after=last, limit=limit + 1)
+    return cursors.page(found, limit, "photos", lambda photo: (photo.photo,))
+
+
+@router.post(
+    "/photos",
+    operation_id="enrol_photos",
+    tags=["photos"],
+    status_code=202,
+    response_model=shapes.Progress,
+    responses=problems(*UPLOAD),
+)
+async def enrol(service: Served, response: Response, files: asked.Photos) -> Progress:
+    """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them."""
+    service.threads.require_writable()
+    service.vision.embedder  # noqa: B018 - before anything is kept: refuses where there is none
+    async with received(files, service.settings.limits) as uploads:
+        kept = await keep(uploads, service.roots.own)
+    return _submitted(service, response, kept)
+
+
+@router.post(
+    "/photos/folder",
+    operation_id="enrol_folder",
+    tags=["photos"],
+    status_code=202,
+    response_model=shapes.Progress,
+    responses=problems(404, *CHANGE),
+)
+async def enrol_folder(service: Served, response: Response, body: asked.Folder) -> Progress:
+    """Takes in every photo of a folder on the server. The photos stay where they are."""
+    return _submitted(service, response, [service.roots.named(body.folder)])
+
+
+@router.get(
+    "/photos/{photo}",
+    operation_id="get_photo",
+    tags=["photos"],
+    response_model=shapes.Photo,
+    responses=problems(404),
+)
+async def photo(service: Served, photo: asked.InAddress) -> KnownPhoto:
+    """One photo with its faces."""
+    return await service.threads.read(browse.photo, photo)
+
+
+@router.get(
+    "/photos/{photo}/image",
+    operation_id="get_photo_image",
+    tags=["photos"],
+    response_class=images.Jpeg,
+    responses=images.RESPONSES,
+)
+async def photo_image(
+    service: Served, photo: asked.InAddress, side: asked.Side = 1600, known: images.Known = None
+) -> Response:
+    """The upright photo, without what its file says of place and time."""
+    found = await service.threads.read(browse.photo, photo)
+    path = service.roots.inside(Path(found.path))
+    return images.sent(await service.pictures.photo(path, found.sha256, side), known)
+
+
+@router.post(
+    "/photos/{photo}/faces",
+    operation_id="add_face",
+    tags=["by hand"],
+    status_code=201,
+    response_model=shapes.NewFace,
+    responses=problems(404, *CHANGE),
+)
+async def add_face(
+    service: Served, response: Response, photo: asked.InAddress, body: asked.ByHand
+) -> dict[str, int]:
+    """A face where the detector saw none."""
+    embedder = service.vision.embedder
+
+    def add(gallery: Gallery) -> int:
+        path = service.roots.inside(Path(browse.photo(gallery, photo).path))
+        return by_hand.add_face(gallery, embedder, photo, body.box, path=path)
+
+    face = await service.threads.write(add)
+    response.headers["Location"] = f"/api/v1/faces/{face}"
+    return {"face": face}
+
+
+@router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=list[shapes.Progress])
+async def jobs(service: Served) -> list[Progress]:
+    """The last 50, newest first."""
+    return service.jobs.all()
+
+
+async def _job(service: Served, number: str) -> Progress:
+    return service.jobs.progress(number)
+
+
+Job = Annotated[Progress, Depends(_job)]
+
+
+@router.get(
+    "/jobs/{number}",
+    operation_id="get_job",
+    tags=["photos"],
+    response_model=shapes.Progress,
+    responses=problems(404),
+)
+async def job(job: Job) -> Progress:
+    """How far photos have been taken in."""
+    return job
+
+
+@router.get(
+    "/jobs/{number}/events",
+    operation_id="watch_job",
+    tags=["photos"],
+    response_class=EventSourceResponse,
+    responses=problems(404),
+)
+async def events(service: Served, job: Job) -> AsyncIterator[shapes.Progress]:
+    """How far it is at each change, as server-sent events, until it ends."""
+    async for progress in service.jobs.watch(job.number):
+        yield shapes.Progress.model_validate(progress)
+
+
+def _submitted(service: Served, response: Response, paths: list[Path]) -> Progress:
+    progress = service.jobs.submit(paths)
+    response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
+    return progress

@@ -1,0 +1,122 @@
+"""What is served, and what was decided: the gallery, its model, groups, questions and the way back."""
+
+import dataclasses
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from familiar.app.web.api import asked, shapes
+from familiar.app.web.api.documented import CHANGE, problems
+from familiar.app.web.service import Served
+from familiar.core.errors import Contradiction
+from familiar.gallery import browse, suggest
+from familiar.gallery.calibration import calibration, grouping
+from familiar.gallery.decisions import Decision, decisions, undo
+from familiar.gallery.group import Grouped, group
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import NOBODY, check_faces, who_is_who
+
+MOST_QUESTIONS = 100
+
+router = APIRouter()
+
+
+@router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=shapes.GalleryState)
+async def state(service: Served) -> dict[str, Any]:
+    """What is served."""
+    read = await service.threads.read(_state)
+    return read | {"read_only": service.settings.read_only, "has_model": service.vision.has_model}
+
+
+@router.get(
+    "/model", operation_id="get_model", tags=["gallery"], response_model=shapes.Model, responses=problems(409)
+)
+async def model(service: Served) -> dict[str, Any]:
+    """What the model says of itself: what it was trained on, how good it is, what its similarities mean."""
+    bundle = service.vision.embedder.bundle
+    return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
+
+
+@router.post(
+    "/group",
+    operation_id="group",
+    tags=["gallery"],
+    response_model=shapes.Grouped,
+    responses=problems(*CHANGE),
+)
+async def group_faces(service: Served, body: asked.Grouping) -> Grouped:
+    """Puts every face that is in no group into one, within what was said of them."""
+    return await service.threads.write(group, threshold=body.threshold, afresh=body.afresh)
+
+
+@router.get(
+    "/questions", operation_id="list_questions", tags=["questions"], response_model=list[asked.Question]
+)
+async def questions(
+    service: Served, limit: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
+) -> list[suggest.Question]:
+    """The questions whose answers would mend most, the worthiest first."""
+    return await service.threads.read(suggest.suggest, limit)
+
+
+@router.post(
+    "/questions/answer",
+    operation_id="answer_question",
+    tags=["questions"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def answer(service: Served, body: asked.Answered) -> None:
+    """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
+    question = suggest.Question(**body.question.model_dump())
+    await service.threads.write(_answer, question, body.same)
+
+
+@router.get(
+    "/decisions", operation_id="list_decisions", tags=["gallery"], response_model=list[shapes.Decision]
+)
+async def last_decisions(service: Served, limit: asked.Limit = 20) -> list[Decision]:
+    """The last ones that can be taken back, newest first."""
+    return await service.threads.read(decisions, limit)
+
+
+@router.post(
+    "/undo",
+    operation_id="undo",
+    tags=["gallery"],
+    response_model=shapes.Decision,
+    responses=problems(404, *CHANGE),
+)
+async def undo_last(service: Served) -> Decision:
+    """Takes the last decision back, and says which it was."""
+    return await service.threads.write(undo)
+
+
+def _state(gallery: Gallery) -> dict[str, Any]:
+    with gallery.reading():
+        space, means, groups = gallery.space, calibration(gallery), grouping(gallery)
+        decide = {
+            name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")
+        }
+        return {
+            "counts": browse.counts(gallery),
+            "space_id": space.space_id,
+            "embedding_dim": space.embedding_dim,
+            "prefixes": space.prefixes,
+            "thresholds": {**decide, "grouping": groups.threshold, "own": groups.own},
+            "revision": gallery.revision,
+        }
+
+
+def _answer(gallery: Gallery, question: suggest.Question, same: bool) -> None:
+    check_faces(gallery, (question.first_face, question.second_face))
+    who = who_is_who(gallery)
+    of = dict(zip(who.faces.ids.tolist(), who.identity.tolist(), strict=True))
+    now = [
+        None if (number := of[face]) == NOBODY else number
+        for face in (question.first_face, question.second_face)
+    ]
+    if now != [question.first, question.second]:
+        raise Contradiction("what this question asks about has changed since; ask for questions anew")
+    suggest.answer(gallery, question, same)

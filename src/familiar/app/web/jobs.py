@@ -1,0 +1,275 @@
+"""Photos that are taken in: job after job in one thread beside the requests, and how far each is."""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+import traceback
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from familiar.app.web.problems import Refused, busy
+from familiar.app.web.roots import Roots
+from familiar.app.web.settings import Limits
+from familiar.app.web.threads import GalleryThreads
+from familiar.app.web.vision import Vision
+from familiar.core.errors import FamiliarError, NotInGallery, UnreadablePhoto
+from familiar.faces.photo import find_photos
+from familiar.gallery.enrol import Enrolled, enrol
+from familiar.gallery.group import group
+from familiar.gallery.store import Gallery
+
+REMEMBERED = 50  # jobs
+SHOWN = 200  # skipped photos of a job
+SECONDS_APART = 0.1  # of what a watcher is told
+OUTSIDE = "a link that leads out of the folders that this server reads"
+log = logging.getLogger("familiar.serve")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A photo, by its path within its folder, and why it was not taken in."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is: of `found` photos so many were `looked` at. `photos` are new, with `faces` in them, and
+    `without_face` of them show none; `known` were here already.
+
+    `skipped`: the first 200 of `skipped_count`. `error` is None unless it failed.
+    """
+
+    number: str
+    state: Literal["waiting", "looking", "grouping", "done", "stopped", "failed"] = "waiting"
+    found: int = 0
+    looked: int = 0
+    photos: int = 0
+    faces: int = 0
+    without_face: int = 0
+    known: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    skipped_count: int = 0
+    new_individuals: int = 0
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("done", "stopped", "failed")
+
+
+@dataclass(eq=False)
+class _Job:
+    """`progress` and `changed` belong to the event loop; each event is set once, at the next change."""
+
+    paths: Sequence[Path]
+    progress: Progress
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def show(self, progress: Progress) -> None:
+        self.progress = progress
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class _Stopped(Exception):
+    """The server stops."""
+
+
+class Jobs:
+    """One job at a time, the others wait; what each took in is grouped at its end. To be used in one event loop."""
+
+    def __init__(self, threads: GalleryThreads, vision: Vision, roots: Roots, limits: Limits) -> None:
+        self._threads, self._vision, self._roots, self._limits = threads, vision, roots, limits
+        self._pool = ThreadPoolExecutor(1, "job")
+        self._stopping = threading.Event()
+        self._jobs: dict[str, _Job] = {}
+        # Rising from one start to the next, so that a page left open takes no other job for its own.
+        self._numbers = itertools.count(int(time.time()))
+
+    async def start(self) -> None:
+        """Takes up photos that were uploaded, but not looked at, when the server was last stopped or killed."""
+        if self._vision.has_model:
+            left = await self._threads.read(_left_behind, self._roots.own)
+            if left:
+                self._begin(left)
+
+    async def stop(self) -> None:
+        """After the batch under way. Those that wait are stopped too."""
+        self._stopping.set()
+        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.sleep(0)  # what the thread told last is shown
+
+    def submit(self, paths: Sequence[Path]) -> Progress:
+        """Takes in files and the photos of folders, within the roots. Refused with 503 where too many jobs wait, with
+        403 where the server is read-only, and with 409 where it has no model."""
+        self._threads.require_writable()
+        self._vision.embedder  # noqa: B018 - refuses where there is none
+        if self._stopping.is_set():
+            raise busy("the server is stopping")
+        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.jobs:
+            raise busy("too many photos wait to be taken in; try again when some are done")
+        return self._begin(paths)
+
+    def progress(self, number: str) -> Progress:
+        """NotInGallery where there is no such job, or it is long over."""
+        return self._job(number).progress
+
+    def all(self) -> list[Progress]:
+        """The last 50, newest first."""
+        return [job.progress for job in reversed(self._jobs.values())]
+
+    async def watch(self, number: str) -> AsyncGenerator[Progress, None]:
+        """What it is now, then each change, at most ten a second, to the end. NotInGallery as in `progress`."""
+        job = self._job(number)
+        while True:
+            progress, changed = job.progress, job.changed
+            yield progress
+            if progress.ended:
+                return
+            await asyncio.sleep(SECONDS_APART)
+            await changed.wait()
+
+    def _job(self, number: str) -> _Job:
+        if number not in self._jobs:
+            raise NotInGallery("there is no such job, or it was over long ago")
+        return self._jobs[number]
+
+    def _begin(self, paths: Sequence[Path]) -> Progress:
+        job = _Job(paths, Progress(str(next(self._numbers))))
+        self._jobs[job.progress.number] = job
+        over = [number for number, old in self._jobs.items() if old.progress.ended]
+        for number in over[: max(0, len(self._jobs) - REMEMBERED)]:
+            del self._jobs[number]
+        self._pool.submit(self._run, job, asyncio.get_running_loop())
+        return job.progress
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        """Never raises: the next job has its turn."""
+        progress = job.progress
+
+        def show(now: Progress) -> None:
+            nonlocal progress
+            progress = now
+            loop.call_soon_threadsafe(job.show, now)
+
+        try:
+            self._take_in(job.paths, progress, show)
+            show(replace(progress, state="done"))
+        except _Stopped:
+            show(replace(progress, state="stopped"))
+        except FamiliarError as error:
+            show(replace(progress, state="failed", error=str(error)))
+        except Exception as error:  # its message may hold names of photos
+            frames = traceback.extract_tb(error.__traceback__)
+            where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+            log.error("a mistake of ours in a job: %s\n%s", type(error).__name__, where)
+            told = "something went wrong here; the server's log says where"
+            show(replace(progress, state="failed", error=told))
+
+    def _take_in(self, places: Sequence[Path], progress: Progress, show: Callable[[Progress], None]) -> None:
+        self._go_on()
+        show(progress := replace(progress, state="looking"))
+        paths, outside = self._found(places)
+        show(progress := replace(progress, found=len(paths) + len(outside)))
+        known = frozenset(map(str, paths))
+
+        def looked(done: int, so_far: Enrolled) -> None:
+            nonlocal progress
+            skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:SHOWN])]
+            progress = replace(
+                progress,
+                looked=done + len(outside),
+                photos=so_far.photos,
+                faces=so_far.faces,
+                without_face=so_far.without_face,
+                known=so_far.known + so_far.edited,
+                skipped=tuple(skipped[:SHOWN]),
+                skipped_count=len(outside) + len(so_far.skipped),
+            )
+            show(progress)
+            self._go_on()
+
+        with self._threads.beside() as gallery:
+            enrolled = enrol(gallery, self._vision.embedder, paths, self._vision.detector, on_batch=looked)
+            looked(len(paths), enrolled)  # where no batch was
+            if enrolled.faces or enrolled.edited or _is_left_ungrouped(gallery):
+                show(progress := replace(progress, state="grouping"))
+                show(replace(progress, new_individuals=_grouped(gallery)))
+
+    def _go_on(self) -> None:
+        if self._stopping.is_set():
+            raise _Stopped
+
+    def _found(self, places: Sequence[Path]) -> tuple[list[Path], list[Skipped]]:
+        """Photos, each once, by where they really are; and those that lie elsewhere."""
+        found: dict[Path, None] = {}
+        outside: list[Skipped] = []
+        for place in places:
+            try:
+                paths = find_photos([place])
+            except UnreadablePhoto as error:
+                raise UnreadablePhoto(f"{self._shown(place)}: no photo found") from error
+            for path in paths:
+                self._go_on()
+                try:
+                    found[self._roots.inside(path)] = None
+                except Refused:
+                    outside.append(Skipped(self._shown(path), OUTSIDE))
+        return list(found), outside
+
+    def _skipped(self, error: FamiliarError, known: Collection[str]) -> Skipped:
+        """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
+        parts = str(error).split(": ")
+        for count in range(1, len(parts)):
+            path = ": ".join(parts[:count])
+            if path in known:
+                return Skipped(self._shown(Path(path)), ": ".join(parts[count:]))
+        return Skipped("a photo", "cannot be read")
+
+    def _shown(self, path: Path) -> str:
+        """As seen from its root, whose own name is told."""
+        for root in (self._roots.own, *self._roots.folders):
+            if path.is_relative_to(root):
+                return str(path.relative_to(root)) if path != root else root.name
+        return path.name
+
+
+def _left_behind(gallery: Gallery, own: Path) -> list[Path]:
+    """Uploaded photos, which are named by their content, that the gallery does not know."""
+    try:
+        uploaded = find_photos([own])
+    except UnreadablePhoto:  # there is none
+        return []
+    with gallery.reading() as connection:
+        known = {sha256.hex() for (sha256,) in connection.execute("SELECT sha256 FROM photos")}
+    return [path for path in uploaded if path.stem not in known]
+
+
+def _is_left_ungrouped(gallery: Gallery) -> bool:
+    """Whether a job was stopped before its faces were grouped. Not where the user has undone that."""
+    with gallery.reading() as connection:
+        (left,) = connection.execute(
+            "SELECT judged_face < (SELECT coalesce(max(id), 0) FROM faces) AND (judged_face > 0 OR NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'identities')) FROM gallery"
+        ).fetchone()
+    return bool(left)
+
+
+def _grouped(gallery: Gallery) -> int:
+    """How many identities that made."""
+    last = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
+    with gallery.reading() as connection:
+        (before,) = connection.execute(last).fetchone()
+    group(gallery)
+    with gallery.reading() as connection:
+        (made,) = connection.execute("SELECT count(*) FROM identities WHERE id > ?", (before,)).fetchone()
+    return made

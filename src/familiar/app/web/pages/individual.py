@@ -1,0 +1,113 @@
+"""One individual: its faces, the likeliest first, and what a user says of them."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from familiar.app.web.pages.render import local_path, page
+from familiar.app.web.pages.said import Said, here, said, told
+from familiar.app.web.pages.whose import Name, Number, put
+from familiar.app.web.service import Served
+from familiar.core.errors import Contradiction, NotInGallery
+from familiar.gallery import corrections
+from familiar.gallery.browse import Likely, likely
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+
+FACES = 300  # on a page
+DOUBTFUL = 0.5  # less probable than this, and nobody said so: rather somebody else
+
+router = APIRouter()
+Back = Annotated[str | None, Form()]
+
+
+@router.get("/individuals/{identity:int}")
+async def individual(
+    request: Request,
+    service: Served,
+    identity: Number,
+    order: Literal["likely", "doubtful"] = "likely",
+    start: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+) -> Response:
+    """A page of its faces, `order` by likelihood or the other way round."""
+
+    def read(gallery: Gallery) -> tuple[str | None, list[Likely], Said | None]:
+        with gallery.reading():
+            known = likely(gallery, identity)
+            return who_is_who(gallery).names.get(identity), known, said(gallery, request.query_params)
+
+    try:
+        called, known, told_of = await service.threads.read(read)
+    except NotInGallery:
+        if "done" not in request.query_params:
+            raise
+        # What was done here, or taken back, left nobody of this number.
+        return RedirectResponse(f"/individuals?{request.url.query}", 303)
+    if order == "doubtful":
+        known.reverse()
+        known.sort(key=lambda one: one.face.by_user)  # nobody doubts what was confirmed
+    stop = start + FACES
+    return await page(
+        request,
+        service,
+        "individual.html",
+        identity=identity,
+        name=called,
+        faces=known[start:stop],
+        total=len(known),
+        confirmed=sum(one.face.by_user for one in known),
+        doubtful=sum(is_doubtful(one) for one in known),
+        is_doubtful=is_doubtful,
+        order=order,
+        start=start,
+        more=f"?order={order}&start={stop}" if len(known) > stop else None,
+        said=told_of,
+        here=here(request),
+    )
+
+
+@router.post("/individuals/{identity:int}/faces")
+async def say(
+    service: Served,
+    identity: Number,
+    face: Annotated[list[Number], Form(max_length=FACES)],
+    do: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
+    called: Annotated[Name, Form()] = "",
+    back: Back = None,
+) -> RedirectResponse:
+    """What a user says of the selected faces of an individual."""
+    if do == "move" and not called.strip():
+        raise Contradiction(
+            "give the name of whom these faces show; to make them somebody new, split them off"
+        )
+    faces = list(dict.fromkeys(face))
+    path = local_path(back or "", f"/individuals/{identity}")
+    if do == "confirm":
+        await service.threads.write(corrections.confirm, faces)
+        return RedirectResponse(told(path, "confirmed", faces=len(faces)), 303)
+    if do == "reject":
+        corrected = await service.threads.write(corrections.reject, faces, identity)
+        return RedirectResponse(told(path, "rejected", faces=len(faces), carried=corrected.carried), 303)
+    corrected = await service.threads.write(put, faces, called)
+    done, who, carried = "moved" if do == "move" else "split", corrected.identity, corrected.carried
+    return RedirectResponse(told(path, done, faces=len(faces), carried=carried, who=who), 303)
+
+
+@router.post("/individuals/{identity:int}/confirm")
+async def confirm(service: Served, identity: Number, back: Back = None) -> RedirectResponse:
+    """Every face of it is rightly there."""
+
+    def confirm_all(gallery: Gallery) -> int:
+        faces = [one.face.face for one in likely(gallery, identity) if not one.face.by_user]
+        corrections.confirm(gallery, faces)
+        return len(faces)
+
+    count = await service.threads.write(confirm_all)
+    path = local_path(back or "", f"/individuals/{identity}")
+    return RedirectResponse(told(path, "confirmed", faces=count), 303)
+
+
+def is_doubtful(one: Likely) -> bool:
+    """Rather somebody else, and nobody said otherwise."""
+    return not one.face.by_user and one.probability is not None and one.probability < DOUBTFUL

@@ -1,0 +1,168 @@
+"""The questions whose answers mend most, one at a time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from familiar.app.web.pages.render import page
+from familiar.app.web.pages.said import Said, said, told
+from familiar.app.web.pages.whose import Number
+from familiar.app.web.service import Served
+from familiar.core.errors import NotInGallery
+from familiar.gallery import browse
+from familiar.gallery.browse import KnownFace
+from familiar.gallery.store import Gallery
+from familiar.gallery.suggest import Question, answer, suggest
+
+MATTERS = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
+WORTHLESS = 0.01  # faces and pairs set right, as `Question.worth`: for so little nobody is asked
+MOST_COUNTED = 100
+MOST_SKIPPED = 100  # that an address remembers; the oldest are asked again
+BESIDE = 3  # more faces of whom a face stands for
+
+router = APIRouter()
+Pair = tuple[int, int]
+_PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
+Skipped = Annotated[str, Query(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
+SkippedBefore = Annotated[str, Form(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
+Best = Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False)]
+BestBefore = Annotated[float, Form(ge=0, le=1e12, allow_inf_nan=False)]
+Who = Annotated[Number | Literal[""], Form()]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two faces, how many its individual has, and a few of these; a face of nobody stands for itself."""
+
+    face: KnownFace
+    faces: int
+    beside: tuple[int, ...]
+
+
+@router.get("/questions")
+async def questions(
+    request: Request, service: Served, skipped: Skipped = "", best: Best = 0.0
+) -> HTMLResponse:
+    """The first that was not skipped. The address carries those that were, and the `best` worth that was asked for."""
+    passed = pairs(skipped)
+
+    def read(gallery: Gallery) -> tuple[list[Question], list[Side], Said | None]:
+        with gallery.reading():
+            left = [question for question in _queue(gallery) if pair(question) not in passed]
+            return left, _sides(gallery, left[:1]), said(gallery, request.query_params)
+
+    left, sides, told_of = await service.threads.read(read)
+    best = best or (round(left[0].worth, 3) if left else 0.0)
+    count = sum(question.worth >= MATTERS * best for question in left)
+    return await page(
+        request,
+        service,
+        "questions.html",
+        question=left[0] if left else None,
+        following=left[1] if len(left) > 1 else None,
+        sides=sides,
+        count=min(count, MOST_COUNTED),
+        many=count > MOST_COUNTED,
+        best=best,
+        skipped=skipped,
+        skips=len(passed),
+        skipping=address([*passed, pair(left[0])], best) if left else "",
+        said=told_of,
+    )
+
+
+@router.post("/questions")
+async def answered(
+    service: Served,
+    about: Annotated[Literal["join", "doubt"], Form()],
+    first_face: Annotated[Number, Form()],
+    second_face: Annotated[Number, Form()],
+    same: Annotated[bool, Form()],
+    first: Who = "",
+    second: Who = "",
+    skipped: SkippedBefore = "",
+    best: BestBefore = 0.0,
+) -> RedirectResponse:
+    """The user's word, unless what it is about has changed since it was asked; then the next question."""
+    asked = Question(about, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
+    next_one = address(pairs(skipped), best)
+    if not await service.threads.write(_answer, asked, same):
+        next_one = told(next_one, "changed")
+    return RedirectResponse(next_one, 303)
+
+
+def pair(question: Question) -> Pair:
+    """Of whom it is; another about the same two faces is the same question."""
+    low, high = sorted((question.first_face, question.second_face))
+    return low, high
+
+
+def pairs(skipped: str) -> list[Pair]:
+    """
+    >>> pairs("3-7_4-5"), pairs("")
+    ([(3, 7), (4, 5)], [])
+    """
+    both = (one.split("-") for one in skipped.split("_") if one)
+    return [(int(low), int(high)) for low, high in both]
+
+
+def address(skipped: Iterable[Pair], best: float) -> str:
+    """Where the questions go on, without these.
+
+    >>> address([(3, 7), (4, 5)], 2.5), address([], 0.0)
+    ('/questions?best=2.5&skipped=3-7_4-5', '/questions')
+    """
+    last = list(dict.fromkeys(skipped))[-MOST_SKIPPED:]
+    words = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last)}
+    query = urlencode({key: word for key, word in words.items() if word})
+    return f"/questions?{query}" if query else "/questions"
+
+
+def _queue(gallery: Gallery) -> list[Question]:
+    """What is to be asked, kept until something is written."""
+
+    def found() -> list[Question]:
+        every = suggest(gallery, MOST_COUNTED + MOST_SKIPPED)
+        return [question for question in every if question.worth >= WORTHLESS]
+
+    return gallery.kept("questions", gallery.revision, found)
+
+
+def _answer(gallery: Gallery, asked: Question, same: bool) -> bool:
+    """Whether it could still be answered."""
+    try:
+        faces = [browse.face(gallery, number) for number in (asked.first_face, asked.second_face)]
+    except NotInGallery:
+        return False
+    now = [face.identity for face in faces]
+    if asked.first_face == asked.second_face or now != [asked.first, asked.second]:
+        return False
+    if (asked.about == "doubt") != (asked.first is not None and asked.first == asked.second):
+        return False
+    answer(gallery, asked, same)
+    return True
+
+
+def _sides(gallery: Gallery, asked: list[Question]) -> list[Side]:
+    """Of one question, or of none. A face that is doubted stands for itself."""
+    return [
+        side
+        for question in asked
+        for side in (
+            _side(gallery, question.first_face, alone=question.about == "doubt"),
+            _side(gallery, question.second_face),
+        )
+    ]
+
+
+def _side(gallery: Gallery, number: int, *, alone: bool = False) -> Side:
+    face = browse.face(gallery, number)
+    if face.identity is None:
+        return Side(face, 1, ())
+    faces = [one.face.face for one in browse.likely(gallery, face.identity)]
+    beside = [] if alone else [other for other in faces if other != number][:BESIDE]
+    return Side(face, len(faces), tuple(beside))

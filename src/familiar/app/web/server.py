@@ -1,0 +1,197 @@
+"""The application, put together, and the process that serves it."""
+
+import contextlib
+import logging
+import socket
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from http import HTTPStatus
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from familiar import __version__
+from familiar.app.web import api, pages
+from familiar.app.web.guard import guarded
+from familiar.app.web.guard.connections import handshake
+from familiar.app.web.problems import MEDIA_TYPE, Refused, details, headers, kebab, refused
+from familiar.app.web.service import Service
+from familiar.app.web.settings import Settings
+from familiar.core.errors import FamiliarError
+
+STATIC = Path(__file__).parent / "static"
+MOST_SAID = 5  # things that are wrong with one request
+log = logging.getLogger("familiar.serve")
+
+
+def make_app(service: Service) -> ASGIApp:
+    """Pages, API and the guard before them. The service starts and stops with it."""
+    return guarded(_application(service), service.settings)
+
+
+def _application(service: Service) -> FastAPI:
+
+    @contextlib.asynccontextmanager
+    async def living(_: FastAPI) -> AsyncGenerator[None, None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title="familiar",
+        version=__version__,
+        summary="Who is on which photo: one gallery, its photos, faces and individuals.",
+        lifespan=living,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # its page asks another host for its scripts
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.include_router(api.router)
+    api.document(app)
+    app.include_router(pages.router, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_api_route("/healthz", _healthy, include_in_schema=False)
+    app.add_exception_handler(FamiliarError, _answer(_of_ours))
+    app.add_exception_handler(RequestValidationError, _answer(_of_validation))
+    app.add_exception_handler(HTTPException, _answer(_of_http))
+    app.add_middleware(_Caught)
+    return app
+
+
+def serve(settings: Settings, told: Callable[[str], None]) -> None:
+    """Serves until it is interrupted. `told` is given the address once photos can be taken in.
+
+    FamiliarError where the gallery, the model or the address cannot be had.
+    """
+    service = Service(settings)
+    config = uvicorn.Config(
+        make_app(service),
+        http=handshake(settings.limits),
+        ws="none",
+        log_config=None,
+        access_log=False,  # it would log names of photos
+        proxy_headers=False,  # anybody can send them
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.limits.stop_seconds),
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.certificate_key,
+    )
+    listening = _listen(settings)
+    try:
+        told(_url(settings, listening.getsockname()[1]))
+        _Server(config, service).run([listening])
+    finally:
+        listening.close()
+
+
+class _Server(uvicorn.Server):
+    """Stops in the right order: jobs first, or those who watch their progress would keep their connections."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.jobs.stop()
+        await super().shutdown(sockets)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=2048)
+    except OSError as error:
+        raise FamiliarError(
+            f"cannot listen on {settings.address}, port {settings.port} ({error.strerror}); give another --port"
+        ) from error
+
+
+def _url(settings: Settings, port: int) -> str:
+    host = f"[{settings.address}]" if ":" in settings.address else settings.address
+    return f"{'https' if settings.certificate else 'http'}://{host}:{port}/"
+
+
+async def _healthy() -> Response:
+    return PlainTextResponse("ok")
+
+
+def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        response = _respond(request, as_refused(error))
+        response.headers.update(getattr(error, "headers", None) or {})  # such as Allow of a 405
+        return response
+
+    return answer
+
+
+def _respond(request: Request, said: Refused) -> Response:
+    if _wants_page(request):
+        return pages.error_page(request, said)
+    return JSONResponse(details(said), said.status, headers(said), MEDIA_TYPE)
+
+
+def _wants_page(request: Request) -> bool:
+    """htmx shows a problem's detail where the user is; others get a page."""
+    plain = "hx-request" not in request.headers and "text/html" in request.headers.get("accept", "")
+    return plain and not request.url.path.startswith("/api/")
+
+
+def _of_ours(error: Exception) -> Refused:
+    assert isinstance(error, FamiliarError)
+    return refused(error)
+
+
+def _of_validation(error: Exception) -> Refused:
+    """Where it is wrong and why, never what was sent."""
+    assert isinstance(error, RequestValidationError)
+    wrong = [f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:MOST_SAID]]
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(wrong))
+
+
+def _of_http(error: Exception) -> Refused:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return Refused(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
+
+
+class _Caught:
+    """A mistake of ours is told in one place: its message, which may hold names of photos, reaches neither the client
+    nor the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except ClientDisconnect:  # nobody is left to be told
+            return
+        except Exception as error:
+            if scope["type"] != "http":  # it cannot start
+                raise
+            frames = traceback.extract_tb(error.__traceback__)
+            where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+            log.error("a mistake of ours: %s\n%s", type(error).__name__, where)
+            if not begun:
+                said = Refused(
+                    HTTPStatus.INTERNAL_SERVER_ERROR,
+                    "mistake",
+                    "something went wrong here; the server's log says where",
+                )
+                await _respond(Request(scope), said)(scope, receive, send)

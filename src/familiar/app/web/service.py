@@ -1,0 +1,67 @@
+"""Everything a request may ask for, made once when the server starts and closed when it stops."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from familiar.app.web.jobs import Jobs
+from familiar.app.web.pictures import Pictures
+from familiar.app.web.roots import Roots
+from familiar.app.web.settings import Settings
+from familiar.app.web.threads import GalleryThreads
+from familiar.app.web.vision import Vision
+from familiar.core.errors import BadGallery
+from familiar.faces.detect import build_detector
+from familiar.faces.embedder import Embedder
+from familiar.gallery.store import DATABASE, Gallery, Space
+
+
+class Service:
+    """The gallery's `threads`, the model as `vision`, the `jobs` that take photos in, their `pictures`, and the `roots`
+    that none of them leaves."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        embedder = None if settings.model is None else Embedder(settings.model)
+        detector = build_detector(settings.detector, settings.detector_model)
+        _make_where_missing(settings, embedder)
+        limits = settings.limits
+        self.threads = GalleryThreads(settings.gallery, limits.waiting, read_only=settings.read_only)
+        with self.threads.beside() as gallery:
+            if embedder is not None:
+                gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+            self.roots = Roots.of(gallery, settings.roots)
+        self.vision = Vision(embedder, detector, limits)
+        self.pictures = Pictures(limits)
+        self.jobs = Jobs(self.threads, self.vision, self.roots, limits)
+
+    async def start(self) -> None:
+        """In the event loop. Goes on with photos that were taken in, but not looked at, when it was last stopped."""
+        await self.vision.start()
+        if not self.settings.read_only:
+            await self.jobs.start()
+
+    async def stop(self) -> None:
+        """What was acknowledged is written; jobs stop after the batch they are at."""
+        await self.jobs.stop()
+        await self.vision.stop()
+        self.pictures.close()
+        self.threads.close()
+
+
+def service_of(request: Request) -> Service:
+    return request.app.state.service
+
+
+Served = Annotated[Service, Depends(service_of)]
+
+
+def _make_where_missing(settings: Settings, embedder: Embedder | None) -> None:
+    if (settings.gallery / DATABASE).exists():
+        return
+    if embedder is None or settings.read_only:
+        raise BadGallery(
+            f"{settings.gallery}: holds no gallery; give --model to make one, or enrol photos with: "
+            f"familiar gallery enrol {settings.gallery} PHOTOS --model MODEL"
+        )
+    Gallery.create(settings.gallery, Space.of(embedder.metadata)).close()

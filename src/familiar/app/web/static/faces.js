@@ -1,0 +1,296 @@
+// Individuals, faces, questions, and boxes on photos. Knows of app.js only `familiar.say`.
+"use strict";
+
+(() => {
+  const within = (part, selector) => [...(part.matches?.(selector) ? [part] : []), ...part.querySelectorAll(selector)];
+
+  document.addEventListener("htmx:load", (event) => {
+    within(event.detail.elt, "form.selection").forEach(show);
+    within(event.detail.elt, "[data-stage]").forEach(stage);
+    within(event.detail.elt, 'img[src^="/api/"]').forEach((one) => one.complete && !one.naturalWidth && gone(one));
+    within(event.detail.elt, "#keys").forEach((box) => (box.checked = localStorage.getItem("keys") !== "off"));
+  });
+
+  // A picture whose photo is gone leaves its place empty.
+  const gone = (picture) => picture.classList.add("missing");
+  document.addEventListener("error", (event) => event.target.matches?.('img[src^="/api/"]') && gone(event.target), true);
+
+  // --- What was done is told, and somebody who names one after the other goes on with the next ----------------------
+
+  let place = -1;
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const form = event.detail.elt;
+    place = form.matches?.(".naming") ? namings().indexOf(form) : -1;
+  });
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target !== document.body || event.detail.requestConfig?.verb !== "post") return;
+    const told = document.getElementById("told");
+    if (told) {
+      window.familiar.say(told.textContent);
+      document.getElementById("said").replaceChildren(...told.cloneNode(true).childNodes);
+    }
+    if (place < 0) return;
+    const next = namings()[place];
+    if (next && !next.elements.called.value) next.elements.called.focus();
+    place = -1;
+  });
+  const namings = () => [...document.querySelectorAll("form.naming")];
+
+  // --- Names are completed ------------------------------------------------------------------------------------------
+
+  let typing = 0;
+  document.addEventListener("input", (event) => {
+    const field = event.target;
+    if (field.getAttribute?.("list") !== "names") return;
+    // Then Save stays, though the focus leaves before the click has ended (Safari gives buttons none).
+    field.form.classList.toggle("changed", field.value !== field.defaultValue);
+    clearTimeout(typing);
+    typing = setTimeout(async () => {
+      const begun = field.value.trim();
+      const answer = begun && (await fetch(`/individuals/names?called=${encodeURIComponent(begun)}`));
+      if (answer && !answer.ok) return; // a name can be written whole
+      const options = answer ? await answer.text() : "";
+      const known = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
+      document.getElementById("names")?.replaceChildren(...known.querySelectorAll("option"));
+    }, 120);
+  });
+
+  // --- Selecting ----------------------------------------------------------------------------------------------------
+
+  let last = null;
+  const ticks = (form) => [...form.elements].filter((one) => one.type === "checkbox");
+
+  document.addEventListener("click", (event) => {
+    const clear = event.target.closest?.("[data-clear]");
+    if (clear) {
+      ticks(clear.form).forEach((one) => (one.checked = false));
+      show(clear.form);
+    }
+    const box = event.target;
+    if (box.type !== "checkbox" || !box.form?.matches(".selection")) return;
+    const every = ticks(box.form);
+    if (event.shiftKey && last?.isConnected) {
+      const [from, to] = [every.indexOf(last), every.indexOf(box)].sort((one, other) => one - other);
+      every.slice(from, to + 1).forEach((one) => (one.checked = box.checked));
+    }
+    last = box;
+    show(box.form);
+  });
+  document.addEventListener("keydown", (event) => {
+    const form = document.querySelector("form.selection:not([hidden])");
+    if (event.key === "Escape" && form && !event.target.matches("input:not([type=checkbox]), select")) {
+      ticks(form).forEach((one) => (one.checked = false));
+      show(form);
+    }
+  });
+
+  // The bar: how many are selected, whether that is enough, and who of them may stay.
+  function show(form) {
+    const chosen = ticks(form).filter((one) => one.checked);
+    const enough = chosen.length >= Number(form.dataset.least);
+    form.hidden = !chosen.length;
+    form.querySelectorAll("[data-act]").forEach((button) => (button.disabled = !enough));
+    const hint = !enough && form.dataset.hint ? `: ${form.dataset.hint}` : "";
+    form.querySelector(".count").textContent = chosen.length ? `${chosen.length} selected${hint}` : "";
+    const into = form.elements.into;
+    if (!into) return;
+    const before = into.value;
+    into.closest("label").hidden = !enough;
+    into.replaceChildren(...chosen.map((one) => new Option(one.dataset.called, one.value)));
+    const named = chosen.find((one) => !one.dataset.called.startsWith("#"));
+    if (chosen.some((one) => one.value === before)) into.value = before;
+    else if (named) into.value = named.value;
+  }
+
+  // --- Questions are answered with keys -----------------------------------------------------------------------------
+
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
+  });
+  document.addEventListener("keydown", (event) => {
+    const form = document.querySelector("form[data-keys]");
+    if (!form || !document.getElementById("keys").checked || event.repeat) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
+    if (event.key === " " && event.target.closest("a, button, input, summary")) return; // which it presses
+    const key = event.key.toLowerCase();
+    const button = [...form.querySelectorAll("[data-key]")].find((one) => one.dataset.key.includes(key));
+    if (!button || key.length !== 1 || document.body.classList.contains("waiting")) return;
+    event.preventDefault();
+    button.click();
+  });
+
+  // --- Boxes on a photo ---------------------------------------------------------------------------------------------
+
+  const SVG = "http://www.w3.org/2000/svg";
+  const EDGES = ["left", "top", "right", "bottom"];
+  const LEAST = 8; // pixels of a photo: what is smaller is a slip of the hand
+  const CORNERS = { nw: [0, 1], ne: [2, 1], sw: [0, 3], se: [2, 3] }; // which edges a corner moves
+
+  function stage(holder) {
+    const svg = holder.querySelector("svg");
+    const { width, height } = svg.viewBox.baseVal;
+    const letters = [...svg.querySelectorAll("text")];
+    const scale = () => width / (svg.getBoundingClientRect().width || width); // photo pixels per pixel of the screen
+
+    let editing = null; // {form, group, box}
+
+    function sized() {
+      letters.forEach((letter) => letter.setAttribute("font-size", 14 * scale()));
+      if (editing) draw();
+    }
+    new ResizeObserver(sized).observe(svg);
+
+    // A face is selected on the photo and beside it alike.
+    function choose(number) {
+      for (const one of document.querySelectorAll(".stage .box, .photo-face")) {
+        one.classList.toggle("chosen", one.dataset.face === number || one.id === `face-${number}`);
+      }
+    }
+    svg.addEventListener("click", (event) => {
+      const link = event.target.closest("a.box");
+      if (!link) return;
+      event.preventDefault();
+      choose(link.dataset.face);
+      const card = document.getElementById(`face-${link.dataset.face}`);
+      card.parentElement.prepend(card); // beneath the photo on a phone, beside it elsewhere
+      card.scrollIntoView({ block: "nearest", behavior: "smooth" });
+      card.focus({ preventScroll: true });
+    });
+    for (const card of document.querySelectorAll(".photo-face")) {
+      card.addEventListener("focusin", () => choose(card.id.replace("face-", "")));
+    }
+
+    // --- One box at a time is changed: the one whose fields are open ---
+
+    for (const details of document.querySelectorAll("[data-box]")) {
+      details.addEventListener("toggle", () => (details.open ? begin(details) : end(details)));
+      details.addEventListener("input", () => editing?.details === details && draw());
+      details.querySelector("[data-centre]")?.addEventListener("click", () => {
+        const side = Math.min(width, height) / 4;
+        set([width / 2 - side, height / 2 - side, width / 2 + side, height / 2 + side]);
+        editing.group.focus();
+      });
+    }
+
+    function begin(details) {
+      for (const other of document.querySelectorAll("[data-box][open]")) if (other !== details) other.open = false;
+      editing?.group.remove();
+      const group = svg.appendChild(document.createElementNS(SVG, "g"));
+      group.setAttribute("class", "edit");
+      group.setAttribute("tabindex", "0");
+      group.setAttribute("role", "application");
+      group.setAttribute("aria-label", "The box: arrow keys move it, with Shift they change its size");
+      for (const name of ["under", "over"]) add(group, "rect", name);
+      for (const name of Object.keys(CORNERS)) add(group, "circle", "handle", name);
+      for (const name of Object.keys(CORNERS)) add(group, "circle", "grip", name);
+      editing = { details, form: details.querySelector("form"), group };
+      holder.classList.add("editing");
+      draw();
+      if (details.dataset.box !== "new") choose(details.dataset.box);
+      const { top, bottom } = holder.getBoundingClientRect();
+      if (bottom < 200 || top > innerHeight - 200) holder.scrollIntoView({ block: "start", behavior: "smooth" });
+      group.addEventListener("keydown", step);
+    }
+
+    function end(details) {
+      if (editing?.details !== details) return;
+      editing.group.remove();
+      editing = null;
+      holder.classList.remove("editing");
+    }
+
+    const get = () => EDGES.map((edge) => editing.form.elements[edge].valueAsNumber);
+    const isBox = ([left, top, right, bottom]) => right - left >= LEAST && bottom - top >= LEAST;
+
+    function set(box) {
+      EDGES.forEach((edge, at) => (editing.form.elements[edge].value = Math.round(box[at])));
+      draw();
+    }
+
+    function draw() {
+      const box = get();
+      editing.group.toggleAttribute("hidden", !isBox(box));
+      editing.group.style.display = isBox(box) ? "" : "none";
+      if (!isBox(box)) return;
+      const [left, top, right, bottom] = box;
+      for (const rect of editing.group.querySelectorAll("rect")) {
+        const size = { x: left, y: top, width: right - left, height: bottom - top };
+        for (const [name, value] of Object.entries(size)) rect.setAttribute(name, value);
+      }
+      for (const circle of editing.group.querySelectorAll("circle")) {
+        const [across, down] = CORNERS[circle.dataset.corner];
+        circle.setAttribute("cx", box[across]);
+        circle.setAttribute("cy", box[down]);
+        circle.setAttribute("r", (circle.classList.contains("grip") ? 22 : 7) * scale());
+      }
+    }
+
+    function step(event) {
+      const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      const some = Math.max(1, Math.round(Math.max(width, height) / 200));
+      const [left, top, right, bottom] = get();
+      const [x, y] = by.map((one) => one * some);
+      const box = event.shiftKey ? [left, top, right + x, bottom + y] : moved([left, top, right, bottom], x, y);
+      if (isBox(box)) set(box.map(onPhoto));
+    }
+
+    // --- With a pointer: a corner resizes, the box moves, anywhere else a new one is drawn ---
+
+    const onPhoto = (value, at) => Math.min(Math.max(value, 0), at % 2 ? height : width);
+
+    function moved([left, top, right, bottom], x, y) {
+      const right_by = Math.min(Math.max(x, -left), width - right);
+      const down_by = Math.min(Math.max(y, -top), height - bottom);
+      return [left + right_by, top + down_by, right + right_by, bottom + down_by];
+    }
+
+    svg.addEventListener("pointerdown", (event) => {
+      if (!editing || event.button || !event.isPrimary) return;
+      event.preventDefault();
+      const before = get();
+      const [x, y] = at(event);
+      const corner = event.target.dataset?.corner;
+      const inside = isBox(before) && event.target.closest?.(".edit");
+      svg.setPointerCapture(event.pointerId);
+
+      function drag(now) {
+        const [toX, toY] = at(now);
+        if (corner) {
+          const box = [...before];
+          const [across, down] = CORNERS[corner];
+          box[across] += toX - x;
+          box[down] += toY - y;
+          set(upright(box).map(onPhoto));
+        } else if (inside) set(moved(before, toX - x, toY - y));
+        else set(upright([x, y, toX, toY]).map(onPhoto));
+      }
+      function drop() {
+        svg.removeEventListener("pointermove", drag);
+        for (const kind of ["pointerup", "pointercancel"]) svg.removeEventListener(kind, drop);
+        if (!isBox(get())) {
+          EDGES.forEach((edge, place) => (editing.form.elements[edge].value = isBox(before) ? Math.round(before[place]) : ""));
+          draw();
+        }
+        editing.group.focus({ preventScroll: true });
+      }
+      svg.addEventListener("pointermove", drag);
+      for (const kind of ["pointerup", "pointercancel"]) svg.addEventListener(kind, drop);
+    });
+
+    const upright = ([left, top, right, bottom]) => [Math.min(left, right), Math.min(top, bottom), Math.max(left, right), Math.max(top, bottom)];
+
+    function at(event) {
+      const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+      return [onPhoto(point.x, 0), onPhoto(point.y, 1)];
+    }
+  }
+
+  function add(group, kind, name, corner) {
+    const one = group.appendChild(document.createElementNS(SVG, kind));
+    one.setAttribute("class", corner ? `${name} ${corner}` : name);
+    if (corner) one.dataset.corner = corner;
+  }
+})();

@@ -1,0 +1,151 @@
+"""Photos that a client sent: judged by content before anything is decoded, gone when the request ends unless kept.
+
+The form parser has streamed them into memory where they are small, and into temporary files without a name where they
+are not: a process that is killed leaves none behind.
+"""
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+
+from familiar.app.web.problems import Refused
+from familiar.app.web.settings import MB, Limits
+from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.files import write_atomically
+from familiar.core.text import printable
+from familiar.faces.photo import header_of, kind_of
+
+NAME_LENGTH = 200  # characters of a client's name that are told back
+SUFFIX = {
+    "JPEG": ".jpg",
+    "PNG": ".png",
+    "WEBP": ".webp",
+    "BMP": ".bmp",
+    "TIFF": ".tif",
+    "GIF": ".gif",
+    "PPM": ".ppm",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """A photo of a request. `name` is the client's, only ever to tell it back."""
+
+    file: UploadFile
+    name: str
+    size_bytes: int
+    _one_reader: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self) -> bytes:
+        """All of it, in a thread that may wait for the disk."""
+        with self._one_reader:
+            self.file.file.seek(0)
+            return self.file.file.read()
+
+
+@contextlib.asynccontextmanager
+async def received(
+    files: Sequence[UploadFile], limits: Limits, *, skipped: list[Refused] | None = None
+) -> AsyncIterator[list[Upload]]:
+    """The photos of a request, which are gone afterwards.
+
+    Refused with 413 where there are too many, or one is too large in bytes or pixels, and with 415 where one is no
+    photo by its content. Where `skipped` is given, a photo that is refused is put there instead, and the others are
+    received.
+    """
+    try:
+        if len(files) > limits.photos:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "too-many",
+                f"{len(files):,} photos in one request are more than {limits.photos:,}; send them in several",
+            )
+        yield await run_in_threadpool(_judged, files, limits, skipped)
+    finally:
+        for file in files:
+            await file.close()
+
+
+async def keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
+    """Their places in `folder`, where they are on the disk from now on. One content is one file.
+
+    CannotWrite.
+    """
+    return await run_in_threadpool(_keep, uploads, folder)
+
+
+def shown(name: str | None) -> str:
+    """A client's name for a photo, as it can be told back."""
+    return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
+
+
+def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Refused] | None) -> list[Upload]:
+    uploads: list[Upload] = []
+    for file in files:
+        upload = Upload(file, shown(file.filename), file.size or 0)
+        try:
+            _judge(upload, limits)
+        except Refused as error:
+            if skipped is None:
+                raise
+            skipped.append(error)
+        else:
+            uploads.append(upload)
+    return uploads
+
+
+def _judge(upload: Upload, limits: Limits) -> None:
+    if upload.size_bytes > limits.photo_bytes:
+        raise _too_large(upload, f"{upload.size_bytes / MB:,.0f} MB", f"{limits.photo_bytes / MB:,.0f} MB")
+    try:
+        width, height = header_of(upload.read(), upload.name).size_px
+    except UnreadablePhoto as error:
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
+    if width * height > limits.photo_pixels:
+        raise _too_large(upload, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
+
+
+def _too_large(upload: Upload, size: str, most: str) -> Refused:
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-large",
+        f"{upload.name}: {size} is more than {most}; scale it down",
+    )
+
+
+def _keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
+    kept: list[Path] = []
+    for upload in uploads:
+        content = upload.read()
+        name = hashlib.sha256(content).hexdigest()
+        path = folder / name[:2] / f"{name}{SUFFIX[str(kind_of(content))]}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWrite(f"{path.parent}: cannot be made ({error.strerror})") from error
+        if not (path.is_file() and path.stat().st_size == len(content)):
+            write_atomically(path, content)
+        kept.append(path)
+    # Even where a file was there: whoever put it there may not have come so far.
+    for place in {folder.parent, folder, *(path.parent for path in kept)}:
+        _flush(place)
+    return kept
+
+
+def _flush(folder: Path) -> None:
+    """The names in a folder reach the disk, where the system has a way to say so."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

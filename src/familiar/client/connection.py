@@ -1,0 +1,115 @@
+"""Requests to one server, and what goes wrong with them as errors of one line."""
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+
+from familiar.client.photos import Part
+from familiar.core.errors import FamiliarError
+from familiar.core.text import one_line
+
+TRIES = 3
+LONGEST_WAIT_SECONDS = 10.0  # before one more try
+_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_KIND = "urn:familiar:problem:"
+
+
+class ServerError(FamiliarError):
+    """The server refused: with which HTTP `status`, the `kind` of problem as a program knows it, and why."""
+
+    def __init__(self, status: int, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.kind = kind
+        self.detail = detail
+
+
+class Connection:
+    """The API of the server at `url`, as "http://127.0.0.1:8000". `timeout` in seconds, of each step of a request.
+
+    Proxies that the environment names are not used.
+    """
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._url = url.rstrip("/")
+        with self._told():
+            self._http = httpx2.Client(
+                base_url=f"{self._url}/api/v1", headers=headers, timeout=timeout, trust_env=False
+            )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, Any] | None = None,
+        body: Any = None,
+        photos: Callable[[], list[Part]] | None = None,
+        reads: bool = False,
+    ) -> httpx2.Response:
+        """ServerError where it is refused, FamiliarError where nobody answers.
+
+        Where nothing is changed by it, as `reads` says, it is tried again when the server has too much to do.
+        """
+        known = {name: value for name, value in (query or {}).items() if value is not None}
+        tries = TRIES if reads else 1
+        while True:
+            tries -= 1
+            with self._told():
+                files = None if photos is None else photos()
+                response = self._http.request(method, path, params=known, json=body, files=files)
+            if response.status_code not in _LATER or not tries:
+                _require_success(response)
+                return response
+            time.sleep(_wait_seconds(response))
+
+    def events(self, path: str) -> Iterator[Any]:
+        """The data of server-sent events until their end."""
+        with self._told(), self._http.sse(path) as source:
+            if not source.response.is_success:
+                source.response.read()
+                _require_success(source.response)
+            for event in source:
+                yield event.json()
+
+    @contextlib.contextmanager
+    def _told(self) -> Generator[None, None, None]:
+        """httpx2's errors as ours."""
+        try:
+            yield
+        except httpx2.ConnectError as error:
+            raise FamiliarError(
+                f"{self._url}: no server answers there; start one with: familiar serve GALLERY"
+            ) from error
+        except httpx2.TimeoutException as error:
+            raise FamiliarError(f"{self._url}: did not answer in time; try again, or wait longer") from error
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+            raise FamiliarError(f"{self._url}: is no address such as http://127.0.0.1:8000") from error
+        except httpx2.HTTPError as error:
+            raise FamiliarError(f"{self._url}: the connection broke ({one_line(str(error))})") from error
+
+
+def _require_success(response: httpx2.Response) -> None:
+    if response.is_success:
+        return
+    status, said = response.status_code, {}
+    with contextlib.suppress(ValueError):
+        said = response.json()
+    if not (isinstance(said, dict) and isinstance(said.get("type"), str)):
+        raise ServerError(status, "unknown", f"{response.url}: answered {status} {response.reason_phrase}")
+    raise ServerError(
+        status, said["type"].removeprefix(_KIND), one_line(str(said.get("detail", said["type"])))
+    )
+
+
+def _wait_seconds(response: httpx2.Response) -> float:
+    said = response.headers.get("Retry-After", "")
+    return min(float(said) if said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)

@@ -1,0 +1,57 @@
+"""Photos as they are sent: read piece by piece, and only one open at a time, however many there are."""
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from familiar.core.errors import UnreadablePhoto
+from familiar.core.text import printable
+
+Source = Path | bytes
+Part = tuple[str, Any]  # as httpx2 takes them
+
+
+def part(field: str, source: Source) -> Part:
+    """UnreadablePhoto where there is no such file."""
+    if isinstance(source, bytes):
+        return field, ("photo", source)
+    return field, (printable(source.name), Opened(source))
+
+
+class Opened:
+    """A file for reading that is open only from its first piece to its last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        try:
+            self._size = path.stat().st_size
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def tell(self) -> int:
+        return 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """To its beginning; to its end only to be told its size."""
+        self._close()
+        return self._size if whence == os.SEEK_END else offset
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            if self._file is None:
+                self._file = self._path.open("rb")
+            piece = self._file.read(size)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if not piece:
+            self._close()
+        return piece
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _unreadable(self, error: OSError) -> UnreadablePhoto:
+        return UnreadablePhoto(f"{self._path}: cannot be read ({error.strerror})")

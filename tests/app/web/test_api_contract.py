@@ -1,0 +1,13 @@
+"""The API holds to what its OpenAPI document promises, whatever it is asked."""
+
+import pytest
+from serving.contract import contract
+
+from familiar.app.web.settings import Settings
+
+
+@pytest.mark.slow
+def test_the_api_holds_to_its_contract(settings: Settings):
+    said = contract(settings, examples=2)
+    assert said.broke == ()
+    assert said.cases > 500

@@ -1,0 +1,77 @@
+"""Forged requests: what a page of another site makes the browser send."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from behind_guard import CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
+from familiar.app.web.guard import guarded
+from familiar.app.web.guard.session import COOKIE
+from familiar.app.web.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": HOME}, 200),
+        ({"Origin": "https://localhost:8000"}, 200),  # TLS ended at a proxy
+        ({"Origin": HOME.upper()}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": CROSS}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "null", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "null", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Origin": "http://localhost"}, 403),
+        ({"Origin": "http://localhost:8001"}, 403),
+        ({"Origin": "http://127.0.0.1:8000"}, 403),
+        ({"Origin": "http://localhost:8000.evil.example"}, 403),
+        ({"Origin": "http://evil.example/http://localhost:8000"}, 403),
+        ({"Origin": "file://localhost:8000"}, 403),
+        ({"Origin": f"{HOME} {CROSS}"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": HOME, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"X-CSRF-Token": ""}, 403),
+        ({"X-CSRF-Token": "0" * 64}, 403),
+        ({"X-CSRF-Token": "ü"}, 403),
+    ],
+)
+@pytest.mark.parametrize("settings", [OPEN, LOCKED])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "BREW"])
+def test_a_page_writes_only_from_where_it_was_served_and_with_its_token(
+    settings: Settings, method: str, headers: dict[str, str], status: int
+) -> None:
+    client = browser(settings)
+    right = {"X-CSRF-Token": session_of(client)}
+    sent = {name.encode(): value.encode("latin-1") for name, value in (right | headers).items()}
+    assert client.request(method, "/api/v1/group", headers=sent).status_code == status
+
+
+@pytest.mark.parametrize("settings", [OPEN, LOCKED])
+def test_a_write_needs_the_token_of_its_own_session(settings: Settings) -> None:
+    chain = guarded(app, settings, Clock())
+    mine, other = (TestClient(chain, base_url=HOME, client=("127.0.0.1", 1)) for _ in range(2))
+    theirs, ours = session_of(other), session_of(mine)
+    assert theirs != ours
+    assert mine.post("/undo", headers={"Origin": HOME}).status_code == 403
+    assert mine.post("/undo").status_code == 403, "the cookie alone"
+    assert mine.post("/undo", headers={"X-CSRF-Token": theirs}).status_code == 403
+    assert mine.post("/undo", headers={"X-CSRF-Token": ours}).status_code == 200
+
+
+def test_a_program_on_this_machine_needs_nothing_and_a_page_without_a_session_is_refused() -> None:
+    client = browser(OPEN)
+    assert client.post("/api/v1/group").status_code == 200
+    assert client.post("/api/v1/group", headers={"Origin": HOME}).status_code == 403
+    assert client.post("/api/v1/group", headers={"Cookie": f"{COOKIE}=made-up"}).status_code == 403
+    assert client.options("/api/v1/group", headers={"Origin": CROSS}).status_code == 200, "reads nothing"
+
+
+def test_the_right_bearer_may_write_from_anywhere() -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Origin": CROSS}
+    assert browser(LOCKED).post("/api/v1/group", headers=headers).status_code == 200
+    assert browser(OPEN).post("/api/v1/group", headers=headers).status_code == 403, (
+        "there is no token to know"
+    )

@@ -1,0 +1,282 @@
+"""Too long, too large, too slow: what is refused before, while and after a body arrives."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from behind_guard import OPEN, scope_of
+from familiar.app.web import api, pages
+from familiar.app.web.guard import guarded, limits
+from familiar.app.web.guard.limits import most_bytes
+from familiar.app.web.settings import Limits
+
+FOREVER = 30.0  # seconds; no test waits for it
+SMALL = Limits(
+    json_bytes=1_000, upload_bytes=10_000, chunk_seconds=FOREVER, request_seconds=FOREVER, photo_bytes=1
+)
+HOST = ("Host", "localhost")
+CHUNKED = ("Transfer-Encoding", "chunked")
+
+Piece = tuple[float, bytes]  # seconds before it comes; what it brings
+
+
+class Told:
+    """What the app below saw of a request."""
+
+    def __init__(self) -> None:
+        self.body_bytes, self.outcome = 0, "asked for nothing"
+
+
+def reading(told: Told) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        told.outcome = "reads"
+        try:
+            async for piece in Request(scope, receive).stream():
+                told.body_bytes += len(piece)
+        except ClientDisconnect:
+            told.outcome = "told the client is gone"
+            await PlainTextResponse("there was an error parsing the body", 400)(scope, receive, send)
+            raise
+        told.outcome = "read it all"
+        await PlainTextResponse("done")(scope, receive, send)
+
+    return app
+
+
+def answer(
+    app: ASGIApp,
+    bound: Limits,
+    scope: Scope,
+    pieces: Sequence[Piece] = (),
+    *,
+    ends: bool = True,
+    within: float = 5.0,
+) -> list[Message]:
+    """All that is sent back, which has to come within so many seconds. A body that does not end is never heard of
+    again after its pieces."""
+    said: list[Message] = []
+    left = list(pieces)
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.sleep(FOREVER)
+        wait, body = left.pop(0)
+        await asyncio.sleep(wait)
+        return {"type": "http.request", "body": body, "more_body": bool(left) or not ends}
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    async def run() -> None:
+        await asyncio.wait_for(guarded(app, replace(OPEN, limits=bound))(scope, receive, send), within)
+
+    asyncio.run(run())
+    starts = [message["type"] == "http.response.start" for message in said]
+    assert starts == [True] + [False] * (len(said) - 1), "one answer, from its beginning"
+    assert [message.get("more_body", False) for message in said[1:]] == [True] * (len(said) - 2) + [False]
+    return said
+
+
+def post(path: str = "/api/v1/group", *headers: tuple[str, str]) -> Scope:
+    return scope_of("POST", path, [HOST, *headers])
+
+
+def length(size: int | str) -> tuple[str, str]:
+    return ("Content-Length", str(size))
+
+
+@pytest.fixture(autouse=True)
+def _short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("scope", "status"),
+    [
+        (post("/" + "x" * 2_047), 200),
+        (post("/" + "x" * 2_048), 414),
+        (post("/?" + "x" * 8_192), 200),
+        (post("/?" + "x" * 8_193), 414),
+        (post("/", *[("X-A", "b")] * 99), 200),
+        (post("/", *[("X-A", "b")] * 100), 431),
+        (post("/", length("0")), 200),
+        (post("/", length("1001")), 413),
+        (post("/", length("9" * 5_000)), 413),
+        (post("/", length("-1")), 400),
+        (post("/", length("+1")), 400),
+        (post("/", length("1_0")), 400),
+        (post("/", length("0x10")), 400),
+        (post("/", length("²")), 400),
+        (post("/", length("")), 400),
+        (post("/", length("1, 1")), 400),
+        (post("/", length(1), length(1)), 400),
+    ],
+)
+def test_a_head_beyond_its_limits_is_refused_at_once(scope: Scope, status: int) -> None:
+    told = Told()
+    said = answer(reading(told), SMALL, scope, [(0, b"")])
+    assert said[0]["status"] == status
+    assert (told.outcome == "read it all") == (status == 200), "the app is not even asked"
+
+
+MULTIPART = ("Content-Type", "multipart/form-data; boundary=x")
+JPEG = ("Content-Type", "Image/JPEG")
+JSON = ("Content-Type", "application/json")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "most"),
+    [
+        ("/api/v1/embed", JPEG, 10_000),
+        ("/api/v1/photos", MULTIPART, 10_000),
+        ("/album/photos", MULTIPART, 10_000),
+        ("/search", MULTIPART, 10_000),
+        ("/search", JSON, 1_000),
+        ("/search", ("Content-Type", "text/plain"), 1_000),
+        ("/search", ("X-Content-Type", "image/jpeg"), 1_000),
+        ("/undo", MULTIPART, 1_000),
+        ("/api/v1/group", JPEG, 1_000),
+        ("/api/v1/embedded", JPEG, 1_000),
+        ("/login", MULTIPART, 1_000),
+    ],
+)
+@pytest.mark.parametrize("announced", ["rightly", "too small", "not at all"])
+def test_a_body_may_be_as_large_as_its_kind(
+    path: str, kind: tuple[str, str], most: int, announced: str
+) -> None:
+    for size, fits in ((most, True), (most + 1, False)):
+        how = {"rightly": length(size), "too small": length(1), "not at all": CHUNKED}[announced]
+        told = Told()
+        said = answer(
+            reading(told),
+            SMALL,
+            post(path, kind, how),
+            [(0, b"x" * 500)] * (size // 500) + [(0, b"x")] * (size % 500),
+        )
+        if path == "/login":  # answered by the guard itself
+            assert said[0]["status"] == (415 if fits or announced != "rightly" else 413)
+        else:
+            assert said[0]["status"] == (200 if fits else 413)
+            assert told.body_bytes <= most
+
+
+def test_a_client_that_goes_on_sending_is_answered_and_let_go() -> None:
+    endless = [(0.0, b"x" * 100)] * 1_000_000
+    for headers in ([length(10**12)], [CHUNKED]):
+        told = Told()
+        said = answer(reading(told), SMALL, post("/", *headers), endless, ends=False)
+        assert said[0]["status"] == 413
+        assert (b"connection", b"close") in said[0]["headers"]
+        assert b"1,000 bytes" in said[1]["body"], "the whole answer comes before the rest is waited for"
+        assert told.body_bytes <= 1_000
+
+
+def test_an_app_that_answers_early_closes_what_it_did_not_read() -> None:
+    said = answer(PlainTextResponse("no"), SMALL, post("/", length(500)), [(0, b"x" * 400), (0, b"x" * 100)])
+    assert [message.get("body") for message in said] == [None, b"no", b""]
+    assert (b"connection", b"close") in said[0]["headers"]
+    said = answer(PlainTextResponse("yes"), SMALL, post("/", length(0)))
+    assert (b"connection", b"close") not in said[0]["headers"], "there was no body"
+
+
+@pytest.mark.parametrize("before", [[], [(0.0, b"x")], [(0.0, b"x" * 400)] * 2])
+def test_a_body_that_stops_is_not_waited_for(before: list[Piece]) -> None:
+    told = Told()
+    quick = replace(SMALL, chunk_seconds=0.05)
+    said = answer(reading(told), quick, post("/", length(900)), before, ends=False)
+    assert said[0]["status"] == 408
+    assert told.outcome == "told the client is gone"
+
+
+def test_a_body_that_drips_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SLOWEST_BYTES_A_SECOND", 500)
+    told = Told()
+    quick = replace(SMALL, chunk_seconds=0.5)
+    dripping = [(0.1, b"x")] * 200  # each in time, at 10 bytes a second
+    said = answer(reading(told), quick, post("/", length(900)), dripping)
+    assert said[0]["status"] == 408
+    assert told.body_bytes < 10
+    steady = [(0.1, b"x" * 100)] * 7  # 1,000 bytes a second
+    assert answer(reading(told), quick, post("/", length(700)), steady)[0]["status"] == 200
+
+
+async def sleeping(scope: Scope, receive: Receive, send: Send) -> None:
+    await Request(scope, receive).body()
+    await asyncio.sleep(FOREVER)
+    await PlainTextResponse("at last")(scope, receive, send)
+
+
+async def deaf(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+    await asyncio.sleep(FOREVER)
+
+
+@pytest.mark.parametrize("app", [sleeping, deaf])
+@pytest.mark.parametrize("headers", [[], [length(1)]])
+def test_an_answer_that_takes_too_long_is_given_up(app: ASGIApp, headers: list[tuple[str, str]]) -> None:
+    quick = replace(SMALL, request_seconds=0.05)
+    said = answer(app, quick, post("/", *headers), [(0, b"x")])
+    assert said[0]["status"] == 503
+    assert b"too-slow" in said[1]["body"]
+
+
+def test_the_time_a_body_takes_is_not_the_apps() -> None:
+    told = Told()
+    quick = replace(SMALL, request_seconds=0.4)
+    said = answer(reading(told), quick, post("/", length(4)), [(0.2, b"x")] * 4)
+    assert (said[0]["status"], told.body_bytes) == (200, 4)
+
+
+def test_events_stream_for_as_long_as_they_like() -> None:
+    async def events(scope: Scope, receive: Receive, send: Send) -> None:
+        async def three() -> AsyncIterator[str]:
+            for number in range(3):
+                await asyncio.sleep(0.2)
+                yield f"data: {number}\n\n"
+
+        await StreamingResponse(three(), media_type="text/event-stream")(scope, receive, send)
+
+    quick = replace(SMALL, request_seconds=0.4, chunk_seconds=0.4)
+    said = answer(events, quick, scope_of("GET", "/api/v1/jobs/1/events", [HOST]))
+    assert [message["body"] for message in said[1:]] == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b""]
+
+
+def test_a_write_under_way_goes_on_where_its_request_is_given_up() -> None:
+    written = []
+
+    async def write() -> None:
+        await asyncio.sleep(0.1)
+        written.append(True)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+        await asyncio.shield(asyncio.ensure_future(write()))
+
+    async def run() -> None:
+        said: list[Message] = []
+
+        async def send(message: Message) -> None:
+            said.append(message)
+
+        bound = replace(SMALL, request_seconds=0.02)
+        await guarded(app, replace(OPEN, limits=bound))(post(), lambda: asyncio.sleep(FOREVER), send)  # pyright: ignore
+        assert said[0]["status"] == 503
+        assert not written
+        await asyncio.sleep(0.2)
+
+    asyncio.run(run())
+    assert written
+
+
+def test_paths_that_take_photos_are_those_whose_endpoints_take_files() -> None:
+    asked_for = FastAPI()
+    asked_for.include_router(api.router)
+    asked_for.include_router(pages.router, include_in_schema=True)
+    for path, methods in asked_for.openapi()["paths"].items():
+        kinds = {kind for told in methods.values() for kind in told.get("requestBody", {}).get("content", {})}
+        most = most_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
+        assert most == (SMALL.upload_bytes if "multipart/form-data" in kinds else SMALL.json_bytes), path

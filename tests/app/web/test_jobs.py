@@ -1,0 +1,424 @@
+"""Photos that are taken in beside the requests: each job's tale, what stops it, and what it leaves behind."""
+
+import asyncio
+import hashlib
+import logging
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from http import HTTPStatus
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import colour_album
+from familiar.app.web import jobs as jobs_module
+from familiar.app.web.jobs import Jobs, Progress, Skipped
+from familiar.app.web.problems import Refused
+from familiar.app.web.service import Service
+from familiar.app.web.settings import Limits, Settings
+from familiar.core.errors import CannotWrite, NotInGallery
+from familiar.core.types import Detection, Photo
+from familiar.faces.detect import WholePhoto
+from familiar.faces.embedder import Embedder
+from familiar.gallery import browse
+from familiar.gallery.decisions import decisions, undo
+from familiar.gallery.store import Gallery
+
+NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+
+
+@pytest.fixture(autouse=True)
+def white(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more individual, whom the gallery does not know."""
+    monkeypatch.setitem(colour_album.RGB_U8, "white", (200, 200, 200))
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of one photo."""
+    monkeypatch.setattr(Embedder, "batch_size", 1)
+
+
+@pytest.fixture
+def more(photos: list[Path]) -> Path:
+    """A folder within the one that the gallery's photos lie in: two of white, one of red, one of nobody."""
+    folder = photos[0].parent / "more"
+    colour_album.album(folder, white=2)
+    colour_album.photo(folder / "red9.png", "red", shade=9)
+    (folder / "torn: a.png").write_bytes(b"no photo")
+    return folder
+
+
+def running(service: Service, work: Callable[[Jobs], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        await service.start()
+        try:
+            return await asyncio.wait_for(work(service.jobs), 30)
+        finally:
+            await service.stop()
+
+    return asyncio.run(run())
+
+
+async def ended(jobs: Jobs, number: str) -> Progress:
+    return [progress async for progress in jobs.watch(number)][-1]
+
+
+def taken_in(service: Service, *paths: Path) -> Progress:
+    async def work(jobs: Jobs) -> Progress:
+        return await ended(jobs, jobs.submit(paths).number)
+
+    return running(service, work)
+
+
+class Gate(WholePhoto):
+    """Lets nobody look at a photo until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def detect(self, photo: Photo) -> list[Detection]:
+        self.reached.set()
+        assert self.opened.wait(20)
+        return super().detect(photo)
+
+
+@pytest.fixture
+def gate(service: Service) -> Iterator[Gate]:
+    service.vision.detector = gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+def test_a_folder_is_taken_in_and_grouped(service: Service, more: Path, folder: Path):
+    async def work(jobs: Jobs) -> tuple[Progress, list[Progress]]:
+        submitted = jobs.submit([more])
+        return submitted, [progress async for progress in jobs.watch(submitted.number)]
+
+    submitted, told = running(service, work)
+    assert submitted == told[0] == Progress(submitted.number, "waiting")
+    assert told[-1] == Progress(
+        submitted.number,
+        "done",
+        found=4,
+        looked=4,
+        photos=3,
+        faces=3,
+        skipped=(Skipped("more/torn: a.png", NO_PHOTO),),
+        skipped_count=1,
+        new_individuals=1,
+    )
+    with Gallery.open(folder) as gallery:
+        assert [(tile.identity, tile.faces) for tile in browse.tiles(gallery)] == [
+            (1, 5),
+            (2, 3),
+            (3, 2),
+            (4, 2),
+        ]
+
+
+def test_known_photos_are_not_grouped_again(
+    service: Service, photos: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs_module, "group", None)
+    done = taken_in(service, photos[0].parent)
+    assert (done.state, done.found, done.looked, done.known) == ("done", 9, 9, 9)
+    assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
+
+
+def test_edited_photos_were_known(service: Service, photos: list[Path]):
+    colour_album.photo(photos[0], "red", shade=12)
+    done = taken_in(service, photos[0], photos[1])
+    assert (done.state, done.looked, done.known, done.photos) == ("done", 2, 2, 0)
+
+
+def test_photos_that_show_nobody(service: Service, more: Path):
+    class Blind(WholePhoto):
+        def detect(self, _: Photo) -> list[Detection]:
+            return []
+
+    service.vision.detector = Blind()
+    done = taken_in(service, more)
+    assert (done.state, done.photos, done.faces, done.without_face) == ("done", 3, 0, 3)
+
+
+def test_links_that_lead_out_are_skipped_and_no_path_of_the_machine_is_told(
+    service: Service, more: Path, tmp_path: Path, folder: Path
+):
+    (secret,) = colour_album.album(tmp_path / "elsewhere", white=1)
+    (more / "a link.png").symlink_to(secret)
+    (more / "another.png").symlink_to(more / "red9.png")
+    done = taken_in(service, more, secret)
+    assert set(done.skipped) == {
+        Skipped("more/a link.png", jobs_module.OUTSIDE),
+        Skipped("white1.png", jobs_module.OUTSIDE),
+        Skipped("more/torn: a.png", NO_PHOTO),
+    }
+    assert (done.found, done.looked, done.photos, done.skipped_count) == (6, 6, 3, 3)
+    assert str(tmp_path) not in str(done)
+    with Gallery.open(folder) as gallery:
+        assert not any("elsewhere" in photo.path for photo in browse.photos(gallery))
+
+
+def test_where_nothing_lies_within_the_roots(service: Service, tmp_path: Path):
+    done = taken_in(service, *colour_album.album(tmp_path / "elsewhere", white=2))
+    assert (done.state, done.found, done.looked, done.skipped_count) == ("done", 2, 2, 2)
+
+
+def test_the_first_of_those_skipped_are_named(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jobs_module, "SHOWN", 3)
+    shutil.rmtree(more)
+    more.mkdir()
+    (more / "link.png").symlink_to("/etc/hosts")
+    for number in range(5):
+        (more / f"{number}.png").write_bytes(b"no photo")
+    done = taken_in(service, more)
+    assert done.skipped_count == 6
+    assert [skipped.name for skipped in done.skipped] == ["more/link.png", "more/0.png", "more/1.png"]
+
+
+def test_a_folder_without_photos(service: Service, more: Path):
+    (more / "none").mkdir()
+    failed = taken_in(service, more / "none")
+    assert (failed.state, failed.error) == ("failed", "more/none: no photo found")
+    gone = taken_in(Service(service.settings), more.parent, more / "gone")
+    assert (gone.state, gone.error) == ("failed", "more/gone: no photo found")
+
+
+def test_folders_are_looked_through_beside_the_event_loop(
+    service: Service, more: Path, monkeypatch: pytest.MonkeyPatch
+):
+    threads: set[threading.Thread] = set()
+    find = jobs_module.find_photos
+
+    def found(places: list[Path]) -> list[Path]:
+        threads.add(threading.current_thread())
+        return find(places)
+
+    monkeypatch.setattr(jobs_module, "find_photos", found)
+    assert taken_in(service, more).state == "done"
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_one_job_at_a_time_and_only_so_many_wait(settings: Settings, more: Path):
+    service = Service(replace(settings, limits=Limits(jobs=2)))
+    service.vision.detector = gate = Gate()
+
+    async def work(jobs: Jobs) -> list[Progress]:
+        numbers = [jobs.submit([more / "red9.png"]).number]
+        await asyncio.to_thread(gate.reached.wait, 20)
+        numbers += [jobs.submit([more / f"white{number}.png"]).number for number in (1, 2)]
+        assert [job.state for job in jobs.all()] == ["waiting", "waiting", "looking"]
+        with pytest.raises(Refused, match="too many photos wait") as refused:
+            jobs.submit([more])
+        assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
+        gate.opened.set()
+        await ended(jobs, numbers[-1])
+        assert [job.number for job in jobs.all()] == numbers[::-1], "newest first"
+        return [jobs.progress(number) for number in numbers]
+
+    done = running(service, work)
+    assert [job.state for job in done] == ["done"] * 3
+    assert [job.new_individuals for job in done] == [0, 0, 1]
+
+
+def test_only_the_last_are_remembered(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+
+    async def work(jobs: Jobs) -> None:
+        numbers: list[str] = []
+        for _ in range(4):
+            numbers.append(jobs.submit([more / "red9.png"]).number)
+            await ended(jobs, numbers[-1])
+        assert [job.number for job in jobs.all()] == [numbers[3], numbers[2]]
+        for gone in (numbers[0], "0", ""):
+            with pytest.raises(NotInGallery):
+                jobs.progress(gone)
+            with pytest.raises(NotInGallery):
+                await anext(jobs.watch(gone))
+
+    running(service, work)
+
+
+def test_jobs_that_have_not_ended_are_never_forgotten(
+    service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+
+    async def work(jobs: Jobs) -> None:
+        numbers = [jobs.submit([more / "red9.png"]).number for _ in range(4)]
+        assert len(jobs.all()) == 4
+        gate.opened.set()
+        assert (await ended(jobs, numbers[0])).state == "done"
+
+    running(service, work)
+
+
+def test_stopping_ends_after_the_batch_under_way(
+    service: Service, settings: Settings, gate: Gate, more: Path, folder: Path
+):
+    embedder = service.vision.embedder
+    embedder.threads = 1
+
+    async def work(jobs: Jobs) -> list[Progress]:
+        first, second = jobs.submit([more]).number, jobs.submit([more]).number
+        watchers = [asyncio.create_task(ended(jobs, number)) for number in (first, second)]
+        await asyncio.to_thread(gate.reached.wait, 20)
+        stopping = asyncio.create_task(jobs.stop())
+        await asyncio.sleep(0.05)
+        assert jobs.progress(first).state == "looking", "the batch is not cut short"
+        with pytest.raises(Refused, match="stopping"):
+            jobs.submit([more])
+        gate.opened.set()
+        await stopping
+        assert [job.state for job in jobs.all()] == ["stopped", "stopped"]
+        return await asyncio.gather(*watchers)
+
+    told = running(service, work)
+    assert [(job.state, job.looked) for job in told] == [("stopped", 1), ("stopped", 0)]
+    with Gallery.open(folder) as gallery:
+        assert browse.counts(gallery).photos == 10, "what was looked at is there"
+    again = taken_in(Service(settings), more)
+    assert (again.state, again.known, again.photos, again.new_individuals) == ("done", 1, 2, 1)
+
+
+def test_what_a_stopped_job_left_ungrouped_is_grouped_by_the_next(
+    service: Service, settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stopped(_: object) -> None:
+        raise jobs_module._Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs_module, "_grouped", stopped)
+        assert taken_in(service, more).state == "stopped"
+    again = taken_in(Service(settings), more)
+    assert (again.known, again.new_individuals) == (3, 1)
+    with Gallery.open(folder) as gallery:
+        assert undo(gallery).kind == "group"
+        once_more = taken_in(Service(settings), more)
+        assert (once_more.state, once_more.new_individuals) == ("done", 0)
+        assert [decision.kind for decision in decisions(gallery)] == ["group"], "what was undone stays so"
+
+
+def test_a_new_gallery_whose_first_job_was_stopped(tmp_path: Path, mean_colour_bundle: Path, more: Path):
+    paths = [more / "white1.png", more / "white2.png"]
+    colour_album.gallery_of(tmp_path / "new", mean_colour_bundle, paths).close()  # and not grouped
+    done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)), *paths)
+    assert (done.state, done.known, done.new_individuals) == ("done", 2, 1)
+
+
+def test_a_failure_is_told_and_the_next_job_has_its_turn(
+    service: Service, more: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    asked: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
+
+    def failing(_: Gallery) -> int:
+        if asked:
+            raise asked.pop()
+        return 7
+
+    monkeypatch.setattr(jobs_module, "_grouped", failing)
+
+    async def work(jobs: Jobs) -> list[Progress]:
+        return [
+            await ended(jobs, jobs.submit([more / name]).number)
+            for name in ("red9.png", "white1.png", "white2.png")
+        ]
+
+    with caplog.at_level(logging.DEBUG):
+        expected, mistake, fine = running(service, work)
+    assert (expected.state, expected.error, expected.photos) == ("failed", "the disk is full", 1)
+    assert (mistake.state, mistake.photos) == ("failed", 1)
+    assert mistake.error == "something went wrong here; the server's log says where"
+    assert (fine.state, fine.error, fine.new_individuals) == ("done", None, 7)
+    (record,) = [record for record in caplog.records if record.name == "familiar.serve"]
+    assert "ValueError" in record.getMessage()
+    assert "in failing" in record.getMessage()
+    assert "png" not in caplog.text
+
+
+def test_a_watcher_is_told_at_most_ten_times_a_second_and_always_the_last(
+    service: Service, photos: list[Path]
+):
+    folder = photos[0].parent / "many"
+    colour_album.album(folder, white=40)
+
+    async def work(jobs: Jobs) -> list[tuple[float, Progress]]:
+        number = jobs.submit([folder]).number
+        clock = asyncio.get_running_loop().time
+        return [(clock(), progress) async for progress in jobs.watch(number)]
+
+    times, told = zip(*running(service, work), strict=True)
+    assert all(later - earlier >= 0.099 for earlier, later in pairwise(times))
+    assert len(set(told)) == len(told), "only changes"
+    assert (told[-1].state, told[-1].looked) == ("done", 40)
+
+
+def test_who_comes_late_is_told_the_end(service: Service, more: Path):
+    async def work(jobs: Jobs) -> list[Progress]:
+        done = await ended(jobs, jobs.submit([more]).number)
+        assert [progress async for progress in jobs.watch(done.number)] == [done]
+
+    running(service, work)
+
+
+def test_a_watcher_that_goes_away_leaves_nothing_behind(
+    service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs_module, "SECONDS_APART", 0)
+
+    async def work(jobs: Jobs) -> None:
+        number = jobs.submit([more]).number
+        await asyncio.to_thread(gate.reached.wait, 20)
+        job = jobs._jobs[number]
+        watchers = [asyncio.create_task(ended(jobs, number)) for _ in range(3)]
+        while len(job.changed._waiters) < 3:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+        for watcher in watchers[:2]:
+            watcher.cancel()
+        await asyncio.wait(watchers[:2])
+        assert len(job.changed._waiters) == 1  # type: ignore[attr-defined]
+        gate.opened.set()
+        assert (await watchers[2]).state == "done"
+
+    running(service, work)
+
+
+def test_a_server_that_was_killed_takes_up_what_was_uploaded(
+    service: Service, settings: Settings, folder: Path, tmp_path: Path
+):
+    (sent,) = colour_album.album(tmp_path, white=1)
+    content = sent.read_bytes()
+    name = hashlib.sha256(content).hexdigest()
+    upload = service.roots.own / name[:2] / f"{name}.png"
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(content)
+
+    async def work(jobs: Jobs) -> list[Progress]:
+        return [await ended(jobs, job.number) for job in jobs.all()]
+
+    (done,) = running(service, work)
+    assert (done.state, done.found, done.photos) == ("done", 1, 1)
+    assert running(Service(settings), work) == [], "all of them are known now"
+    with Gallery.open(folder) as gallery:
+        assert browse.photos(gallery, before=2**62, limit=1)[0].path == str(upload)
+
+
+def test_nothing_is_taken_in_where_it_cannot_be(settings: Settings, more: Path):
+    for changed, status in ((replace(settings, read_only=True), 403), (replace(settings, model=None), 409)):
+        service = Service(changed)
+        service.roots.own.mkdir(exist_ok=True)
+        shutil.copy(more / "red9.png", service.roots.own)
+
+        async def work(jobs: Jobs) -> tuple[Refused, list[Progress]]:
+            with pytest.raises(Refused) as refused:
+                jobs.submit([more])
+            return refused.value, jobs.all()
+
+        refused, begun = running(service, work)
+        assert (refused.status, begun) == (status, [])

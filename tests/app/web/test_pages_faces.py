@@ -1,0 +1,231 @@
+"""The page of a photo, and what holds for all pages about faces: undo, hostile names, servers that are read only."""
+
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from familiar.app.web.settings import Settings
+from familiar.gallery import corrections
+from familiar.gallery.browse import photo as known_photo
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+from small_gallery import groups, identity_of
+from web_forms import let_go, names_of, post, served, told, went
+
+HOSTILE = "\"><img src=x onerror=alert(1)>'{{ 7 * 7 }}"
+RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
+
+
+@pytest.fixture
+def gallery(folder: Path) -> Iterator[Gallery]:
+    """The same as the server's."""
+    with Gallery.open(folder) as opened:
+        yield opened
+
+
+# --- Photos ---
+
+
+def test_boxes_stand_in_the_photos_own_pixels(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom")
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute(
+            "UPDATE faces SET left_px = 4.5, top_px = 2, right_px = 20, bottom_px = 30 WHERE id = 1"
+        )
+    page = client.get("/photos/1").text
+    assert 'viewBox="0 0 32 32"' in page
+    assert '<rect class="over" x="4.5" y="2.0" width="15.5" height="28.0"/>' in page
+    assert 'aria-label="Face 1: Tom"' in page
+    assert '<a href="/individuals/1">Tom</a>' in page
+
+
+def test_a_photo_that_lies_on_its_side_is_shown_upright(
+    client: TestClient, gallery: Gallery, photos: list[Path]
+):
+    side = photos[0].with_suffix(".jpg")
+    exif = Image.Exif()
+    exif[274] = 6  # turned by a quarter
+    Image.new("RGB", (640, 480)).save(side, exif=exif)
+    with gallery.writing() as connection:
+        connection.execute("UPDATE photos SET path = ?, sha256 = x'01' WHERE id = 1", (str(side),))
+    assert 'viewBox="0 0 480 640"' in client.get("/photos/1").text
+
+
+def test_a_photo_that_is_gone_still_lists_its_faces(client: TestClient, photos: list[Path]):
+    assert 'viewBox="0 0 32 32"' in client.get("/photos/1").text
+    photos[0].unlink()
+    page = client.get("/photos/1").text
+    assert "is not there any more" in page
+    assert 'id="face-1"' in page
+    assert "Add a face" not in page
+    assert "<image" not in page
+
+
+def test_a_photo_outside_the_roots_is_not_looked_at(client: TestClient, gallery: Gallery, tmp_path: Path):
+    Image.new("RGB", (64, 64)).save(tmp_path / "secret.png")
+    with gallery.writing() as connection:
+        connection.execute(
+            "UPDATE photos SET path = ?, sha256 = x'02' WHERE id = 1", (str(tmp_path / "secret.png"),)
+        )
+    page = client.get("/photos/1").text
+    assert "cannot be shown" in page
+    assert 'viewBox="0 0 64 64"' not in page
+
+
+def test_the_selected_face_is_first(client: TestClient, gallery: Gallery):
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
+    page = client.get("/photos/1?face=5").text
+    assert re.findall(r'photo-face( chosen)?" id="face-(\d)"', page) == [(" chosen", "5"), ("", "1")]
+    assert "Face 2" in page[page.index('id="face-5"') : page.index('id="face-1"')]
+
+
+def test_a_new_name_on_a_photo_is_the_whole_groups(client: TestClient, gallery: Gallery):
+    answer = post(client, "/photos/1/faces/1", do="whose", called="Tom")
+    assert went(answer)[0] == "/photos/1"
+    assert names_of(gallery) == {1: "Tom"}
+    assert frozenset(RED) in groups(gallery)
+
+
+def test_another_name_on_a_photo_moves_that_face(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom")
+    corrections.name(gallery, 2, "Mia")
+    answer = post(client, "/photos/1/faces/1", do="whose", called="Mia")
+    assert told(client, answer) == "1 face moved to Mia."
+    assert frozenset({1, *GREEN}) in groups(gallery)
+    post(client, "/photos/2/faces/2", do="whose", called="Zoe")
+    assert sorted(names_of(gallery).values()) == ["Mia", "Tom", "Zoe"]
+    assert identity_of(gallery, 2) not in (1, 2)
+
+
+def test_a_face_on_a_photo_is_confirmed_rejected_and_deleted(client: TestClient, gallery: Gallery):
+    post(client, "/photos/1/faces/1", do="confirm")
+    assert who_is_who(gallery).by_user[0]
+    post(client, "/photos/2/faces/2", do="reject")
+    assert identity_of(gallery, 2) == -1
+    answer = post(client, "/photos/3/faces/3", do="delete")
+    assert told(client, answer) == "The face was deleted."
+    assert known_photo(gallery, 3).faces == ()
+    assert "No face was found" in client.get("/photos/3").text
+
+
+def test_a_face_is_added_by_hand(client: TestClient, gallery: Gallery):
+    post(client, "/photos/1/faces/1", do="delete")
+    answer = post(client, "/photos/1/faces", left="4", top="5", right="20.5", bottom="30")
+    path, query = went(answer)
+    (face,) = known_photo(gallery, 1).faces
+    assert (path, query["face"], query["done"]) == ("/photos/1", str(face.face), "added")
+    assert face.box_xyxy_px == (4, 5, 20.5, 30)
+
+
+def test_a_box_is_moved_by_hand(client: TestClient, gallery: Gallery):
+    answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
+    assert told(client, answer) == "The box was saved."
+    assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
+
+
+@pytest.mark.parametrize(
+    ("box", "status"),
+    [((9, 9, 9, 20), 409), ((20, 0, 4, 20), 409), (("nan", 0, 9, 9), 422), (("x", 0, 9, 9), 422)],
+)
+def test_what_is_no_box_is_refused(
+    client: TestClient, gallery: Gallery, box: tuple[object, ...], status: int
+):
+    edges = dict(zip(("left", "top", "right", "bottom"), map(str, box), strict=True))
+    for path in ("/photos/1/faces", "/photos/1/faces/1/box"):
+        assert post(client, path, **edges).status_code == status
+    assert len(known_photo(gallery, 1).faces) == 1
+
+
+def test_without_a_model_nothing_is_drawn(folder: Path):
+    with served(Settings(gallery=folder)) as client:
+        page = client.get("/photos/1").text
+        assert "data-box" not in page
+        assert 'value="delete"' in page
+        assert post(client, "/photos/1/faces", left=1, top=1, right=20, bottom=20).status_code == 409
+
+
+# --- Undo ---
+
+
+def test_undo_takes_the_last_decision_back_and_returns(client: TestClient, gallery: Gallery):
+    corrections.merge(gallery, 1, [2])
+    answer = post(client, "/undo", back="/individuals?tab=unnamed&done=merged&who=1")
+    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
+    assert told(client, answer) == "Undone."
+    assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
+
+
+@pytest.mark.parametrize(
+    "back", ["//elsewhere.org/", "https://elsewhere.org", "/\\elsewhere.org", "javascript:0"]
+)
+def test_no_form_leads_elsewhere(client: TestClient, gallery: Gallery, back: str):
+    corrections.name(gallery, 1, "Tom")
+    for path, fields in (("/undo", {}), ("/individuals/1/name", {"called": "Tim"})):
+        answer = post(client, path, back=back, **fields)
+        assert answer.status_code == 303
+        assert not urlsplit(answer.headers["location"]).netloc
+        assert "elsewhere" not in answer.headers["location"]
+
+
+# --- Names that do harm ---
+
+
+def test_a_hostile_name_is_a_name(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/1/name", called=HOSTILE)
+    assert names_of(gallery) == {1: HOSTILE}
+    let_go(gallery, [8])
+    paths = [
+        answer.headers["location"],
+        "/individuals?tab=named",
+        "/individuals/1?done=named&who=1",
+        "/individuals/merge?identity=1&identity=2",
+        "/photos/1?done=moved&faces=1&who=1",
+        "/questions",
+        f"/individuals/names?called={HOSTILE[:2]}",
+    ]
+    for path in paths:
+        page = client.get(path).text
+        assert "<img src=x" not in page
+        assert "49" not in page or "{{ 7 * 7 }}" in page
+    assert escape(HOSTILE, quote=False).split("'")[0].replace('"', "&#34;") in client.get(paths[2]).text
+
+
+def test_an_address_tells_nothing_but_what_we_say(client: TestClient):
+    page = client.get("/individuals?tab=unnamed&done=Call+this+number&count=5").text
+    assert "Call this number" not in page
+    assert 'id="told"' not in page
+    page = client.get("/individuals?tab=unnamed&done=confirmed&count=many&carried=%D9%A3").text
+    assert "0 faces confirmed." in page
+
+
+# --- Read only ---
+
+
+def test_a_server_that_is_read_only_shows_no_way_to_write(folder: Path, mean_colour_bundle: Path):
+    with served(Settings(gallery=folder, model=mean_colour_bundle, read_only=True)) as client:
+        paths = ["?tab=named", "?tab=unnamed", "?tab=unknown", "/1", "/merge?identity=1&identity=2"]
+        for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
+            page = client.get(path).text
+            assert 'method="post"' not in page
+            assert "<button" not in page
+            assert 'type="checkbox"' not in page
+        assert post(client, "/individuals/1/name", called="Tom").status_code == 403
+
+
+def test_no_page_brings_its_own_script_or_style(client: TestClient):
+    for path in (
+        "/individuals",
+        "/individuals/1",
+        "/photos/1",
+        "/questions",
+        "/individuals/merge?identity=1&identity=2",
+    ):
+        page = client.get(path).text
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)

@@ -1,0 +1,266 @@
+"""The tiles of all individuals, and the page of one: what they show, and what their forms change in the gallery."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.app.web.pages import individual, individuals
+from familiar.gallery import corrections
+from familiar.gallery.decisions import decisions
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+from small_gallery import groups, identity_of
+from web_forms import faces_on, let_go, names_of, post, tiles_on, told, went
+
+RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
+
+
+@pytest.fixture
+def gallery(folder: Path) -> Iterator[Gallery]:
+    """The same as the server's."""
+    with Gallery.open(folder) as opened:
+        yield opened
+
+
+def test_each_tab_shows_who_belongs_there_the_largest_first(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 2, "Mia")
+    let_go(gallery, [9])
+    page = client.get("/individuals").text
+    assert tiles_on(page) == [2]
+    assert 'value="Mia"' in page
+    assert "3 faces" in page
+    assert tiles_on(client.get("/individuals?tab=unnamed").text) == [1, 3]
+    assert faces_on(client.get("/individuals?tab=unknown").text) == [9]
+
+
+def test_a_tile_shows_its_best_faces_and_loads_them_late(client: TestClient):
+    page = client.get("/individuals?tab=unnamed").text
+    tile = page[page.index('id="individual-2"') :]
+    shown = re.findall(r'<img src="/api/v1/faces/(\d+)/image\?side=\d+" alt="" [^>]*loading="lazy"', tile)
+    assert set(map(int, shown[:3])) == GREEN
+
+
+def test_the_first_tab_is_where_somebody_is(client: TestClient, gallery: Gallery):
+    assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
+    let_go(gallery, RED | GREEN | BLUE)
+    assert 'href="/individuals?tab=unknown" aria-current="page"' in client.get("/individuals").text
+
+
+def test_more_than_a_page_holds_is_a_link_away(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(individuals, "TILES", 1)
+    let_go(gallery, [4])  # red and green have three faces each
+    path, seen = "/individuals?tab=unnamed", []
+    while path:
+        page = client.get(path).text
+        seen += tiles_on(page)
+        assert ("From the beginning" in page) == (len(seen) > 1)
+        path = next(map(unescape, re.findall(r'href="([^"]*)">More<', page)), "")
+    assert seen == [1, 2, 3]
+
+
+def test_a_name_given_on_a_later_page_leads_back_to_it(client: TestClient):
+    back = "/individuals?tab=unnamed&faces=3&after=2"
+    named = post(client, "/individuals/3/name", called="Tom", back=back)
+    assert named.headers["location"] == f"{back}&done=named&who=3"
+
+
+def test_more_unknown_faces_than_a_page_holds_are_a_link_away(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
+    let_go(gallery, RED)
+    monkeypatch.setattr(individuals, "FACES", 3)
+    page = client.get("/individuals?tab=unknown").text
+    assert faces_on(page) == [1, 2, 3]
+    (more,) = re.findall(r'href="([^"]*)">More<', page)
+    assert faces_on(client.get(unescape(more)).text) == [4]
+
+
+def test_a_name_is_given_on_the_tile(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/1/name", called=" Tom ", back="/individuals?tab=unnamed")
+    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
+    assert told(client, answer) == "Now called Tom."
+    assert names_of(gallery) == {1: "Tom"}
+
+
+def test_a_name_that_another_has_offers_to_merge(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom")
+    answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
+    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
+    page = client.get(answer.headers["location"]).text
+    assert "There is a Tom already" in page
+    assert '<input type="radio" name="into" value="1" checked>' in page
+    assert 'href="/individuals?tab=unnamed">No, leave them apart' in page
+    assert names_of(gallery) == {1: "Tom"}
+    assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
+    merged = post(
+        client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals?tab=unnamed"
+    )
+    assert told(client, merged) == "Merged into Tom."
+    assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
+
+
+@pytest.mark.parametrize("called", ["", "#12", "two\nlines"])
+def test_what_is_no_name_is_refused(client: TestClient, gallery: Gallery, called: str):
+    answer = post(client, "/individuals/1/name", called=called)
+    assert answer.status_code in (409, 422)
+    assert names_of(gallery) == {}
+
+
+def test_who_stays_is_asked_where_it_is_not_said(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/merge", identity=["3", "2"])
+    assert went(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
+    page = client.get(answer.headers["location"]).text
+    assert re.findall(r'name="into" value="(\d)"( checked)?', page) == [("2", " checked"), ("3", "")]
+    assert len(groups(gallery)) == 3
+
+
+def test_the_name_of_the_one_who_stays_stays(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom")
+    corrections.name(gallery, 2, "Mia")
+    post(client, "/individuals/merge", identity=["1", "2"], into="2")
+    assert names_of(gallery) == {2: "Mia"}
+
+
+def test_one_alone_is_not_merged(client: TestClient):
+    answer = post(client, "/individuals/merge", identity=["1", "1"], into="1")
+    assert answer.status_code == 409
+    assert "select two" in answer.json()["detail"]
+
+
+def test_merging_on_the_page_of_one_who_goes_leads_to_the_one_who_stays(client: TestClient):
+    answer = post(
+        client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals/2?order=likely"
+    )
+    assert went(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
+
+
+def test_two_that_one_photo_shows_are_not_merged(client: TestClient, gallery: Gallery):
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
+    answer = post(client, "/individuals/merge", identity=["1", "2"], into="1")
+    assert answer.status_code == 409
+    assert "two faces in one photo are never one individual" in answer.json()["detail"]
+    assert len(groups(gallery)) == 3
+
+
+def test_a_name_is_completed(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom & Co")
+    corrections.name(gallery, 2, "Mia")
+    page = client.get("/individuals/names", params={"called": "to"}).text
+    assert page.strip() == '<option value="Tom &amp; Co"></option>'
+
+
+def test_faces_of_nobody_become_somebody(client: TestClient, gallery: Gallery):
+    let_go(gallery, [8, 9])
+    answer = post(client, "/individuals/unknown", face=["8", "9"], back="/individuals?tab=unknown")
+    assert frozenset({8, 9}) in groups(gallery)
+    number = identity_of(gallery, 8)
+    assert told(client, answer) == f"2 faces moved to #{number}."
+
+
+def test_faces_of_nobody_become_somebody_known(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 2, "Mia")
+    let_go(gallery, [9])
+    post(client, "/individuals/unknown", face="9", called="Mia")
+    assert frozenset(GREEN | {9}) in groups(gallery)
+    let_go(gallery, [9])
+    post(client, "/individuals/unknown", face="9", called="Somebody new")
+    assert "Somebody new" in names_of(gallery).values()
+
+
+# --- One individual ---
+
+
+def test_faces_stand_by_likelihood(client: TestClient, gallery: Gallery):
+    page = client.get("/individuals/1").text
+    shown = faces_on(page)
+    assert set(shown) == RED
+    assert re.findall(r"Face (\d) of #1, likely [^<]+\s%", page) == ["1", "2", "3", "4"]
+    corrections.confirm(gallery, [shown[-1]])
+    # What was confirmed nobody doubts, so it comes last.
+    again = faces_on(client.get("/individuals/1?order=doubtful").text)
+    assert again == [*shown[-2::-1], shown[-1]]
+
+
+def test_what_is_confirmed_or_doubtful_is_marked(client: TestClient, gallery: Gallery):
+    corrections.move(gallery, [9], 1)  # blue among red: nothing like them
+    corrections.confirm(gallery, [1])
+    page = client.get("/individuals/1").text
+    assert "5 faces, 2 confirmed" in page
+    with gallery.writing() as connection:
+        connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
+    page = client.get("/individuals/1").text
+    assert "1 doubtful" in page
+    assert re.search(r'<li class="tile one doubtful" id="face-9">', page)
+
+
+def test_an_individual_may_have_more_faces_than_a_page(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    whole = faces_on(client.get("/individuals/1").text)
+    monkeypatch.setattr(individual, "FACES", 3)
+    page = client.get("/individuals/1").text
+    assert faces_on(page) == whole[:3]
+    (more,) = re.findall(r'href="([^"]*)">More<', page)
+    rest = client.get(unescape(more)).text
+    assert faces_on(rest) == whole[3:]
+    assert "Face 4 of #1" in rest
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "says"),
+    [
+        ({"do": "split", "face": ["1", "2"]}, [{1, 2}, {3, 4}], "2 faces made into #4."),
+        ({"do": "move", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
+        ({"do": "split", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face made into Mia."),
+        ({"do": "move", "face": ["1"], "called": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
+        ({"do": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face taken out."),
+    ],
+)
+def test_what_is_said_of_faces_is_done(
+    client: TestClient, gallery: Gallery, fields: dict[str, object], expected: list[set[int]], says: str
+):
+    corrections.name(gallery, 2, "Mia")
+    answer = post(client, "/individuals/1/faces", **fields)
+    assert went(answer)[0] == "/individuals/1"
+    assert all(frozenset(faces) in groups(gallery) for faces in expected)
+    assert told(client, answer) == says
+
+
+def test_a_correction_tells_how_many_others_it_carried_along(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(corrections, "reject", lambda *_: corrections.Corrected(1, 12))
+    answer = post(client, "/individuals/1/faces", do="reject", face="1")
+    assert told(client, answer) == "1 face taken out; it carried 12 other faces along."
+
+
+def test_faces_are_confirmed_one_by_one_or_all(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
+    assert told(client, answer) == "2 faces confirmed."
+    assert who_is_who(gallery).by_user.tolist() == [False, True, True] + [False] * 6
+    answer = post(client, "/individuals/1/confirm")
+    assert told(client, answer) == "2 faces confirmed."
+    assert who_is_who(gallery).by_user.tolist() == [True] * 4 + [False] * 5
+    assert "Confirm all" not in client.get("/individuals/1").text
+
+
+def test_to_move_takes_a_name(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/1/faces", do="move", face="1", called="  ")
+    assert answer.status_code == 409
+    assert decisions(gallery, 1)[0].kind == "group"
+
+
+def test_who_is_not_there_is_not_found(client: TestClient):
+    answer = client.get("/individuals/99", headers={"accept": "text/html"})
+    assert answer.status_code == 404
+    assert client.get("/individuals/99999999999999999999").status_code == 422
+
+
+def test_who_has_gone_by_what_was_done_leads_to_the_others(client: TestClient):
+    answer = client.get("/individuals/99?done=merged&who=1", follow_redirects=False)
+    assert went(answer) == ("/individuals", {"done": "merged", "who": "1"})

@@ -1,0 +1,161 @@
+"""The page that asks: which question comes, what an answer does, and what is answered no more."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.app.web.pages import questions
+from familiar.app.web.settings import Settings
+from familiar.core.vectors import normalise
+from familiar.gallery import corrections
+from familiar.gallery.decisions import decisions
+from familiar.gallery.group import group
+from familiar.gallery.store import Gallery
+from small_gallery import DIM, SPACE, enrolled, groups, identity_of
+from web_forms import post, served, told, went
+
+
+@pytest.fixture
+def doubtful(tmp_path: Path) -> Iterator[Gallery]:
+    """Three pairs of groups that may be one: 1 and 2 (four and three faces), 3 and 4, 5 and 6 (two each)."""
+    with Gallery.create(tmp_path / "doubtful", SPACE, element="float32") as made:
+        for axis, sizes in ((0, (4, 3)), (4, (2, 2)), (8, (2, 2))):
+            one, other = np.zeros((2, DIM), np.float32)
+            one[axis] = 1
+            other[axis], other[axis + 1] = 0.5, 0.75**0.5
+            enrolled(made, normalise(np.repeat([one, other], sizes, axis=0)), f"of {axis}")
+        group(made)
+        yield made
+
+
+@pytest.fixture
+def asking(doubtful: Gallery) -> Iterator[TestClient]:
+    with served(Settings(gallery=doubtful.folder)) as client:
+        yield client
+
+
+def asked(page: str) -> dict[str, str]:
+    """The fields of the question on a page."""
+    return dict(
+        re.findall(
+            r'<input type="hidden" name="(about|\w+_face|first|second|skipped|best)" value="([^"]*)">', page
+        )
+    )
+
+
+def test_the_question_that_mends_most_is_asked(asking: TestClient):
+    page = asking.get("/questions").text
+    question = asked(page)
+    assert (question["about"], question["first"], question["second"]) == ("join", "1", "2")
+    assert "About 3 answers left that matter" in page
+    assert re.search(r'src="/api/v1/faces/\d+/image\?side=512"', page)
+    assert re.search(r'href="/photos/\d+\?face=\d+"', page)
+    assert "%" not in page  # a probability would sway who answers
+
+
+@pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
+def test_an_answer_is_done_and_the_next_question_asked(
+    asking: TestClient, doubtful: Gallery, same: str, together: bool
+):
+    answer = post(asking, "/questions", **asked(asking.get("/questions").text), same=same)
+    assert went(answer)[0] == "/questions"
+    assert (identity_of(doubtful, 1) == identity_of(doubtful, 5)) == together
+    page = asking.get(answer.headers["location"]).text
+    assert "About 2 answers left that matter" in page
+    assert {asked(page)["first"], asked(page)["second"]} in ({"3", "4"}, {"5", "6"})
+
+
+def test_what_is_skipped_is_not_asked_again(asking: TestClient, doubtful: Gallery):
+    path, seen = "/questions", []
+    for _ in range(3):
+        page = asking.get(path).text
+        seen.append(asked(page)["first_face"])
+        (path,) = (unescape(found) for found in re.findall(r'href="([^"]*)" data-key="k "', page))
+    assert len(set(seen)) == 3
+    end = asking.get(path).text
+    assert "but for 3 questions that you skipped" in end
+    assert 'href="/questions">Ask them again' in end
+    assert decisions(doubtful, 1)[0].kind == "group"
+
+
+def test_what_was_skipped_stays_skipped_after_an_answer(asking: TestClient):
+    page = asking.get("/questions?skipped=3-7").text
+    answer = post(asking, "/questions", **asked(page), same="false")
+    assert went(answer) == ("/questions", {"skipped": "3-7", "best": asked(page)["best"]})
+
+
+def test_an_address_remembers_only_so_many(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(questions, "MOST_SKIPPED", 2)
+    assert questions.address([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
+    assert asking.get("/questions?skipped=1-2_x").status_code == 422
+
+
+def test_a_question_that_changed_meanwhile_is_not_answered(asking: TestClient, doubtful: Gallery):
+    question = asked(asking.get("/questions").text)
+    corrections.merge(doubtful, 2, [1])
+    before = groups(doubtful)
+    answer = post(asking, "/questions", **question, same="true")
+    assert told(asking, answer) == "That question had changed meanwhile; here is the next one."
+    assert groups(doubtful) == before
+    assert decisions(doubtful, 1)[0].kind == "merge"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"first_face": "999"},
+        {"second": "1"},
+        {"about": "doubt"},
+        {"first": ""},
+        {"first_face": "5", "second_face": "5", "first": "2"},
+    ],
+)
+def test_what_was_never_asked_is_not_answered(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
+    question = asked(asking.get("/questions").text) | change
+    for same in ("true", "false"):
+        assert went(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
+    assert decisions(doubtful, 1)[0].kind == "group"
+
+
+def test_a_doubted_face_is_asked_about_and_taken_out(asking: TestClient, doubtful: Gallery):
+    row = np.zeros((1, DIM), np.float32)
+    row[0, 12], row[0, 13] = 0.3, 0.91**0.5
+    faces = enrolled(
+        doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalise(row)]), "odd"
+    )
+    corrections.split(doubtful, faces, "Tom")
+    with doubtful.writing() as connection:
+        connection.execute("UPDATE assignments SET by_user = 0")
+    page = asking.get("/questions").text
+    assert "Is this Tom, too?" in page
+    question = asked(page)
+    assert (question["about"], question["first_face"]) == ("doubt", str(faces[-1]))
+    post(asking, "/questions", **question, same="false")
+    assert identity_of(doubtful, faces[-1]) == -1
+
+
+def test_answers_matter_beside_the_first_that_was_asked_for(asking: TestClient):
+    question = asked(asking.get("/questions").text)
+    best = float(question["best"])  # of four and three faces; the others are of two and two
+    assert (
+        "About 2 answers"
+        in asking.get(post(asking, "/questions", **question, same="false").headers["location"]).text
+    )
+    for share, says in ((1.5, "About 2 answers left"), (3, "What matters most is answered")):
+        page = asking.get(f"/questions?best={share * best}").text
+        assert says in page
+        assert "input" in page
+        assert asked(page)["best"] == str(share * best)
+
+
+def test_at_the_end_it_says_so(asking: TestClient):
+    for _ in range(3):
+        post(asking, "/questions", **asked(asking.get("/questions").text), same="false")
+    page = asking.get("/questions").text
+    assert "All done." in page
+    assert not asked(page)

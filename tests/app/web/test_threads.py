@@ -1,0 +1,104 @@
+"""Requests at the gallery: how many wait, what they share, and that a write ends though nobody waits for it."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from familiar.app.web.problems import Refused
+from familiar.app.web.threads import READERS, GalleryThreads
+from familiar.gallery.corrections import name
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+
+
+def running(folder: Path, work: Any, **changed: Any) -> Any:
+    async def run() -> Any:
+        threads = GalleryThreads(folder, **({"waiting": 100} | changed))
+        try:
+            return await work(threads)
+        finally:
+            threads.close()
+
+    return asyncio.run(run())
+
+
+def test_what_is_made_of_the_gallery_is_held_once(folder: Path):
+    async def work(threads: GalleryThreads) -> set[int]:
+        barrier = threading.Barrier(READERS)
+
+        def ask(gallery: Gallery) -> int:
+            barrier.wait(10)  # so each is asked in a thread of its own
+            return id(gallery.faces().embeddings)
+
+        await threads.read(Gallery.faces)
+        return set(await asyncio.gather(*(threads.read(ask) for _ in range(READERS))))
+
+    assert len(running(folder, work)) == 1
+
+
+def test_what_is_written_is_read(folder: Path):
+    async def work(threads: GalleryThreads) -> dict[int, str]:
+        await threads.read(who_is_who)
+        await threads.write(name, 1, "Red")
+        return (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == {1: "Red"}
+
+
+def test_one_more_than_may_wait_is_refused(folder: Path):
+    async def work(threads: GalleryThreads) -> list[Any]:
+        stop = threading.Event()
+        asked: list[Coroutine[Any, Any, bool]] = [
+            threads.read(lambda _: stop.wait(10)) for _ in range(READERS + 2)
+        ]
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        first = await asyncio.gather(*asked, return_exceptions=True)
+        return [*first, await threads.read(lambda gallery: gallery.revision > 0)]
+
+    *some, last, after = running(folder, work, waiting=READERS + 1)
+    assert some == [True] * (READERS + 1)
+    assert isinstance(last, Refused)
+    assert (last.status, last.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
+    assert after is True  # those who were answered wait no more
+
+
+def test_read_only(folder: Path):
+    async def work(threads: GalleryThreads) -> None:
+        await threads.write(name, 1, "Red")
+
+    with pytest.raises(Refused, match="--read-only"):
+        running(folder, work, read_only=True)
+
+
+def test_a_write_ends_though_nobody_waits_for_it(folder: Path):
+    async def work(threads: GalleryThreads) -> None:
+        begun, go = threading.Event(), threading.Event()
+
+        def change(gallery: Gallery) -> None:
+            begun.set()
+            go.wait(10)
+            name(gallery, 1, "Red")
+
+        task = asyncio.ensure_future(threads.write(change))
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+
+    running(folder, work)
+    with Gallery.open(folder) as gallery:
+        assert who_is_who(gallery).names == {1: "Red"}
+
+
+def test_a_failure_reaches_who_asked(folder: Path):
+    async def work(threads: GalleryThreads) -> None:
+        await threads.read(lambda _: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        running(folder, work)

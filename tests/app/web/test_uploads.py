@@ -1,0 +1,248 @@
+"""What a client sends: judged by content, told back printable, gone afterwards unless it is kept on the disk."""
+
+import asyncio
+import hashlib
+import io
+import sys
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.datastructures import UploadFile
+
+from familiar.app.web.problems import Refused
+from familiar.app.web.settings import Limits
+from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Upload, keep, received, shown
+from familiar.app.web.vision import Vision
+from familiar.core.errors import CannotWrite, NoFaceFound
+from familiar.core.types import Detection, Photo
+from familiar.faces.embedder import Embedder
+
+MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
+
+
+class Nobody:
+    """Finds no face."""
+
+    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
+        return []
+
+
+def encoded(kind: str = "PNG", size_px: tuple[int, int] = (8, 6), shade: int = 90) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", size_px, (shade, 20, 20)).save(content, kind)
+    return content.getvalue()
+
+
+def sent(content: bytes, name: str | None = "mia.png") -> UploadFile:
+    """As the form parser hands it over."""
+    file: Any = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - the application closes it
+    file.write(content)
+    file.seek(0)
+    return UploadFile(file, size=len(content), filename=name)
+
+
+def receiving(
+    files: Sequence[UploadFile],
+    work: Callable[[list[Upload]], Any],
+    limits: Limits | None = None,
+    skipped: list[Refused] | None = None,
+) -> Any:
+    async def run() -> Any:
+        async with received(files, limits or Limits(), skipped=skipped) as uploads:
+            done = work(uploads)
+            return await done if asyncio.iscoroutine(done) else done
+
+    return asyncio.run(run())
+
+
+def refusal(*files: UploadFile, **limits: int) -> Refused:
+    with pytest.raises(Refused) as error:
+        receiving(files, lambda _: pytest.fail("was received"), Limits(**limits))
+    assert all(file.file.closed for file in files)
+    return error.value
+
+
+def contents(uploads: list[Upload]) -> list[bytes]:
+    return [upload.read() for upload in uploads]
+
+
+@pytest.mark.parametrize("size_px", [(8, 6), (1000, 700)])
+def test_what_was_sent_is_read_and_then_gone(size_px: tuple[int, int]):
+    noise = np.random.default_rng(0).integers(0, 256, (size_px[1], size_px[0], 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "BMP")
+    content = file.getvalue()
+    assert (len(content) > MEMORY_BYTES) == (size_px == (1000, 700))  # of both kinds
+    files = [sent(content, "a.bmp"), sent(encoded(), "b.png")]
+    (first, again, second), names = receiving(
+        files, lambda uploads: (contents([uploads[0], *uploads]), [each.name for each in uploads])
+    )
+    assert first == again == content
+    assert second == encoded()
+    assert names == ["a.bmp", "b.png"]
+    assert all(file.file.closed for file in files)
+
+
+def test_it_is_gone_after_an_error_too():
+    file = sent(encoded())
+    with pytest.raises(KeyError):
+        receiving([file], lambda _: {}["nothing"])
+    assert file.file.closed
+
+
+@pytest.mark.parametrize("kind", SUFFIX)
+def test_every_format_by_its_content(kind: str, tmp_path: Path):
+    content = encoded(kind)
+    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path))
+    assert kept.suffix == SUFFIX[kind]
+    assert kept.read_bytes() == content
+
+
+def test_two_pictures_in_one_jpeg_are_a_jpeg(tmp_path: Path):
+    content = io.BytesIO()
+    one = Image.new("RGB", (8, 6))
+    one.save(content, "MPO", save_all=True, append_images=[one])
+    (kept,) = receiving([sent(content.getvalue())], lambda uploads: keep(uploads, tmp_path))
+    assert kept.suffix == ".jpg"
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "the file is empty"),
+        (b"P", "no photo"),
+        (b"<svg onload=alert(1)>", "no photo"),
+        (b"\x7fELF" + bytes(60), "no photo"),
+        (b"PK\x03\x04" + bytes(60), "no photo"),
+        (b"\0\0\0\x18ftypheic" + bytes(60), "HEIC photos are not read"),
+        (encoded()[:20], "mia.jpg"),  # broken in its header
+        (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
+    ],
+)
+def test_no_photo(content: bytes, cause: str):
+    error = refusal(sent(encoded()), sent(content, "mia.jpg"))
+    assert (error.status, error.kind) == (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo")
+    assert str(error).startswith("mia.jpg: ")
+    assert cause in str(error)
+
+
+@pytest.mark.parametrize(
+    ("files", "limits", "kind", "says"),
+    [
+        (3, {"photos": 2}, "too-many", "3 photos in one request are more than 2"),
+        (1, {"photo_bytes": 50}, "too-large", "mia.png: "),
+        (1, {"photo_pixels": 47}, "too-large", "mia.png: 8 x 6 px is more than 47 pixels"),
+    ],
+)
+def test_too_much(files: int, limits: dict[str, int], kind: str, says: str):
+    error = refusal(*(sent(encoded()) for _ in range(files)), **limits)
+    assert (error.status, error.kind) == (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, kind)
+    assert says in str(error)
+
+
+def test_as_much_as_is_allowed():
+    limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
+    assert receiving([sent(encoded())] * 2, contents, limits) == [encoded()] * 2
+
+
+def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch):
+    def decode(*_: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", decode)
+    monkeypatch.setattr("simplejpeg.decode_jpeg", decode)
+    for kind in ("PNG", "JPEG"):
+        error = refusal(sent(encoded(kind, (200, 100))), photo_pixels=19_999)
+        assert error.kind == "too-large"
+
+
+def test_those_that_are_refused_can_be_left_out():
+    skipped: list[Refused] = []
+    files = [
+        sent(encoded(), "a"),
+        sent(b"no", "b"),
+        sent(encoded(size_px=(90, 90)), "c"),
+        sent(encoded(), "d"),
+    ]
+    names = receiving(
+        files, lambda uploads: [each.name for each in uploads], Limits(photo_pixels=100), skipped
+    )
+    assert names == ["a", "d"]
+    assert [(error.kind, str(error)[0]) for error in skipped] == [("not-a-photo", "b"), ("too-large", "c")]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (None, "photo"),
+        ("", "photo"),
+        ("Mia \u2600.jpg", "Mia \u2600.jpg"),
+        ("../../etc/passwd", "../../etc/passwd"),
+        ("a\0b\r\nSet-Cookie: x\x1b[2J", r"a\x00b\r\nSet-Cookie: x\x1b[2J"),
+        ("\u202egpj.exe", r"\u202egpj.exe"),
+        ("x" * 10_000, "x" * NAME_LENGTH),
+        ("\n" * 10_000, r"\n" * (NAME_LENGTH // 2)),
+    ],
+)
+def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_path: Path):
+    assert shown(name) == told
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept"))
+    sha256 = hashlib.sha256(encoded()).hexdigest()
+    assert kept == tmp_path / "kept" / sha256[:2] / f"{sha256}.png"  # whatever its name
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+
+
+def test_one_content_is_one_file(tmp_path: Path):
+    files = [sent(encoded(), "a"), sent(encoded(), "b"), sent(encoded(shade=91), "c")]
+    first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path))
+    assert first == second != third
+    before = first.stat()
+    (again,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    assert again == first
+    assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_file_cut_short_is_written_anew(tmp_path: Path):
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    kept.write_bytes(b"")
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    assert kept.read_bytes() == encoded()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
+def test_file_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    flushed: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+    assert flushed[0].parent == kept.parent  # the file, under its first name
+    assert {*flushed[1:]} == {kept.parent, tmp_path / "photos", tmp_path}
+    flushed.clear()
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+    assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
+
+
+def test_where_nothing_can_be_written(tmp_path: Path):
+    (tmp_path / "photos").write_bytes(b"in the way")
+    with pytest.raises(CannotWrite, match="photos"):
+        receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+
+
+def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):
+    async def run() -> None:
+        vision = Vision(Embedder(mean_colour_bundle, threads=1), Nobody(), Limits())
+        await vision.start()
+        try:
+            async with received([sent(encoded(), "mia\n.png")], Limits()) as (upload,):
+                assert (await vision.look(upload)).size_px == (8, 6)
+                await vision.best(upload)
+        finally:
+            await vision.stop()
+
+    with pytest.raises(NoFaceFound, match=r"^mia\\n\.png: no face found$"):
+        asyncio.run(run())

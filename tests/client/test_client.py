@@ -1,0 +1,331 @@
+"""The client against the running server: every method once at least, and every way a server can fail it."""
+
+import contextlib
+import dataclasses
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from inspect import isfunction
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import uvicorn
+
+import colour_album
+from familiar.app.web.server import make_app
+from familiar.app.web.service import Service
+from familiar.app.web.settings import Settings
+from familiar.client import Client, ServerError, connection
+from familiar.client.shapes import Identity, Progress
+from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.faces.embedder import Embedder, crop_photo
+from familiar.gallery.group import group
+
+TOKEN = "the token of this album"
+RED, GREEN, BLUE = 1, 2, 3
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    return colour_album.album(tmp_path / "photos", red=4, green=3, blue=2)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Settings:
+    with colour_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
+        group(gallery)
+    return Settings(tmp_path / "album", mean_colour_bundle, token=TOKEN)
+
+
+@contextlib.contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """Its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(make_app(Service(settings)), log_config=None))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[Client]:
+    with served(settings) as url, Client(url, TOKEN) as client:
+        yield client
+
+
+def whom(client: Client, faces: list[int]) -> list[int | None]:
+    return [client.face(face).identity for face in faces]
+
+
+def test_what_is_served(client: Client, mean_colour_bundle: Path):
+    state = client.gallery()
+    assert (state.counts.photos, state.embedding_dim, state.thresholds.balanced) == (9, 3, 0.9)
+    assert client.model().calibration == dataclasses.asdict(Embedder(mean_colour_bundle).metadata.calibration)
+
+
+def test_lists_go_on_to_their_end(client: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("familiar.client.client.PAGE", 2)
+    assert [photo.photo for photo in client.photos()] == list(range(1, 10))
+    assert [one.identity for one in client.identities()] == [RED, GREEN, BLUE]
+    assert list(client.identities(named=True)) == []
+    client.reject([1, 5, 8])
+    assert [face.face for face in client.unknown_faces()] == [1, 5, 8]
+
+
+def test_pictures_are_jpegs(client: Client):
+    for content in (client.photo_image(1, 64), client.face_image(1)):
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+        assert image is not None
+        assert image[..., 2].mean() > 150
+
+
+def test_corrections(client: Client):
+    assert client.name(RED, "Mia", confirm=True).identity == RED
+    assert client.identity(RED) == Identity(RED, "Mia", 4, 4, client.identity(RED).best)
+    assert client.names("m") == ("Mia",)
+    assert [one.face.face for one in client.faces_of(BLUE)] in ([8, 9], [9, 8])
+    client.confirm([5])
+    assert client.face(5).by_user
+    assert client.move([9], GREEN).identity == GREEN
+    new = client.split([9], "Ida").identity
+    assert whom(client, [8, 9]) == [BLUE, new]
+    client.reject([9], new)
+    assert whom(client, [9]) == [None]
+    assert client.merge(RED, [GREEN]).identity == RED
+    (last,) = client.decisions(1)
+    assert last.kind == "merge"
+    assert client.undo() == last
+    client.tell_apart(1, 5)
+    grouped = client.group(threshold=0.95, afresh=True)
+    assert (grouped.threshold, grouped.faces + grouped.alone) == (0.95, 9)
+
+
+def test_questions_are_answered(client: Client):
+    question = client.questions(1)[0]
+    client.answer(question, same=True)
+    assert client.face(question.first_face).by_user
+    with pytest.raises(ServerError, match="changed since") as refused:
+        client.answer(dataclasses.replace(question, first=GREEN), same=True)
+    assert (refused.value.status, refused.value.kind) == (409, "contradiction")
+
+
+def test_faces_by_hand(client: Client):
+    client.delete_face(1)
+    face = client.add_face(1, (0, 0, 31.5, 32))
+    client.move_face(face, (1, 1, 31, 31))
+    assert client.photo(1).faces[0].box_xyxy_px == (1, 1, 31, 31)
+
+
+def test_photos_are_taken_in(client: Client, photos: list[Path], tmp_path: Path):
+    new = [colour_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
+    told = list(client.watch(client.enrol([*new[:2], new[2].read_bytes()])))
+    assert all(isinstance(progress, Progress) for progress in told)
+    assert (told[-1].state, told[-1].photos, told[-1].faces) == ("done", 3, 3)
+    assert [job.number for job in client.jobs()] == [told[-1].number]
+    assert client.job(told[-1].number) == told[-1]
+    again = client.enrol_folder(str(photos[0].parent))
+    assert list(client.watch(again.number))[-1].known == 9
+    assert client.identity(BLUE).faces == 5
+
+
+def test_embeddings_are_those_of_the_bundle(client: Client, photos: list[Path], mean_colour_bundle: Path):
+    embedder = Embedder(mean_colour_bundle)
+    expected = embedder.embed([crop_photo(path, embedder.metadata.preprocessing) for path in photos])
+    seen = client.embed([*photos, b"no photo"])
+    assert [photo.name for photo in seen.photos] == [path.name for path in photos]
+    assert len(seen.skipped) == 1
+    embeddings = np.stack([photo.faces[0].embedding for photo in seen.photos])
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, expected, atol=1e-7)
+    found = client.detect(photos[:1]).photos[0]
+    assert (found.size_px, found.faces[0].embedding) == ((32, 32), None)
+
+
+def test_who_it_is(client: Client, photos: list[Path]):
+    embedding = client.embed(photos[4:5]).photos[0].faces[0].embedding
+    for answers in (
+        client.search(embedding=embedding, k=3),
+        client.search(face=5, k=3),
+        client.search_photo(photos[4], k=3),
+    ):
+        assert answers.known is not None
+        assert answers.known.identity == GREEN
+        assert len(answers.photos) == 3
+    only = client.search(face=5, by="photo", identities=[BLUE], prefix=3)
+    assert ([hit.identity for hit in only.photos], only.identities) == ([BLUE, BLUE], ())
+    assert client.search(face=5, species="cat", since="2024", until="2025-06").photos == ()
+    verdict = client.verify(photos[0], photos[1])
+    assert verdict.same
+    assert verdict.first is not None
+    assert verdict.first.box_xyxy_px == (0, 0, 32, 32)
+    assert client.verify_identity(RED, photos[0]).same
+    assert not client.verify_identity(BLUE, photos[0]).same
+
+
+def test_every_method_is_tested_here():
+    said = Path(__file__).read_text()
+    for name, method in vars(Client).items():
+        if isfunction(method) and not name.startswith("_"):
+            assert f"client.{name}(" in said or name == "close", name
+
+
+def test_many_photos_are_not_open_at_once(client: Client, tmp_path: Path):
+    photo = colour_album.photo(tmp_path / "one.png", "red")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 60
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
+        seen = client.detect([photo] * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(seen.photos) == 100
+
+
+def test_refusals_say_why(client: Client, settings: Settings, tmp_path: Path):
+    with pytest.raises(ServerError, match="has no face 99") as refused:
+        client.face(99)
+    assert (refused.value.status, refused.value.kind) == (404, "not-in-gallery")
+    with pytest.raises(ServerError, match="body/to: ") as refused:
+        client.move([1], 0)
+    assert (refused.value.status, refused.value.kind) == (422, "invalid")
+    with pytest.raises(ServerError, match="no such job") as refused:
+        list(client.watch("1"))
+    with pytest.raises(UnreadablePhoto, match=r"missing\.jpg: cannot be read"):
+        client.detect([tmp_path / "missing.jpg"])
+    with served(settings) as url, Client(url, "another token altogether") as stranger:
+        with pytest.raises(ServerError) as refused:
+            stranger.gallery()
+        assert refused.value.status == 401
+
+
+@contextlib.contextmanager
+def answering(
+    answer: Callable[[BaseHTTPRequestHandler, int], None],
+) -> Iterator[tuple[str, list[str]]]:
+    """A server that answers as `answer(handler, how many were before)` does; its address, and what it was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append(f"{self.command} {self.path}")
+            answer(self, len(asked) - 1)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def say(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the client would have slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(connection.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_reading_is_tried_again_as_the_server_asks(status: int, waits: list[float]):
+    def busy_twice(handler: BaseHTTPRequestHandler, before: int) -> None:
+        if before < 2:
+            say(handler, status, b"{}", Retry_After=str(3600 * before + 2))
+        else:
+            say(handler, 200, b'["Mia"]', Content_Type="application/json")
+
+    with answering(busy_twice) as (url, asked), Client(url) as client:
+        assert client.names() == ("Mia",)
+        assert (len(asked), waits) == (3, [2, 10])
+
+
+def test_writing_is_never_tried_again_and_reading_not_for_ever(waits: list[float], photos: list[Path]):
+    with (
+        answering(lambda handler, _: say(handler, 503, b"{}")) as (url, asked),
+        Client(url) as client,
+    ):
+        for write in (client.undo, lambda: client.enrol(photos[:1]), lambda: client.confirm([1])):
+            with pytest.raises(ServerError):
+                write()
+        assert (len(asked), waits) == (3, [])
+        for read in (client.gallery, lambda: client.embed(photos[:1]), lambda: client.search(face=1)):
+            with pytest.raises(ServerError) as refused:
+                read()
+            assert (refused.value.status, refused.value.kind) == (503, "unknown")
+        assert (len(asked), waits) == (12, [1.0] * 6)
+
+
+def test_an_answer_of_another_program_is_told_as_one():
+    bodies = [b"<html>", b"[1, 2", b"null", b"[]", b'{"counts": 3}']
+    with (
+        answering(lambda handler, before: say(handler, 200, bodies[before])) as (url, _),
+        Client(url) as client,
+    ):
+        for _ in bodies:
+            with pytest.raises(FamiliarError, match="none that this client knows"):
+                client.gallery()
+
+
+def test_no_answer_is_one_clear_line():
+    with socket.create_server(("127.0.0.1", 0)) as unanswered:
+        url = f"http://127.0.0.1:{unanswered.getsockname()[1]}"
+        with (
+            Client(url, timeout=0.05) as client,
+            pytest.raises(FamiliarError, match="did not answer in time"),
+        ):
+            client.gallery()
+    with (
+        Client(url) as client,
+        pytest.raises(FamiliarError, match=r"no server answers there.*familiar serve"),
+    ):
+        client.gallery()
+    with pytest.raises(FamiliarError, match="is no address"), Client("127.0.0.1:8000") as client:
+        client.gallery()
+    with (
+        answering(lambda handler, _: handler.connection.shutdown(socket.SHUT_RDWR)) as (url, _),
+        Client(url) as client,
+        pytest.raises(FamiliarError, match="the connection broke"),
+    ):
+        client.gallery()
+
+
+def test_the_client_needs_neither_the_server_nor_torch():
+    code = (
+        "import sys, familiar.client; "
+        "print([name for name in ('torch', 'fastapi', 'pydantic', 'starlette', 'cv2', 'onnxruntime') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
