@@ -34,7 +34,7 @@ def main(options: list[str]) -> None:
                 started = time.perf_counter()
                 status, body = asked(connection, "GET", f"/individuals?tab=unnamed&limit={INDIVIDUALS}")
                 assert status == 200
-                shown = body.count(b'class="tile')
+                shown = body.count(b'id="individual-')
                 assert shown == INDIVIDUALS, f"{shown} tiles"
                 return 1e3 * (time.perf_counter() - started), len(body)
 

@@ -15,7 +15,7 @@ from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.forget import Forgotten, forget_identity, forget_photos
 from familiar.gallery.group import group
 from familiar.gallery.search import build_index, search_photos
-from familiar.gallery.store import Gallery
+from familiar.gallery.store import OWN_PHOTOS, Gallery
 from familiar.gallery.who import who_is_who
 from small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
 
@@ -374,3 +374,20 @@ def test_a_face_moved_by_hand_that_stays_somebody_elses_costs_no_undo(gallery: G
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
     assert [made.kind for made in decisions(gallery)] == ["move face", "group"]
+
+
+def test_a_photo_that_was_uploaded_is_deleted_and_no_other_is(gallery: Gallery, folder: Path, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    own, others = folder / OWN_PHOTOS / "ab" / "abc.jpg", tmp_path / "theirs.jpg"
+    for path in (own, others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"photo")
+    with gallery.writing() as connection:
+        connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(own),))
+        connection.execute("UPDATE photos SET path = ? WHERE id = 2", (str(others),))
+    with pytest.raises(NotInGallery):
+        forget_photos(gallery, [own, tmp_path / "none.jpg"])
+    assert own.exists()
+    forget_photos(gallery, [own, others])
+    assert not own.exists()
+    assert others.exists()

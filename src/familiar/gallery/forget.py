@@ -1,6 +1,6 @@
 """Taking somebody, or a photo, out of a gallery for good: out of the tables, the index, the log and the free pages.
 
-It cannot be undone. Photos themselves are files of the user's, which no gallery touches.
+It cannot be undone. Photos themselves are files of the user's, which no gallery touches but for uploaded ones.
 """
 
 import json
@@ -14,7 +14,7 @@ from familiar.core.errors import NotInGallery
 from familiar.core.files import whole_path
 from familiar.gallery.decisions import drop_empty
 from familiar.gallery.group import sweep
-from familiar.gallery.store import Gallery
+from familiar.gallery.store import OWN_PHOTOS, Gallery
 from familiar.gallery.who import check_identities
 
 
@@ -52,7 +52,8 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
 
 
 def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
-    """Photos and every face in them. Enrolled again, they are new.
+    """Photos and every face in them. Enrolled again, they are new. Files that were uploaded into the gallery's own
+    folder go as well; all others are the user's.
 
     NotInGallery, and nothing is forgotten, where one is not known by that path.
     """
@@ -73,6 +74,9 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         faces = _erase_faces(connection)
         connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
         sweep(connection)
+        for path in map(whole_path, paths):  # before the end: a file that stayed would be taken in again
+            if path.is_relative_to(whole_path(gallery.folder) / OWN_PHOTOS):
+                path.unlink(missing_ok=True)
     return Forgotten(len(numbers), faces, gallery.try_to_erase())
 
 

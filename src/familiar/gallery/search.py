@@ -270,6 +270,11 @@ def _odds(
     return np.exp(np.clip(means.slope * similarity + means.intercept, -500, 500)) / individuals
 
 
+def lacks_index(gallery: Gallery) -> bool:
+    """Whether it is large enough for an index, and has none that is up to date."""
+    return len(gallery.faces().ids) >= INDEX_FROM and open_index(gallery) is None
+
+
 def build_index(gallery: Gallery) -> None:
     """Makes the index that galleries of 50,000 faces and more are searched by. FamiliarError without usearch."""
     faces = gallery.faces()

@@ -28,6 +28,7 @@ from familiar.neighbors.hnsw import erase
 
 DATABASE = "gallery.sqlite"
 HIGH_WATER = "gallery.revision"
+OWN_PHOTOS = "photos"  # a folder of those that were uploaded, each named by its content
 BUSY_SECONDS = 10.0  # a writer waits so long for another
 _ROWS_AT_ONCE = 20_000
 _CACHE_KB = 64 * 1024  # the index by content is met at random: of a million photos it is as large

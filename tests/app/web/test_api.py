@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from familiar.gallery.store import Gallery
 
 RED, GREEN, BLUE = 1, 2, 3
 REDS, GREENS, BLUES = [1, 2, 3, 4], [5, 6, 7], [8, 9]
+
+
+# Right but for one number.
+QUESTION = b"""{"same": true, "question": {"about": "join", "first_face": 1, "second_face": 5, "first": 1, "second": 2,
+"similarity": 0.5, "probability": 0.5, "worth": NaN}}"""
 
 
 @pytest.fixture
@@ -145,6 +151,7 @@ def test_half_characters_and_numbers_that_are_none_are_refused(client: TestClien
         ("group", b'{"threshold": Infinity}'),
         ("search", b'{"embedding": [NaN, 0, 0]}'),
         ("search", b'{"embedding": [1e999, 0, 0]}'),
+        ("questions/answer", QUESTION),
         ("search", b'{"face": 1' + b"0" * 5000 + b"}"),
         ("search", b"[" * 100_000),
         ("search", b'{"face": "1"}'),
@@ -234,6 +241,7 @@ def test_search_looks_only_where_it_is_told(client: TestClient):
     assert (identities["photos"], len(identities["identities"])) == ([], 3)
     only = post(client, "search", face=1, only={"identities": [GREEN, BLUE]})
     assert {hit["identity"] for hit in only["photos"]} == {GREEN, BLUE}
+    assert {match["identity"] for match in only["identities"]} == {GREEN, BLUE}
     assert post(client, "search", face=1, only={"identities": []})["photos"] == []
     assert post(client, "search", face=1, only={"species": "cat", "since": "2024-06"})["photos"] == []
     assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
@@ -312,4 +320,7 @@ def test_every_operation_is_described_whole(client: TestClient):
             assert ("507" in refusals) == (method != "get" and "409" in refusals), path
             assert ("{" not in path) or "404" in refusals, path
     assert len(set(ids)) == len(ids) == 38
+    shapes = document["components"]["schemas"]
+    assert set(re.findall('#/components/schemas/([^"]+)', json.dumps(document))) <= set(shapes)
+    assert set(shapes["Problem"]["properties"]) == {"type", "title", "status", "detail"}
     assert all(name.isidentifier() for name in ids)

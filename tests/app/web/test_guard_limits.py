@@ -280,3 +280,47 @@ def test_paths_that_take_photos_are_those_whose_endpoints_take_files() -> None:
         kinds = {kind for told in methods.values() for kind in told.get("requestBody", {}).get("content", {})}
         most = most_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
         assert most == (SMALL.upload_bytes if "multipart/form-data" in kinds else SMALL.json_bytes), path
+
+
+def test_all_bodies_together_are_bounded():
+    """Three of 400 bytes where 1,000 may be held: the third is told so, and when they are done there is room again."""
+    bound = replace(SMALL, held_bytes=1_000)
+    release = asyncio.Event()
+    counts: list[int] = []
+
+    async def holding(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        counts.append(len(body))
+        await release.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    chain = guarded(holding, replace(OPEN, limits=bound))
+
+    async def post() -> int:
+        said: list[Message] = []
+        pieces = [{"type": "http.request", "body": b"x" * 400, "more_body": False}]
+
+        async def receive() -> Message:
+            if pieces:
+                return pieces.pop()
+            await asyncio.sleep(FOREVER)
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            said.append(message)
+
+        try:
+            await chain(scope_of("POST", "/api/v1/x", [HOST, ("Content-Length", "400")]), receive, send)
+        except ClientDisconnect:
+            pass
+        return said[0]["status"]
+
+    async def run() -> tuple[list[int], int]:
+        first = [asyncio.ensure_future(post()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        third = await post()
+        release.set()
+        return [third, *await asyncio.gather(*first)], await post()
+
+    assert asyncio.run(run()) == ([503, 200, 200], 200)
+    assert counts == [400, 400, 400]

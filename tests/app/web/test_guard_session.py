@@ -59,6 +59,7 @@ def test_a_tampered_cookie_is_none(logged_in: TestClient) -> None:
         f"{key}.{ends}.{mac[:-1]}",
         f"{key}.{ends}.{mac.upper()}",
         f"{key}.{ends}",
+        f"{good}0",
         f"{key}.0{ends}.{mac}",
         f'"{good}"',
         "",
@@ -115,6 +116,8 @@ def test_ended_sessions_are_remembered_until_they_would_have_ended(clock: Clock)
     assert len(sessions._ended) == 1
     clock.now += LIFE_SECONDS
     last = sessions.begin()
+    sessions.end(last)
+    assert list(sessions._ended) == [last.key], "the old one would have ended by now"
     sessions._ended |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MOST_ENDED)}
     sessions.end(last)
     assert len(sessions._ended) == MOST_ENDED

@@ -24,7 +24,7 @@ from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.types import Detection, Photo
 from familiar.faces.detect import WholePhoto
 from familiar.faces.embedder import Embedder
-from familiar.gallery import browse
+from familiar.gallery import browse, search
 from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.store import Gallery
 
@@ -187,6 +187,10 @@ def test_a_folder_without_photos(service: Service, more: Path):
     assert (failed.state, failed.error) == ("failed", "more/none: no photo found")
     gone = taken_in(Service(service.settings), more.parent, more / "gone")
     assert (gone.state, gone.error) == ("failed", "more/gone: no photo found")
+    empty = Service(service.settings)
+    for path in more.parent.rglob("*.png"):
+        path.unlink()
+    assert taken_in(empty, more.parent).error == "photos: no photo found"
 
 
 def test_folders_are_looked_through_beside_the_event_loop(
@@ -303,6 +307,8 @@ def test_what_a_stopped_job_left_ungrouped_is_grouped_by_the_next(
         once_more = taken_in(Service(settings), more)
         assert (once_more.state, once_more.new_individuals) == ("done", 0)
         assert [decision.kind for decision in decisions(gallery)] == ["group"], "what was undone stays so"
+        another = colour_album.photo(more / "white3.png", "white", shade=3)
+        assert taken_in(Service(settings), another).new_individuals == 1
 
 
 def test_a_new_gallery_whose_first_job_was_stopped(tmp_path: Path, mean_colour_bundle: Path, more: Path):
@@ -422,3 +428,13 @@ def test_nothing_is_taken_in_where_it_cannot_be(settings: Settings, more: Path):
 
         refused, begun = running(service, work)
         assert (refused.status, begun) == (status, [])
+
+
+def test_a_large_gallery_is_indexed_again(
+    service: Service, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("usearch")
+    monkeypatch.setattr(search, "INDEX_FROM", 5)
+    assert taken_in(service, more).faces
+    with Gallery.open(folder) as gallery:
+        assert search.open_index(gallery) is not None

@@ -193,6 +193,8 @@ def test_what_is_confirmed_or_doubtful_is_marked(client: TestClient, gallery: Ga
     corrections.confirm(gallery, [1])
     page = client.get("/individuals/1").text
     assert "5 faces, 2 confirmed" in page
+    assert page.count('<span class="mark">Confirmed</span>') == 2
+    assert 'one doubtful"' not in page
     with gallery.writing() as connection:
         connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
     page = client.get("/individuals/1").text

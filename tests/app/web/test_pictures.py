@@ -99,7 +99,8 @@ def test_upright_and_without_its_metadata(tmp_path: Path):
 def test_a_face_is_a_square_with_some_margin(size_px: tuple[int, int], tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg", size_px)
     middle_x, middle_y = size_px[0] / 2, size_px[1] / 2
-    box = (middle_x - 80, middle_y - 40, middle_x + 80, middle_y + 40)
+    half = size_px[0] / 10
+    box = (middle_x - half, middle_y - half / 2, middle_x + half, middle_y + half / 2)
     face = pixels(drawing(lambda pictures: pictures.face(path, "a", box, 128)))
     assert face.shape == (128, 128, 3)
     for row, column, colour in ((20, 20, RED), (20, 108, GREEN), (108, 20, BLUE), (108, 108, WHITE)):

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +19,11 @@ from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
 from familiar.app.web.vision import Vision
 from familiar.core.errors import FamiliarError, NotInGallery, UnreadablePhoto
+from familiar.core.files import discard_unfinished
 from familiar.faces.photo import find_photos
 from familiar.gallery.enrol import Enrolled, enrol
 from familiar.gallery.group import group
+from familiar.gallery.search import build_index, lacks_index
 from familiar.gallery.store import Gallery
 
 REMEMBERED = 50  # jobs
@@ -204,6 +207,8 @@ class Jobs:
             if enrolled.faces or enrolled.edited or _is_left_ungrouped(gallery):
                 show(progress := replace(progress, state="grouping"))
                 show(replace(progress, new_individuals=_grouped(gallery)))
+            if lacks_index(gallery) and find_spec("usearch"):
+                build_index(gallery)
 
     def _go_on(self) -> None:
         if self._stopping.is_set():
@@ -244,7 +249,9 @@ class Jobs:
 
 
 def _left_behind(gallery: Gallery, own: Path) -> list[Path]:
-    """Uploaded photos, which are named by their content, that the gallery does not know."""
+    """Uploaded photos, which are named by their content, that the gallery does not know. Half ones are cleared away."""
+    for folder in own.glob("*"):
+        discard_unfinished(folder)
     try:
         uploaded = find_photos([own])
     except UnreadablePhoto:  # there is none

@@ -12,9 +12,8 @@ from urllib.parse import unquote
 from familiar.app.web.problems import Refused
 from familiar.core.errors import FamiliarError
 from familiar.core.text import printable
-from familiar.gallery.store import Gallery
+from familiar.gallery.store import OWN_PHOTOS, Gallery
 
-OWN = "photos"  # within the gallery: what was uploaded
 LONGEST = 4096  # characters of a path, PATH_MAX of Linux
 _SHOWN = 200  # characters of a path that are told back
 _ENCODINGS = 8  # one within another that are looked through; what is encoded more often is refused
@@ -39,7 +38,7 @@ class Roots:
             if not folder.is_dir():
                 raise FamiliarError(f"{folder}: no such folder")
         folders = told or _folders_of(gallery)
-        own = Path(os.path.realpath(gallery.folder / OWN))
+        own = Path(os.path.realpath(gallery.folder / OWN_PHOTOS))
         return Roots(_topmost(Path(os.path.realpath(folder)) for folder in folders), own)
 
     def inside(self, path: Path) -> Path:

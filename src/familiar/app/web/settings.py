@@ -18,6 +18,7 @@ class Limits:
     photo_bytes: int = 64 * MB
     photo_pixels: int = 100_000_000
     photos: int = 1_000  # of one request
+    held_bytes: int = 1_000 * MB  # of all bodies that are being received or worked on; more are told 503
     json_bytes: int = 4 * MB  # of a request that brings no photos
     waiting: int = 256  # requests that wait for the gallery or the network; one more is told 503
     jobs: int = 16  # that wait; one more is told 503

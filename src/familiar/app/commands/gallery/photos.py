@@ -267,7 +267,7 @@ def _index(gallery: "Gallery") -> None:
     """A large gallery's index, where it is not there or out of date."""
     from familiar.gallery import search
 
-    if len(gallery.faces().ids) < search.INDEX_FROM or search.open_index(gallery) is not None:
+    if not search.lacks_index(gallery):
         return
     if find_spec("usearch") is None:
         note(

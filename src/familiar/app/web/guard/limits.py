@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import re
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.app.web.guard.answers import refusal
-from familiar.app.web.problems import Refused
+from familiar.app.web.problems import Refused, busy
 from familiar.app.web.settings import Limits
 
 PATH_CHARACTERS = 2_048
@@ -33,21 +34,33 @@ class Limited:
     """Answers 400, 408, 413, 414, 431 or 503 in the app's place where a request is beyond `limits`."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app, self._limits = app, limits
+        self._app, self._limits, self._held = app, limits, _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _Exchange(scope, receive, send, self._limits).run(self._app)
+        exchange = _Exchange(scope, receive, send, self._limits, self._held)
+        try:
+            await exchange.run(self._app)
+        finally:
+            self._held.bytes -= exchange.received
+
+
+@dataclass
+class _Held:
+    """Bytes of the bodies of all requests under way: small photos lie in memory until they are answered."""
+
+    bytes: int = 0
 
 
 class _Exchange:
     """A request and its answer. Once refused, the app is told that the client is gone, and what it says is dropped."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, held: _Held) -> None:
         self._scope, self._receive, self._send, self._limits = scope, receive, send, limits
+        self._held = held
         headers = Headers(scope=scope)
         self._most = most_bytes(scope["path"], headers.get("content-type", ""), limits)
         self._body_left = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        self._received = 0  # bytes of the body
+        self.received = 0  # bytes of the body
         self._waited = 0.0  # seconds for them
         self._started = self._refused = False
         self._answer_by = asyncio.timeout(None)
@@ -78,7 +91,7 @@ class _Exchange:
         loop = asyncio.get_running_loop()
         began = loop.time()
         patience = self._limits.chunk_seconds
-        patience = min(patience, patience + self._received / SLOWEST_BYTES_A_SECOND - self._waited)
+        patience = min(patience, patience + self.received / SLOWEST_BYTES_A_SECOND - self._waited)
         try:
             async with asyncio.timeout(patience):
                 message = await self._next_piece()
@@ -86,8 +99,11 @@ class _Exchange:
             await self._refuse(REST_MISSING)
             return GONE
         self._waited += loop.time() - began
-        if self._received > self._most:
+        if self.received > self._most:
             await self._refuse(too_large(self._most))
+            return GONE
+        if self._held.bytes > self._limits.held_bytes:
+            await self._refuse(busy("too much is being sent at once; try again in a moment"))
             return GONE
         self._expect_answer()
         return message
@@ -116,7 +132,9 @@ class _Exchange:
 
     async def _next_piece(self) -> Message:
         message = await self._receive()
-        self._received += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self.received += size
+        self._held.bytes += size
         self._body_left = message["type"] == "http.request" and message.get("more_body", False)
         return message
 
