@@ -35,7 +35,7 @@ _OPERATIONS = 38
 # What these are sent has rules beyond a schema: a photo is one by its content, a cursor is what was answered, a vector
 # is of unit length, a box is not empty.
 _PHOTOS = ("enrol_photos", "detect", "embed", "search_photo", "verify", "verify_identity")
-_CURSORS = ("list_photos", "list_identities", "list_unknown_faces")
+_CURSORS = ("list_photos", "list_identities", "list_faces_of_identity", "list_unknown_faces")
 _BOXES = ("add_face", "move_face")
 _MAY_REFUSE = (*_PHOTOS, *_CURSORS, *_BOXES, "search")
 

@@ -112,7 +112,7 @@ def test_a_question_that_changed_meanwhile_is_not_answered(asking: TestClient, d
         {"second": "1"},
         {"about": "doubt"},
         {"first": ""},
-        {"first_face": "5", "second_face": "5", "first": "2"},
+        {"about": "doubt", "first_face": "5", "second_face": "5", "first": "2"},
     ],
 )
 def test_what_was_never_asked_is_not_answered(asking: TestClient, doubtful: Gallery, change: dict[str, str]):

@@ -106,7 +106,7 @@ def whole(path: Path, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3
 
 
 def square(path: Path, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "s s 3"]:
-    """The middle of a box, `MARGIN` about it, at most `side_px` wide; beyond the photo its edge is repeated.
+    """A square about a box, `MARGIN` around it, at most `side_px` wide; moved and made smaller to lie on the photo.
 
     UnreadablePhoto.
     """
@@ -115,17 +115,16 @@ def square(path: Path, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8
     photo = _reduced(path, lambda *_: side_px / wanted_px, max_pixels)
     width, height = photo.size_px
     x, y = (read / whole_px for read, whole_px in zip(photo.size_px, photo.source_size_px, strict=True))
-    # No larger than the photo itself, whatever box is asked for.
-    side = max(1, round(min(wanted_px * max(x, y), 2 * max(width, height))))
+    side = max(1, min(round(wanted_px * max(x, y)), width, height))
     columns = _within((left + right) / 2 * x, side, width)
     rows = _within((top + bottom) / 2 * y, side, height)
-    return _resized(photo.rgb_u8[rows][:, columns], min(side, side_px), min(side, side_px))
+    return _resized(photo.rgb_u8[rows, columns], min(side, side_px), min(side, side_px))
 
 
-def _within(middle: float, side: int, length: int) -> np.ndarray:
-    """The rows or columns of a square about `middle`; those beyond the photo are its last."""
-    first = math.floor(middle - side / 2 + 0.5)
-    return np.arange(first, first + side).clip(0, length - 1)
+def _within(middle: float, side: int, length: int) -> slice:
+    """The rows or columns of a square about `middle`, or as near to that as lie on the photo."""
+    first = min(max(0, math.floor(middle - side / 2 + 0.5)), length - side)
+    return slice(first, first + side)
 
 
 def _reduced(path: Path, scale: Callable[[int, int], float], max_pixels: int) -> Photo:

@@ -64,11 +64,6 @@ class Others(Asked):
 class SomeFaces(Asked):
     faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
 
-    @property
-    def once(self) -> list[int]:
-        """Each face once."""
-        return list(dict.fromkeys(self.faces))
-
 
 class Moved(SomeFaces):
     to: Number = Field(description="The identity that they show.")

@@ -39,7 +39,7 @@ async def unknown(service: Served, cursor: asked.Cursor = None, limit: asked.Lim
 )
 async def confirm(service: Served, body: asked.SomeFaces) -> None:
     """These faces are rightly where they are."""
-    await service.threads.write(corrections.confirm, body.once)
+    await service.threads.write(corrections.confirm, body.faces)
 
 
 @router.post(
@@ -51,7 +51,7 @@ async def confirm(service: Served, body: asked.SomeFaces) -> None:
 )
 async def move(service: Served, body: asked.Moved) -> Corrected:
     """These faces show that identity."""
-    return await service.threads.write(corrections.move, body.once, body.to)
+    return await service.threads.write(corrections.move, body.faces, body.to)
 
 
 @router.post(
@@ -63,7 +63,7 @@ async def move(service: Served, body: asked.Moved) -> Corrected:
 )
 async def split(service: Served, body: asked.SplitOff) -> Corrected:
     """These faces show somebody of their own, a new identity."""
-    return await service.threads.write(corrections.split, body.once, body.name)
+    return await service.threads.write(corrections.split, body.faces, body.name)
 
 
 @router.post(
@@ -75,7 +75,7 @@ async def split(service: Served, body: asked.SplitOff) -> Corrected:
 )
 async def reject(service: Served, body: asked.Rejected) -> Corrected:
     """These faces do not show that identity, which is never said again."""
-    return await service.threads.write(corrections.reject, body.once, body.identity)
+    return await service.threads.write(corrections.reject, body.faces, body.identity)
 
 
 @router.post(

@@ -12,7 +12,7 @@ from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
 from familiar.app.web.pages.whose import Name, Number, say_whose
 from familiar.app.web.service import Served, Service
-from familiar.core.errors import Contradiction, FamiliarError, UnreadablePhoto
+from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.text import printable
 from familiar.faces.photo import load_photo
 from familiar.gallery import browse, by_hand, corrections
@@ -26,10 +26,6 @@ Box = tuple[float, float, float, float]
 
 def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
     """In pixels of the whole upright photo, as the fields of a form say it."""
-    if not (left < right and top < bottom):
-        raise Contradiction(
-            "this box is empty: its left edge lies before its right one, its top above its bottom"
-        )
     return left, top, right, bottom
 
 

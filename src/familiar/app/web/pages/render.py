@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -43,8 +44,10 @@ async def page(
 ) -> HTMLResponse:
     """A template in its frame. It finds there what `_frame` gives, `counts` of the gallery, and `context`."""
     undo, counted = await service.threads.read(_around)
-    known = {"undo": undo, "counts": counted, **context}
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(_frame(request, service) | known), status)
+    known = _frame(request, service) | {"undo": undo, "counts": counted, **context}
+    # A page of 500 individuals takes so long that others would wait for it.
+    text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, known)
+    return HTMLResponse(text, status)
 
 
 def error_page(request: Request, error: Refused) -> HTMLResponse:

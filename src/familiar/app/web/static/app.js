@@ -2,9 +2,9 @@
 "use strict";
 
 const AT_ONCE = { files: 100, bytes: 200e6 }; // of one upload; a large set goes in several, one after another
-const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|heic|heif|avif)$/i;
+const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|avif)$/i;
 const MESSAGE_SECONDS = 8;
-const familiar = (window.familiar = { say, wrong, token });
+window.familiar = { say, wrong };
 
 // --- Messages ----------------------------------------------------------------------------------------------------
 
@@ -24,10 +24,6 @@ function tell(where, text) {
   if (text && where === "said") silence = setTimeout(() => say(""), 1000 * MESSAGE_SECONDS);
 }
 
-function token() {
-  return document.querySelector('meta[name="csrf"]').content;
-}
-
 function reason(request) {
   if (!request.status) return "The server does not answer. Is it still running?";
   try {
@@ -37,12 +33,8 @@ function reason(request) {
   }
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") tell("said", "");
-});
-document.addEventListener("click", (event) => {
-  if (event.target.closest(".messages p")) tell("said", "");
-});
+document.addEventListener("keydown", (event) => event.key === "Escape" && say(""));
+document.addEventListener("click", (event) => event.target.closest(".messages p:not(:has(a:hover))") && say(""));
 
 // --- htmx: errors are said, and the focus goes where the new page begins ------------------------------------------
 
@@ -93,7 +85,7 @@ function dropZone(zone) {
     event.preventDefault();
     over(false);
     const files = await dropped(event.dataTransfer);
-    if (zone.matches("[data-upload]")) return upload(zone, files);
+    if (zone.matches("[data-upload]")) return upload(files);
     const held = new DataTransfer();
     files.slice(0, 1).forEach((file) => held.items.add(file));
     input.files = held.files;
@@ -141,24 +133,27 @@ function preview(input) {
 // --- Uploads -----------------------------------------------------------------------------------------------------
 
 let uploading = false;
+window.addEventListener("beforeunload", (event) => uploading && event.preventDefault());
 
 function uploader(form) {
   for (const input of form.querySelectorAll('input[type="file"]')) {
     input.addEventListener("change", () => {
-      upload(form, [...input.files]);
+      upload([...input.files]);
       input.value = "";
     });
   }
 }
 
-async function upload(form, every) {
+async function upload(chosen) {
   if (uploading) return wrong("Photos are on their way already; wait until they are there.");
-  const files = every.filter((file) => !file.name.startsWith(".") && (PHOTO.test(file.name) || file.type.startsWith("image/")));
+  const every = chosen.filter((file) => !file.name.startsWith("."));
+  const isPhoto = (file) => PHOTO.test(file.name) || file.type.startsWith("image/");
+  const files = every.filter(isPhoto);
   if (!files.length) return wrong(every.length ? "None of these files is a photo." : "Nothing was chosen.");
   const bar = document.getElementById("upload");
   const words = document.getElementById("upload-words");
   const total = files.reduce((sum, file) => sum + file.size, 0);
-  const refused = every.filter((file) => !files.includes(file)).map((file) => `${file.name}: is no photo`);
+  const refused = every.filter((file) => !isPhoto(file)).map((file) => `${file.name}: is no photo`);
   let before = 0;
   uploading = true;
   bar.closest("[hidden]")?.removeAttribute("hidden");
@@ -231,7 +226,7 @@ function posted(files, progress) {
   return new Promise((done) => {
     const request = new XMLHttpRequest();
     request.open("POST", "/album/photos");
-    request.setRequestHeader("X-CSRF-Token", token());
+    request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
     request.onloadend = () => done(request);
@@ -248,6 +243,7 @@ function watch(card) {
   watched.get(number)?.close();
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
   watched.set(number, events);
+  events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // else it tries again
   events.onmessage = (event) => {
     const shown = document.getElementById(card.id);
     if (!shown) return events.close();

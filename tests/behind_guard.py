@@ -1,0 +1,101 @@
+"""A tiny app behind the guard, and browsers and bare requests that ask for it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from familiar.app.web.guard import csrf_of, guarded
+from familiar.app.web.guard.session import COOKIE
+from familiar.app.web.settings import Settings
+
+TOKEN = "the-token-of-this-album"
+HOME = "http://localhost:8000"
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+CROSS = "http://evil.example"
+OPEN = Settings(gallery=Path("album"))
+LOCKED = replace(OPEN, token=TOKEN)
+SHARED = replace(LOCKED, address="192.168.1.5", hosts=("album.example",))
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """A page that shows its CSRF token; a write that says so; a picture that was not changed."""
+    request = Request(scope, receive)
+    await request.body()
+    headers = {"Server": "familiar/1", "X-Frame-Options": "ALLOWALL"}
+    answer: Response = HTMLResponse(csrf_of(request), headers=headers)
+    if scope["path"] == "/unchanged":
+        answer = Response(status_code=304, headers={"Cache-Control": "max-age=60", "ETag": '"1"'})
+    elif request.method not in ("GET", "HEAD"):
+        answer = JSONResponse({"written": True})
+    await answer(scope, receive, send)
+
+
+def browser(
+    settings: Settings, clock: Clock | None = None, base_url: str = HOME, address: str = "127.0.0.1"
+) -> TestClient:
+    chain = guarded(app, settings, clock or Clock())
+    return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
+
+
+def session_of(client: TestClient) -> str:
+    """A session's CSRF token, its cookie being in the client from now on."""
+    if COOKIE not in client.cookies:
+        client.post("/login", data={"token": TOKEN})
+    return client.get("/", headers=BROWSER).text
+
+
+def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **more: Any) -> Scope:
+    """A request's head as uvicorn hands it on. `headers`: these and no others."""
+    raw_path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": raw_path,
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers],
+        "client": ("127.0.0.1", 5000),
+        "server": ("127.0.0.1", 8000),
+        "state": {},
+    }
+    return scope | more
+
+
+def said_to(chain: ASGIApp, scope: Scope) -> list[Message]:
+    """All that is sent back to a request without a body."""
+    said: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    async def ask() -> None:
+        await chain(scope, receive, send)
+
+    asyncio.run(ask())
+    return said
+
+
+def status_of(chain: ASGIApp, scope: Scope) -> int:
+    return said_to(chain, scope)[0]["status"]

@@ -1,0 +1,52 @@
+"""What pages are made of, and what they say; and the two that answer a form with photos."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx2
+from starlette.testclient import TestClient
+
+BROWSER = {"Accept": "text/html"}
+VOID = {"meta", "link", "input", "img", "br", "hr", "circle", "line", "path", "rect", "use"}
+Answer = httpx2.Response
+
+
+class Page(HTMLParser):
+    """The elements of a page, in order; and which are open where it ends."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        held = {"in a label": ""} if "label" in self.open else {}
+        self.elements.append((tag, {key: value or "" for key, value in attrs} | held))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for found, attributes in self.elements if found == tag]
+
+
+def text_of(answer: Answer) -> str:
+    """What a page says, in one line."""
+    main = answer.text[answer.text.index("<main") : answer.text.index("</main>")]
+    return " ".join(re.sub(r"<[^>]*>", " ", main).replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def search(client: TestClient, photo: Path, called: str = "asked.png") -> Answer:
+    return client.post("/search", files={"photo": (called, photo.read_bytes())})
+
+
+def compared(client: TestClient, first: Path, second: Path, called: str = "asked.png") -> Answer:
+    files = {"first": (called, first.read_bytes()), "second": (called, second.read_bytes())}
+    return client.post("/compare", files=files)

@@ -1,0 +1,60 @@
+"""Forms sent to the pages as a browser does, and what the pages show then."""
+
+import re
+from collections.abc import Iterable
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from starlette.testclient import TestClient
+
+from familiar.app.web.server import make_app
+from familiar.app.web.service import Service
+from familiar.app.web.settings import Settings
+from familiar.gallery.group import sweep
+from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
+
+
+def post(client: TestClient, path: str, **fields: object) -> httpx2.Response:
+    """A form, sent; the redirect is not followed."""
+    return client.post(path, data=fields, follow_redirects=False)  # pyright: ignore[reportArgumentType]
+
+
+def went(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
+    """Where a form led to, and what its address tells."""
+    assert answer.status_code == 303, answer.text
+    parts = urlsplit(answer.headers["location"])
+    return parts.path, {key: ",".join(values) for key, values in parse_qs(parts.query).items()}
+
+
+def told(client: TestClient, answer: httpx2.Response) -> str:
+    """What the page after it says."""
+    page = client.get(answer.headers["location"]).text
+    found = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
+    return "" if found is None else unescape(re.sub(r"<.*?>", "", found[1])).strip()
+
+
+def let_go(gallery: Gallery, faces: Iterable[int]) -> None:
+    """They are nobody's."""
+    with gallery.writing() as connection:
+        connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
+        sweep(connection)
+
+
+def names_of(gallery: Gallery) -> dict[int, str]:
+    return who_is_who(gallery).names
+
+
+def tiles_on(page: str) -> list[int]:
+    return [int(number) for number in re.findall(r'id="individual-(\d+)"', page)]
+
+
+def faces_on(page: str) -> list[int]:
+    return [int(number) for number in re.findall(r'name="face" value="(\d+)" form="selected"', page)]
+
+
+def served(settings: Settings) -> TestClient:
+    return TestClient(
+        make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)
+    )
