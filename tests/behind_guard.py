@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.app.web.guard import csrf_of, guarded
-from familiar.app.web.guard.session import COOKIE
+from familiar.app.web.guard.session import cookie_name
 from familiar.app.web.settings import Settings
 
 TOKEN = "the-token-of-this-album"
@@ -20,6 +20,7 @@ HOME = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
 OPEN = Settings(gallery=Path("album"))
+COOKIE = cookie_name(OPEN.gallery)
 LOCKED = replace(OPEN, token=TOKEN)
 SHARED = replace(LOCKED, address="192.168.1.5", hosts=("album.example",))
 

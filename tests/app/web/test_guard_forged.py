@@ -3,9 +3,8 @@
 import pytest
 from starlette.testclient import TestClient
 
-from behind_guard import CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
+from behind_guard import COOKIE, CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
 from familiar.app.web.guard import guarded
-from familiar.app.web.guard.session import COOKIE
 from familiar.app.web.settings import Settings
 
 

@@ -1,6 +1,7 @@
 """Too long, too large, too slow: what is refused before, while and after a body arrives."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -135,7 +136,6 @@ JSON = ("Content-Type", "application/json")
     [
         ("/api/v1/embed", JPEG, 10_000),
         ("/api/v1/photos", MULTIPART, 10_000),
-        ("/album/photos", MULTIPART, 10_000),
         ("/search", MULTIPART, 10_000),
         ("/search", JSON, 1_000),
         ("/search", ("Content-Type", "text/plain"), 1_000),
@@ -309,10 +309,8 @@ def test_all_bodies_together_are_bounded():
         async def send(message: Message) -> None:
             said.append(message)
 
-        try:
+        with contextlib.suppress(ClientDisconnect):
             await chain(scope_of("POST", "/api/v1/x", [HOST, ("Content-Length", "400")]), receive, send)
-        except ClientDisconnect:
-            pass
         return said[0]["status"]
 
     async def run() -> tuple[list[int], int]:

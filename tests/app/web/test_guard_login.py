@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from behind_guard import BROWSER, CROSS, HOME, LOCKED, TOKEN, browser
+from behind_guard import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
 from familiar.app.web.guard.login import local
-from familiar.app.web.guard.session import COOKIE
 from familiar.app.web.problems import MEDIA_TYPE
 
 

@@ -1,12 +1,14 @@
 """Session cookies: made by us, for as long as we said, and not after they were ended."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from behind_guard import BROWSER, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
-from familiar.app.web.guard.session import COOKIE, LIFE_SECONDS, MOST_ENDED, Sessions
+from behind_guard import BROWSER, COOKIE, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
+from familiar.app.web.guard.session import LIFE_SECONDS, MOST_ENDED, Sessions
 from familiar.app.web.settings import Settings
 
 
@@ -64,8 +66,8 @@ def test_a_tampered_cookie_is_none(logged_in: TestClient) -> None:
         f'"{good}"',
         "",
         "x" * 4_000,
-        Sessions("another token here", Clock())
-        .cookie(Sessions(None, Clock()).begin(), secure=False)
+        Sessions(OPEN.gallery, "another token here", Clock())
+        .cookie(Sessions(OPEN.gallery, None, Clock()).begin(), secure=False)
         .partition(";")[0][len(COOKIE) + 1 :],
     ]
     logged_in.cookies.clear()
@@ -103,13 +105,15 @@ def test_sessions_outlive_the_server_and_end_with_its_token(clock: Clock) -> Non
         answer = browser(settings, clock).get("/", headers={"Cookie": cookie, **BROWSER})
         return "Set-Cookie" not in answer.headers and answer.status_code == 200
 
-    assert holds(LOCKED, value(Sessions(TOKEN, clock)))
-    assert not holds(LOCKED, value(Sessions(TOKEN + "x", clock)))
-    assert not holds(OPEN, value(Sessions(None, clock))), "without a token the key is new at each start"
+    assert holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN, clock)))
+    assert not holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN + "x", clock)))
+    assert not holds(OPEN, value(Sessions(OPEN.gallery, None, clock))), (
+        "without a token the key is new at each start"
+    )
 
 
 def test_ended_sessions_are_remembered_until_they_would_have_ended(clock: Clock) -> None:
-    sessions = Sessions(TOKEN, clock)
+    sessions = Sessions(OPEN.gallery, TOKEN, clock)
     old = sessions.begin()
     sessions.end(old)
     sessions.end(old)
@@ -124,3 +128,14 @@ def test_ended_sessions_are_remembered_until_they_would_have_ended(clock: Clock)
     assert old.key not in sessions._ended
     assert last.key in sessions._ended
     assert f"{0:032x}" not in sessions._ended, "of those that fit, it would have ended first"
+
+
+def test_galleries_side_by_side_do_not_end_each_other_s_sessions(clock: Clock) -> None:
+    other = browser(replace(OPEN, gallery=Path("other album")), clock)
+    page = other.get("/", headers=BROWSER)
+    mine = browser(OPEN, clock)
+    mine.cookies = other.cookies  # to the browser both are localhost
+    mine.get("/", headers=BROWSER)
+    assert len(mine.cookies) == 2
+    headers = {"Origin": HOME, "X-CSRF-Token": page.text}
+    assert other.post("/api/v1/group", headers=headers).status_code == 200

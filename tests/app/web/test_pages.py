@@ -174,7 +174,7 @@ def test_a_read_only_server_shows_nothing_that_writes(
         if not path.startswith("/login"):
             assert "Read only" in answer.text, path
     files = [("files", ("red.png", photos[0].read_bytes()))]
-    assert client.post("/album/photos", files=files).status_code == 403
+    assert client.post("/api/v1/photos", files=files).status_code == 403
     assert client.post("/album/folder", data={"folder": str(photos[0].parent)}).status_code == 403
     assert not (folder / "photos").exists()
 
@@ -218,23 +218,25 @@ def test_the_newest_photos_come_first(client: TestClient, folder: Path, monkeypa
 def test_photos_are_kept_and_what_is_none_is_told(client: TestClient, folder: Path, tmp_path: Path):
     new = colour_album.photo(tmp_path / "new.png", "blue", shade=9)
     files = [("files", ("new.png", new.read_bytes())), ("files", (HOSTILE, b"no photo"))]
-    answer = client.post("/album/photos", files=files)
+    answer = client.post("/api/v1/photos", files=files)
     assert answer.status_code == 202
-    assert answer.json()["kept"] == 1
-    (refused,) = answer.json()["refused"]
-    assert refused.startswith(f"{HOSTILE}: no photo")
-    number = client.get("/api/v1/jobs").json()[0]["number"]
+    (skipped,) = answer.json()["skipped"]
+    assert skipped["name"] == HOSTILE
+    assert skipped["reason"].startswith("no photo")
+    number = answer.json()["number"]
     with client.stream("GET", f"/api/v1/jobs/{number}/events") as events:
         assert '"done"' in [*events.iter_lines()][-2]  # it ends with the job
     page = client.get("/album")
     assert "Taken in" in text_of(page)
+    assert "1 photo skipped, and why" in text_of(page)
     assert "10 photos with 10 faces" in text_of(page)
     assert len(list((folder / "photos").iterdir())) == 1
 
 
 def test_photos_that_are_all_none_make_no_job(client: TestClient):
-    answer = client.post("/album/photos", files=[("files", ("a.png", b"no photo"))])
-    assert answer.json()["kept"] == 0
+    answer = client.post("/api/v1/photos", files=[("files", ("a.png", b"no photo"))])
+    assert answer.status_code == 415
+    assert answer.json()["detail"].startswith("a.png: no photo")
     assert client.get("/api/v1/jobs").json() == []
 
 

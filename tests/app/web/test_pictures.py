@@ -151,7 +151,6 @@ def test_a_box_as_large_as_the_photo_shows_all_that_is_square_of_it(far: float, 
         assert is_nearly(face[place, place], tuple(expected.tolist()))
 
 
-
 def test_a_large_photo_is_decoded_no_larger_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sizes: list[tuple[int, int]] = []
 

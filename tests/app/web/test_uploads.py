@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits
-from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Upload, keep, received, shown
+from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Skipped, Upload, keep, received, shown
 from familiar.app.web.vision import Vision
 from familiar.core.errors import CannotWrite, NoFaceFound
 from familiar.core.types import Detection, Photo
@@ -51,7 +51,7 @@ def receiving(
     files: Sequence[UploadFile],
     work: Callable[[list[Upload]], Any],
     limits: Limits | None = None,
-    skipped: list[Refused] | None = None,
+    skipped: list[Skipped] | None = None,
 ) -> Any:
     async def run() -> Any:
         async with received(files, limits or Limits(), skipped=skipped) as uploads:
@@ -163,7 +163,7 @@ def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_those_that_are_refused_can_be_left_out():
-    skipped: list[Refused] = []
+    skipped: list[Skipped] = []
     files = [
         sent(encoded(), "a"),
         sent(b"no", "b"),
@@ -174,7 +174,9 @@ def test_those_that_are_refused_can_be_left_out():
         files, lambda uploads: [each.name for each in uploads], Limits(photo_pixels=100), skipped
     )
     assert names == ["a", "d"]
-    assert [(error.kind, str(error)[0]) for error in skipped] == [("not-a-photo", "b"), ("too-large", "c")]
+    assert [one.name for one in skipped] == ["b", "c"]
+    assert skipped[0].reason.startswith("no photo")
+    assert skipped[1].reason.startswith("90 x 90 px is more than")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from familiar.app.web.problems import Refused, busy
 from familiar.app.web.roots import Roots
 from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
+from familiar.app.web.uploads import Skipped
 from familiar.app.web.vision import Vision
 from familiar.core.errors import FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.files import discard_unfinished
@@ -31,14 +32,6 @@ SHOWN = 200  # skipped photos of a job
 SECONDS_APART = 0.1  # of what a watcher is told
 OUTSIDE = "a link that leads out of the folders that this server reads"
 log = logging.getLogger("familiar.serve")
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A photo, by its path within its folder, and why it was not taken in."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -109,16 +102,21 @@ class Jobs:
         await asyncio.to_thread(self._pool.shutdown)
         await asyncio.sleep(0)  # what the thread told last is shown
 
-    def submit(self, paths: Sequence[Path]) -> Progress:
-        """Takes in files and the photos of folders, within the roots. Refused with 503 where too many jobs wait, with
-        403 where the server is read-only, and with 409 where it has no model."""
+    def submit(self, paths: Sequence[Path], skipped: Sequence[Skipped] = ()) -> Progress:
+        """Takes in files and the photos of folders, within the roots; `skipped` were sent along, and are no photos.
+        Refused as by `require_room`."""
+        self.require_room()
+        return self._begin(paths, skipped)
+
+    def require_room(self) -> None:
+        """Refused with 503 where too many jobs wait, with 403 where the server is read-only, and with 409 where it has
+        no model."""
         self._threads.require_writable()
         self._vision.embedder  # noqa: B018 - refuses where there is none
         if self._stopping.is_set():
             raise busy("the server is stopping")
         if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.jobs:
             raise busy("too many photos wait to be taken in; try again when some are done")
-        return self._begin(paths)
 
     def progress(self, number: str) -> Progress:
         """NotInGallery where there is no such job, or it is long over."""
@@ -144,8 +142,9 @@ class Jobs:
             raise NotInGallery("there is no such job, or it was over long ago")
         return self._jobs[number]
 
-    def _begin(self, paths: Sequence[Path]) -> Progress:
-        job = _Job(paths, Progress(str(next(self._numbers))))
+    def _begin(self, paths: Sequence[Path], skipped: Sequence[Skipped] = ()) -> Progress:
+        told = Progress(str(next(self._numbers)), skipped=tuple(skipped[:SHOWN]), skipped_count=len(skipped))
+        job = _Job(paths, told)
         self._jobs[job.progress.number] = job
         over = [number for number, old in self._jobs.items() if old.progress.ended]
         for number in over[: max(0, len(self._jobs) - REMEMBERED)]:
@@ -182,7 +181,9 @@ class Jobs:
         self._go_on()
         show(progress := replace(progress, state="looking"))
         paths, outside = self._found(places)
-        show(progress := replace(progress, found=len(paths) + len(outside)))
+        outside = [*progress.skipped, *outside]
+        left_out = progress.skipped_count - len(progress.skipped) + len(outside)
+        show(progress := replace(progress, found=len(paths) + left_out))
         known = frozenset(map(str, paths))
 
         def looked(done: int, so_far: Enrolled) -> None:
@@ -190,13 +191,13 @@ class Jobs:
             skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:SHOWN])]
             progress = replace(
                 progress,
-                looked=done + len(outside),
+                looked=done + left_out,
                 photos=so_far.photos,
                 faces=so_far.faces,
                 without_face=so_far.without_face,
                 known=so_far.known + so_far.edited,
                 skipped=tuple(skipped[:SHOWN]),
-                skipped_count=len(outside) + len(so_far.skipped),
+                skipped_count=left_out + len(so_far.skipped),
             )
             show(progress)
             self._go_on()

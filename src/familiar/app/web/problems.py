@@ -16,6 +16,7 @@ from familiar.core.errors import (
     SpaceMismatch,
     UnreadablePhoto,
 )
+from familiar.core.text import one_line
 
 MEDIA_TYPE = "application/problem+json"
 STATUS: dict[type[FamiliarError], HTTPStatus] = {
@@ -65,7 +66,7 @@ def details(error: Refused) -> dict[str, Any]:
         "type": f"urn:familiar:problem:{error.kind}",
         "title": error.status.phrase,
         "status": int(error.status),
-        "detail": str(error),
+        "detail": one_line(str(error)),
     }
 
 

@@ -51,15 +51,22 @@ class Upload:
             return self.file.file.read()
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """A photo that was not taken, by its name or its path within its folder, and why."""
+
+    name: str
+    reason: str
+
+
 @contextlib.asynccontextmanager
 async def received(
-    files: Sequence[UploadFile], limits: Limits, *, skipped: list[Refused] | None = None
+    files: Sequence[UploadFile], limits: Limits, *, skipped: list[Skipped] | None = None
 ) -> AsyncIterator[list[Upload]]:
     """The photos of a request, which are gone afterwards.
 
     Refused with 413 where there are too many, or one is too large in bytes or pixels, and with 415 where one is no
-    photo by its content. Where `skipped` is given, a photo that is refused is put there instead, and the others are
-    received.
+    photo by its content. Where `skipped` is given, such a photo is put there instead, and the others are received.
     """
     try:
         if len(files) > limits.photos:
@@ -87,7 +94,7 @@ def shown(name: str | None) -> str:
     return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
 
 
-def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Refused] | None) -> list[Upload]:
+def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
     uploads: list[Upload] = []
     for file in files:
         upload = Upload(file, shown(file.filename), file.size or 0)
@@ -96,7 +103,7 @@ def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Refused] 
         except Refused as error:
             if skipped is None:
                 raise
-            skipped.append(error)
+            skipped.append(Skipped(upload.name, str(error).removeprefix(f"{upload.name}: ")))
         else:
             uploads.append(upload)
     return uploads

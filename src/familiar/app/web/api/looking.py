@@ -13,7 +13,7 @@ from familiar.app.web.api import asked, shapes
 from familiar.app.web.api.documented import UPLOAD, problems
 from familiar.app.web.problems import Refused
 from familiar.app.web.service import Served, Service
-from familiar.app.web.uploads import received
+from familiar.app.web.uploads import Skipped, received
 from familiar.app.web.vision import Seen
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.vectors import check_unit_rows
@@ -112,11 +112,11 @@ async def verify_identity(service: Served, identity: asked.InAddress, photo: ask
 
 async def _looked_at(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
     """As `shapes.LookedAt`."""
-    refused: list[Refused] = []
+    left_out: list[Skipped] = []
     photos: list[dict[str, Any]] = []
-    async with received(files, service.settings.limits, skipped=refused) as uploads:
+    async with received(files, service.settings.limits, skipped=left_out) as uploads:
         looked = await service.vision.look_all(uploads, embed=embed)
-    skipped = [str(error) for error in refused]
+    skipped = [f"{one.name}: {one.reason}" for one in left_out]
     for upload, found in zip(uploads, looked, strict=True):
         if isinstance(found, UnreadablePhoto):
             skipped.append(str(found))

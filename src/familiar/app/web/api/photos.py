@@ -1,6 +1,7 @@
 """Photos: those that the gallery holds, new ones that are taken in, and how far that is."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,9 @@ from fastapi.sse import EventSourceResponse
 from familiar.app.web.api import asked, cursors, images, shapes
 from familiar.app.web.api.documented import CHANGE, UPLOAD, problems
 from familiar.app.web.jobs import Progress
+from familiar.app.web.problems import Refused
 from familiar.app.web.service import Served
-from familiar.app.web.uploads import keep, received
+from familiar.app.web.uploads import Skipped, keep, received
 from familiar.gallery import browse, by_hand
 from familiar.gallery.browse import KnownPhoto
 from familiar.gallery.store import Gallery
@@ -36,12 +38,18 @@ async def photos(service: Served, cursor: asked.Cursor = None, limit: asked.Limi
     responses=problems(*UPLOAD),
 )
 async def enrol(service: Served, response: Response, files: asked.Photos) -> Progress:
-    """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them."""
-    service.threads.require_writable()
-    service.vision.embedder  # noqa: B018 - before anything is kept: refuses where there is none
-    async with received(files, service.settings.limits) as uploads:
+    """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
+
+    Files that are no photos are `skipped`, and told so; where all of them are, the first one is the problem.
+    """
+    service.jobs.require_room()  # before anything is kept
+    skipped: list[Skipped] = []
+    async with received(files, service.settings.limits, skipped=skipped) as uploads:
+        if not uploads and skipped:
+            first = f"{skipped[0].name}: {skipped[0].reason}"
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
         kept = await keep(uploads, service.roots.own)
-    return _submitted(service, response, kept)
+    return _submitted(service, response, kept, skipped)
 
 
 @router.post(
@@ -146,7 +154,9 @@ async def events(service: Served, job: Job) -> AsyncIterator[shapes.Progress]:
         yield shapes.Progress.model_validate(progress)
 
 
-def _submitted(service: Served, response: Response, paths: list[Path]) -> Progress:
-    progress = service.jobs.submit(paths)
+def _submitted(
+    service: Served, response: Response, paths: list[Path], skipped: Sequence[Skipped] = ()
+) -> Progress:
+    progress = service.jobs.submit(paths, skipped)
     response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
     return progress

@@ -13,7 +13,7 @@ from familiar.app.web.guard.csrf import READS, require_same_origin, require_toke
 from familiar.app.web.guard.hosts import Hosts
 from familiar.app.web.guard.login import Login, to_login
 from familiar.app.web.guard.rate import Buckets, asking
-from familiar.app.web.guard.session import Session, Sessions, values
+from familiar.app.web.guard.session import Session, Sessions
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Settings
 
@@ -27,7 +27,7 @@ class Door:
         self._app = app
         self._hosts = Hosts(settings)
         self._rate = Buckets(settings.limits.requests_a_minute, clock)
-        self._sessions = Sessions(settings.token, clock)
+        self._sessions = Sessions(settings.gallery, settings.token, clock)
         wrong = Buckets(settings.limits.wrong_tokens_a_minute, clock)
         self._login = Login(settings.token, self._sessions, wrong)
         self._gives_sessions = settings.token is None
@@ -65,7 +65,7 @@ class Door:
             return None, await self._login.log_in(request)
         if session is None and not bearer and not self._login.open_to(request):
             return None, _ask_to_log_in(request)
-        if guarded_write and ("origin" in request.headers or values(request.headers)):
+        if guarded_write and ("origin" in request.headers or self._sessions.values(request.headers)):
             require_token(request.headers, None if session is None else self._sessions.csrf(session))
         if asked == ("POST", "/logout"):
             return None, self._login.log_out(request)

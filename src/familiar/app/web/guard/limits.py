@@ -20,7 +20,7 @@ SLOWEST_BYTES_A_SECOND = 500  # of a body, on average; Apache's mod_reqtimeout a
 # That we read on after an early answer: a socket that is closed on unread data may lose the answer.
 LINGER_SECONDS = 2.0
 PHOTO_PATHS = re.compile(
-    r"/api/v1/(photos|detect|embed|search/photo|verify|identities/[0-9]+/verify)|/album/photos|/search|/compare"
+    r"/api/v1/(photos|detect|embed|search/photo|verify|identities/[0-9]+/verify)|/search|/compare"
 )
 GONE: Message = {"type": "http.disconnect"}
 REST_MISSING = Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", "the rest of the request did not come in time")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from familiar.app.web.guard.rate import Buckets, asking
-from familiar.app.web.guard.session import Sessions, no_cookie
+from familiar.app.web.guard.session import Sessions
 from familiar.app.web.problems import Refused
 
 FORM = "application/x-www-form-urlencoded"
@@ -60,7 +60,8 @@ class Login:
         if session is not None:
             self._sessions.end(session)
         return _see(
-            "/" if self._digest is None else "/login", no_cookie(secure=request.scope["scheme"] == "https")
+            "/" if self._digest is None else "/login",
+            self._sessions.no_cookie(secure=request.scope["scheme"] == "https"),
         )
 
     def _right(self, request: Request, token: str) -> bool:

@@ -1,14 +1,18 @@
 """Sessions: a cookie that says when it ends and that we made it. The server remembers only those that were ended."""
 
 import hmac
+import os
 import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 
 from starlette.datastructures import Headers
 
-COOKIE = "familiar_session"
+from familiar.core.files import whole_path
+
 LIFE_SECONDS = 30 * 24 * 3600
 MOST_ENDED = 10_000
 VALUE = re.compile(r"(?P<key>[0-9a-f]{32})\.(?P<ends>[0-9]{1,12})\.(?P<mac>[0-9a-f]{64})")
@@ -27,7 +31,8 @@ class Sessions:
     under a random one. Only who knows the token is given a cookie signed under it: a cookie would let anyone try tokens
     against it at home."""
 
-    def __init__(self, token: str | None, clock: Callable[[], float]) -> None:
+    def __init__(self, gallery: Path, token: str | None, clock: Callable[[], float]) -> None:
+        self._name = cookie_name(gallery)
         secret = secrets.token_bytes(32) if token is None else token.encode()
         self._key = hmac.digest(b"familiar sessions 1", secret, "sha256")  # HKDF's extract (RFC 5869)
         self._clock = clock
@@ -38,12 +43,23 @@ class Sessions:
 
     def read(self, headers: Headers) -> Session | None:
         """The first of the request's session cookies that holds."""
-        return next((session for value in values(headers) if (session := self._read(value))), None)
+        return next((session for value in self.values(headers) if (session := self._read(value))), None)
 
     def cookie(self, session: Session, *, secure: bool) -> str:
         """A Set-Cookie header."""
         signed = f"{session.key}.{session.ends}"
-        return _cookie(f"{signed}.{self._mac('session', signed)}", LIFE_SECONDS, secure=secure)
+        return self._cookie(f"{signed}.{self._mac('session', signed)}", LIFE_SECONDS, secure=secure)
+
+    def no_cookie(self, *, secure: bool) -> str:
+        """A Set-Cookie header that takes the cookie away."""
+        return self._cookie("", 0, secure=secure)
+
+    def values(self, headers: Headers) -> list[str]:
+        """What the request's session cookies hold, good or not."""
+        pairs = (
+            pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")
+        )
+        return [value for name, _, value in pairs if name == self._name]
 
     def csrf(self, session: Session) -> str:
         """What a page of this session sends along when it writes; no other site can know it."""
@@ -68,18 +84,11 @@ class Sessions:
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.digest(self._key, f"{purpose} {text}".encode(), "sha256").hex()
 
-
-def values(headers: Headers) -> list[str]:
-    """What the request's session cookies hold, good or not."""
-    pairs = (pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
-    return [value for name, _, value in pairs if name == COOKIE]
+    def _cookie(self, value: str, seconds: int, *, secure: bool) -> str:
+        end = "; Secure" if secure else ""
+        return f"{self._name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{end}"
 
 
-def no_cookie(*, secure: bool) -> str:
-    """A Set-Cookie header that takes the cookie away."""
-    return _cookie("", 0, secure=secure)
-
-
-def _cookie(value: str, seconds: int, *, secure: bool) -> str:
-    end = "; Secure" if secure else ""
-    return f"{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{end}"
+def cookie_name(gallery: Path) -> str:
+    """One for each gallery: to a browser all servers on one machine are one, whatever their port."""
+    return f"familiar_{sha256(os.fsencode(whole_path(gallery))).hexdigest()[:8]}"

@@ -2,14 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Query, Request, UploadFile
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.app.web.pages.render import page
-from familiar.app.web.problems import Refused
 from familiar.app.web.service import Served
-from familiar.app.web.uploads import keep, received
-from familiar.core.text import printable
 from familiar.gallery.browse import photos
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
@@ -36,19 +33,6 @@ async def album(
         roots=service.roots.folders,
         can_add=service.vision.has_model and not service.settings.read_only,
     )
-
-
-@router.post("/album/photos")
-async def take_in(service: Served, files: Annotated[list[UploadFile], File()]) -> JSONResponse:
-    """Keeps what are photos, and says of the others what is wrong with them. What is kept is on the disk now."""
-    service.threads.require_writable()
-    service.vision.embedder  # noqa: B018 - refuses where there is none, before anything is kept
-    refused: list[Refused] = []
-    async with received(files, service.settings.limits, skipped=refused) as uploads:
-        kept = await keep(uploads, service.roots.own) if uploads else []
-    if kept:
-        service.jobs.submit(kept)
-    return JSONResponse({"kept": len(kept), "refused": [printable(str(error)) for error in refused]}, 202)
 
 
 @router.post("/album/folder")

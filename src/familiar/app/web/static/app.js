@@ -213,7 +213,8 @@ function batches(files) {
 async function sent(files, progress) {
   for (;;) {
     const request = await posted(files, progress);
-    if (request.status === 202) return JSON.parse(request.responseText).refused;
+    if (request.status === 202) return JSON.parse(request.responseText).skipped.map((one) => `${one.name}: ${one.reason}`);
+    if (request.status === 415) return files.length === 1 ? [reason(request)] : files.map((file) => `${file.name}: is no photo that can be read`);
     if (request.status === 401 || request.responseURL.includes("/login")) return location.assign("/login");
     if (request.status !== 503 && request.status !== 429) throw new Error(reason(request));
     await new Promise((done) => setTimeout(done, 1000 * (Number(request.getResponseHeader("Retry-After")) || 2)));
@@ -225,7 +226,7 @@ function posted(files, progress) {
   files.forEach((file) => body.append("files", file, file.name));
   return new Promise((done) => {
     const request = new XMLHttpRequest();
-    request.open("POST", "/album/photos");
+    request.open("POST", "/api/v1/photos");
     request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
