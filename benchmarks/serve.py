@@ -6,7 +6,7 @@ Each work is a module of `serving`, with a `main` that takes its options; `serve
 import argparse
 from importlib import import_module
 
-WORKS = ("embed", "search", "page", "load", "kill", "contract")
+WORKS = ("embed", "search", "page", "load", "kill", "contract", "pictures")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Many clients at once, for a minute: no error, how long they wait, and whether memory grows.
 
-    serve.py load MODEL PHOTOS [--clients 64] [--seconds 60] [--faces 20000]
+    serve.py load MODEL PHOTOS [--clients 64] [--seconds 60] [--most 1000]
 
 Each client asks again as soon as it has its answer: mostly for pages, pictures and searches; one in twenty embeds a
 photo, one in twenty names an identity or takes that back. A 503 with Retry-After is the server's word that it is full
@@ -22,6 +22,7 @@ import httpx2
 
 from familiar.faces.embedder import Embedder
 from familiar.faces.photo import find_photos
+from familiar.gallery.browse import tiles
 from familiar.gallery.enrol import enrol
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery, Space
@@ -54,7 +55,8 @@ def main(options: list[str]) -> None:
         embedder = Embedder(given.model)
         with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
             faces = enrol(gallery, embedder, photos).faces
-            identities = group(gallery).identities
+            group(gallery)
+            identities = [tile.identity for tile in tiles(gallery, limit=faces)]
         with serving(folder, "--model", given.model) as server:
             load = _Load(server, photos, faces, identities)
             asyncio.run(load.run(given.clients, given.seconds))
@@ -62,17 +64,15 @@ def main(options: list[str]) -> None:
 
 
 class _Load:
-    def __init__(self, server: Server, photos: list[Path], faces: int, identities: int) -> None:
+    def __init__(self, server: Server, photos: list[Path], faces: int, identities: list[int]) -> None:
         self._server, self._faces, self._identities = server, faces, identities
         self._forms = [Form.of([photo]) for photo in photos[:50]]
         self._times: defaultdict[str, list[float]] = defaultdict(list)
         self._statuses: Counter[int] = Counter()
         self._memory_mb: list[float] = []
         self._works: dict[str, Callable[[httpx2.AsyncClient, random.Random], Awaitable[httpx2.Response]]] = {
-            "individuals": lambda http, _: http.get("/individuals", headers={"Accept": "text/html"}),
-            "individual": lambda http, rng: http.get(
-                f"/api/v1/identities/{rng.randint(1, identities)}/faces"
-            ),
+            "individuals": lambda http, _: http.get("/individuals"),
+            "individual": lambda http, rng: http.get(f"/api/v1/identities/{rng.choice(identities)}/faces"),
             "picture": lambda http, rng: http.get(f"/api/v1/faces/{rng.randint(1, faces)}/image?side=160"),
             "search": lambda http, rng: http.post("/api/v1/search", json={"face": rng.randint(1, faces)}),
             "questions": lambda http, _: http.get("/api/v1/questions"),
@@ -104,7 +104,7 @@ class _Load:
         )
 
     async def _name(self, http: httpx2.AsyncClient, rng: random.Random) -> httpx2.Response:
-        number = rng.randint(1, self._identities)
+        number = rng.choice(self._identities)
         return await http.patch(f"/api/v1/identities/{number}", json={"name": f"Name {rng.random()}"})
 
     async def _watch(self, until: float) -> None:
@@ -128,7 +128,8 @@ class _Load:
             statistics.median(self._memory_mb[quarter : 2 * quarter]),
             statistics.median(self._memory_mb[-quarter:]),
         )
+        print(f"\nstatuses: {dict(self._statuses)}")
         print(
-            f"\n{clients} clients, {seconds:.0f} s: {len(every) / seconds:.0f} requests/s, {errors} errors, "
+            f"{clients} clients, {seconds:.0f} s: {len(every) / seconds:.0f} requests/s, {errors} errors, "
             f"{refused} refused, memory {before:.0f} MB -> {after:.0f} MB"
         )

@@ -1,12 +1,13 @@
 """One search at a time through HTTP in a gallery of synthetic faces.
 
-    serve.py search [--count 100000] [--queries 300]
+    serve.py search [--count 100000] [--queries 300] [--decay inf]
 
 By embedding, as a program asks: for photos, for identities, and for both. Beside it what the same search takes in this
 process, query by query in turns. Medians of milliseconds.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from collection.vectors import LFW_DECAY, synthetic
+from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.enrol import enrol_embeddings
@@ -32,12 +33,13 @@ def main(options: list[str]) -> None:
     )
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--decay", type=float, default=math.inf, help="as of `gallery.py search`")
     given = parser.parse_args(options)
     print("| faces | identities | asked for | in process p50 ms | HTTP p50 ms | p95 ms |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
-        identities, queries = make_gallery(folder, given.count, given.queries)
+        identities, queries = make_gallery(folder, given.count, given.queries, given.decay)
         with serving(folder) as server, Gallery.open(folder) as gallery:
             own: dict[str, Callable[..., object]] = {
                 "photo": lambda query: search_photos(gallery, query, K),
@@ -65,9 +67,11 @@ def main(options: list[str]) -> None:
                 print(f"| {given.count:,} | {identities:,} | {by} | {medians} |", flush=True)
 
 
-def make_gallery(folder: Path, count: int, queries: int = 0) -> tuple[int, list[np.ndarray]]:
+def make_gallery(
+    folder: Path, count: int, queries: int = 0, decay: float = math.inf
+) -> tuple[int, list[np.ndarray]]:
     """A gallery of so many synthetic faces, grouped; how many groups, and vectors to ask for."""
-    vectors, _ = synthetic(count + queries, decay=LFW_DECAY)
+    vectors, _ = synthetic(count + queries, decay=decay)
     decide = Threshold(0.5, 0.001, 0.9)
     space = Space("synthetic", 128, (128,), Calibration(decide, decide, decide, 20.0, -10.0, 0.01, 999, 999))
     with Gallery.create(folder, space) as gallery:

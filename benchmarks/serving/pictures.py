@@ -1,0 +1,98 @@
+"""The pictures of docs/serve.md: drawn pets in the pages, on a desktop and on a phone, in the light and in the dark.
+
+serve.py pictures MODEL FOLDER
+"""
+
+import argparse
+import io
+import shutil
+import tempfile
+from pathlib import Path
+
+from collection.pictures import ALBUM, drawn
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from familiar.core.files import write_atomically
+from familiar.datasets.synthetic import SyntheticSource
+from familiar.faces.embedder import Embedder
+from familiar.faces.photo import find_photos, save_photo
+from familiar.gallery.corrections import name
+from familiar.gallery.enrol import enrol
+from familiar.gallery.group import group
+from familiar.gallery.store import Gallery, Space
+from serving.server import serving
+
+DESKTOP, PHONE = (1_280, 800), (390, 844)
+NAMES = ("Mia", "Tom", "Birba")
+GAP_PX = 24
+
+
+def main(options: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="serve.py pictures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args(options)
+    embedder = Embedder(given.model)
+    with tempfile.TemporaryDirectory() as root:
+        photos, folder = drawn(Path(root, "photos")), Path(root, "album")
+        with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
+            enrol(gallery, embedder, find_photos([photos]))
+            group(gallery)
+            for number, called in enumerate(NAMES, 1):
+                name(gallery, number, called)
+        one, other = _others(Path(root))
+        with serving(folder, "--model", given.model) as server, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+
+            def shot(size: tuple[int, int], scheme: str, path: str, *chosen: Path) -> Image.Image:
+                page = _page(browser, size, scheme)
+                page.goto(server.url + path)
+                for field, photo in zip(page.locator("input[type=file]").all(), chosen, strict=False):
+                    field.set_input_files(photo)
+                page.wait_for_load_state("networkidle")
+                page.wait_for_timeout(500)
+                return Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
+
+            _save(given.folder / "serve-individuals.png", shot(DESKTOP, "light", "/individuals?tab=unnamed"))
+            _save(given.folder / "serve-questions.png", shot(DESKTOP, "dark", "/questions"))
+            _save(
+                given.folder / "serve-phone.png",
+                shot(PHONE, "light", "/compare", one, other),
+                shot(PHONE, "dark", "/individuals/1"),
+                shot(PHONE, "light", "/search", one),
+            )
+
+
+def _others(folder: Path) -> tuple[Path, Path]:
+    """Two more photos of the first cat."""
+    source = SyntheticSource.parse(ALBUM.replace("x6", "x8"))
+    one, other = [
+        save_photo(photo.draw(), folder / f"{place}.png") for place, photo in enumerate(source.photos(0))
+    ][-2:]
+    return one, other
+
+
+def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
+        has_touch=size == PHONE,
+    )
+    return context.new_page()
+
+
+def _save(path: Path, *pictures: Image.Image) -> None:
+    """Side by side, in few colours: a tenth of the bytes."""
+    width = sum(picture.width for picture in pictures) + GAP_PX * (len(pictures) - 1)
+    sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#888888")
+    left = 0
+    for picture in pictures:
+        sheet.paste(picture, (left, 0))
+        left += picture.width + GAP_PX
+    content = io.BytesIO()
+    sheet.quantize(255).save(content, "PNG", optimize=True)
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,68 @@
+"""What docs/serve.md tells one to type is understood, its Python runs, and its table is what the API has."""
+
+import json
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import uvicorn
+
+import colour_album
+from familiar.app.cli import familiar
+from familiar.app.web.server import make_app
+from familiar.app.web.service import Service
+from familiar.app.web.settings import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+(CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
+(PYTHON,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.fixture
+def url(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[str]:
+    service = Service(Settings(gallery=tmp_path / "album", model=mean_colour_bundle))
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, ws="none"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(60)
+
+
+@pytest.mark.parametrize("line", [line for line in CONSOLE.splitlines() if line.startswith("familiar")])
+def test_every_command_is_understood(line: str, tmp_path: Path):
+    _, name, *arguments = shlex.split(line.replace("~/Pictures", str(tmp_path)), comments=True)
+    familiar.commands[name].make_context(name, arguments)
+
+
+def test_python_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    photos = colour_album.album(tmp_path / "photos", red=3, green=2)
+    told = {"photos": photos}
+    exec(PYTHON.replace("http://127.0.0.1:8000", url), told)
+    *_, last, known = capsys.readouterr().out.splitlines()
+    assert last == "2 None 2"
+    assert "identity=1" in known
+
+
+def test_the_table_is_what_the_api_has(url: str):
+    """Each path of the table is one of the API's, and each of the API's is in the table."""
+    told: set[str] = set()
+    for row in re.findall(r"^\| [^|]+ \| (`(?:GET|POST).*?) \|$", PAGE, flags=re.MULTILINE):
+        last = ""
+        for path in re.findall(r"`([^`]+)`", row):
+            path = path.removeprefix(
+                next((f"{method} " for method in METHODS if path.startswith(method)), "")
+            )
+            if not path.startswith("/"):  # the last part of the one before, changed
+                path = f"{last.rpartition('/')[0]}/{path}"
+            told.add(last := path)
+    with urlopen(f"{url}/api/v1/openapi.json") as answer:
+        paths = json.load(answer)["paths"]
+    assert told == {re.sub(r"\{\w+\}", "N", path.removeprefix("/api/v1")) for path in paths}
