@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import time
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite
@@ -42,7 +43,28 @@ def whole_path(path: Path | str) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
 
 
-def discard_unfinished(folder: Path) -> None:
-    """Remove what processes killed while they wrote left in a folder; for whoever alone writes there."""
+def real_path(path: Path | str) -> Path:
+    """From the root, every link followed, as far as there are any."""
+    return Path(os.path.realpath(path))  # `resolve` raises where links lead round
+
+
+def flush_names(folder: Path) -> None:
+    """What was named, renamed or unlinked in a folder is so on the disk, where the system has a way to say that."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def discard_unfinished(folder: Path, older_than_seconds: float = 0) -> None:
+    """Remove what processes killed while they wrote left in a folder.
+
+    Where others may be writing there, only what is older than it takes to write a file.
+    """
     for path in folder.glob(f"{_UNFINISHED}*"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # finished just now
+            if not older_than_seconds or time.time() - path.stat().st_mtime > older_than_seconds:
+                path.unlink()

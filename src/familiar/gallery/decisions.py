@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from familiar.core.errors import NotInGallery
+from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery.schema import drop_what_lost_its_face, restore
 from familiar.gallery.store import Gallery
 
@@ -43,8 +43,10 @@ def decision(
         )
 
 
-def undo(gallery: Gallery) -> Decision:
+def undo(gallery: Gallery, expected: int | None = None) -> Decision:
     """Takes the last decision back: every row it changed is as it was before. NotInGallery where there is none left.
+
+    Contradiction where a number was `expected`, and the last decision is another by now.
 
     What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
     """
@@ -52,6 +54,10 @@ def undo(gallery: Gallery) -> Decision:
         last = _decisions(connection, limit=1)
         if not last:
             raise NotInGallery(f"{gallery.folder}: there is no decision left to undo")
+        if expected not in (None, last[0].number):
+            raise Contradiction(
+                f"something else was decided meanwhile ({last[0].kind}), so nothing was undone; look again"
+            )
         connection.execute("PRAGMA defer_foreign_keys = ON")
         changes = connection.execute(
             "SELECT id, table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",

@@ -6,12 +6,12 @@ It cannot be undone. Photos themselves are files of the user's, which no gallery
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from familiar.core.errors import NotInGallery
-from familiar.core.files import whole_path
+from familiar.core.errors import CannotWrite, NotInGallery
+from familiar.core.files import flush_names, real_path, whole_path
 from familiar.gallery.decisions import drop_empty
 from familiar.gallery.group import sweep
 from familiar.gallery.store import OWN_PHOTOS, Gallery
@@ -52,20 +52,23 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
 
 
 def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
-    """Photos and every face in them. Enrolled again, they are new. Files that were uploaded into the gallery's own
-    folder go as well; all others are the user's.
+    """Photos and every face in them. Enrolled again, they are new. Files in the gallery's own folder, where uploaded
+    ones lie, go as well, copies of a photo that lies elsewhere too; all others are the user's.
 
-    NotInGallery, and nothing is forgotten, where one is not known by that path.
+    NotInGallery, and nothing is forgotten, where one is not known by that path. The files go first: after a crash in
+    between they are gone, and the photos are still known; forget them again. The other way round a server would find
+    files that it does not know, and take them in again.
     """
     with gallery.writing(faces_change=True) as connection:
         numbers: list[int] = []
+        files: set[Path] = set()
         for path in dict.fromkeys(paths):
-            found = connection.execute(
-                "SELECT id FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(whole_path(path)),)
-            ).fetchall()
+            found = _known_as(connection, whole_path(path)) or _known_as(connection, real_path(path))
             if not found:
                 raise NotInGallery(f"{path}: is no photo of {gallery.folder}; nothing was forgotten")
-            numbers += [row[0] for row in found]
+            numbers += [number for number, _, _ in found]
+            for _, name, sha256 in found:
+                files |= _own_files(gallery.folder / OWN_PHOTOS, Path(name), sha256)
         in_them = (
             "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first FROM changes "
             "JOIN faces_before ON change_id = changes.id WHERE photo_id IN (SELECT value FROM json_each(?1))"
@@ -74,10 +77,34 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         faces = _erase_faces(connection)
         connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
         sweep(connection)
-        for path in map(whole_path, paths):  # before the end: a file that stayed would be taken in again
-            if path.is_relative_to(whole_path(gallery.folder) / OWN_PHOTOS):
-                path.unlink(missing_ok=True)
+        _delete(files)  # the last that can fail before the commit
     return Forgotten(len(numbers), faces, gallery.try_to_erase())
+
+
+def _known_as(connection: sqlite3.Connection, path: Path) -> list[tuple[int, str, bytes]]:
+    """Number, path and content of each photo that is known by a path."""
+    return connection.execute(
+        "SELECT id, path, sha256 FROM photos WHERE path = CAST(? AS TEXT)", (os.fsencode(path),)
+    ).fetchall()
+
+
+def _own_files(own: Path, path: Path, sha256: bytes) -> set[Path]:
+    """A photo's files in the gallery's own folder: uploaded ones, named by its content, and the one it is known by."""
+    files = set((own / sha256.hex()[:2]).glob(f"{sha256.hex()}.*"))
+    is_own = any(path.is_relative_to(place) for place in (whole_path(own), real_path(own)))
+    return files | ({path} if is_own else set())
+
+
+def _delete(files: Collection[Path]) -> None:
+    try:
+        for path in files:
+            path.unlink(missing_ok=True)
+        for folder in {path.parent for path in files if path.parent.is_dir()}:
+            flush_names(folder)
+    except OSError as error:
+        raise CannotWrite(
+            f"{error.filename}: cannot be deleted ({error.strerror}); nothing was forgotten"
+        ) from error
 
 
 def _gather(connection: sqlite3.Connection, query: str, value: int | str) -> None:

@@ -97,9 +97,10 @@ class Gallery:
     first argument.
     """
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+        """`file` is the one that `connection` was opened of, as `_file_of` tells it."""
         self.folder = folder
-        self._connection = connection
+        self._connection, self._file = connection, file
         self._kept: dict[str, tuple[int, Any]] = {}
         self._writing = self._faces_change = False
 
@@ -152,6 +153,7 @@ class Gallery:
         """
         path = folder / DATABASE
         _check_header(path)
+        file = _file_of(folder)  # first: where it is replaced meanwhile, nothing is written
         with told(folder):
             connection = _connect(path)
             try:
@@ -159,16 +161,20 @@ class Gallery:
             except BaseException:
                 connection.close()
                 raise
-        gallery = Gallery(folder, connection)
+        gallery = Gallery(folder, connection, file)
         gallery.try_to_erase()
         return gallery
 
     def beside(self) -> "Gallery":
-        """Another connection to the same gallery, for another thread; both share what they hold in memory."""
+        """Another connection to the same gallery, for another thread; both share what they hold in memory.
+
+        BadGallery where its file has been replaced since it was opened.
+        """
+        self._check_in_place()
         with told(self.folder):
             connection = _connect(self.folder / DATABASE)
             _configure(connection)
-        other = Gallery(self.folder, connection)
+        other = Gallery(self.folder, connection, self._file)
         other._kept = self._kept
         return other
 
@@ -198,13 +204,14 @@ class Gallery:
     def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
         """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
 
-        GalleryBusy where another process writes for longer than ten seconds. `faces_change`: faces come or go, or
-        their embeddings change.
+        GalleryBusy where another process writes for longer than ten seconds, BadGallery where the file has been
+        replaced since it was opened. `faces_change`: faces come or go, or their embeddings change.
         """
         with told(self.folder):
             self._connection.execute("BEGIN IMMEDIATE")
             self._writing, self._faces_change = True, faces_change
             try:
+                self._check_in_place()  # only now: it may have waited for seconds
                 yield self._connection
                 self._connection.execute("UPDATE gallery SET revision = revision + 1")
                 if faces_change:
@@ -302,10 +309,27 @@ class Gallery:
             return False
         return True
 
+    def _check_in_place(self) -> None:
+        """What is written into a file that was moved away is lost: `repair` does so, and whoever puts back a backup."""
+        if _file_of(self.folder) != self._file:
+            raise BadGallery(
+                f"{self.folder}: {DATABASE} has been replaced since it was opened; open it again (a server: start it "
+                "anew). Nothing was changed"
+            )
+
     def _empty_log(self) -> None:
         busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise GalleryBusy(f"{self.folder}: another process has the gallery open")
+
+
+def _file_of(folder: Path) -> tuple[int, int] | None:
+    """Which file a folder's gallery is; None where there is none."""
+    try:
+        facts = (folder / DATABASE).stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def _connect(path: Path) -> sqlite3.Connection:

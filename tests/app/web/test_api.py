@@ -190,7 +190,9 @@ def test_corrections_do_what_the_gallery_does(client: TestClient, gallery: Galle
 def test_undo_takes_back_the_last_decision(client: TestClient, gallery: Gallery):
     post(client, f"identities/{RED}/merge", others=[GREEN])
     assert [one["kind"] for one in get(client, "decisions")] == ["merge", "group"]
-    assert post(client, "undo")["kind"] == "merge"
+    number = client.get("/api/v1/decisions").json()[0]["number"]
+    assert "merge" in post(client, f"undo?decision={number - 1}", 409)["detail"], "another was the last"
+    assert post(client, f"undo?decision={number}")["kind"] == "merge"
     assert whom(gallery, GREENS) == [GREEN] * 3
     assert post(client, "undo")["kind"] == "group"
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"

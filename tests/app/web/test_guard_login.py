@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from behind_guard import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
-from familiar.app.web.guard.login import local
+from familiar.app.web.guard.login import local_path
 from familiar.app.web.problems import MEDIA_TYPE
 
 
@@ -168,7 +168,7 @@ def as_a_browser_reads(said: str) -> str:
 
 @given(st.one_of(st.text(), st.from_regex(r"[/\\\s:a-z%@.]{1,12}", fullmatch=True)))
 def test_what_is_kept_of_next_is_a_path_however_a_browser_reads_it(said: str) -> None:
-    kept = local(said)
+    kept = local_path(said)
     assert kept in (said, "/")
     read = as_a_browser_reads(kept)
     assert read == kept
@@ -178,4 +178,4 @@ def test_what_is_kept_of_next_is_a_path_however_a_browser_reads_it(said: str) ->
 
 def test_an_honest_next_is_kept() -> None:
     for path in ("/", "/individuals?tab=unnamed&after=3,4#top", "/search?name=M%C3%BCsli", "/a//b", "/:x@y"):
-        assert local(path) == path
+        assert local_path(path) == path

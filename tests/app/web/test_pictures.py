@@ -16,6 +16,7 @@ from familiar.app.web.pictures import Picture, Pictures
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits
 from familiar.core.errors import UnreadablePhoto
+from familiar.core.files import content_sha256
 from familiar.faces.photo import decode_photo
 
 SECONDS = 10
@@ -34,6 +35,13 @@ def quarters(path: Path, size_px: tuple[int, int] = (800, 600), orientation: int
     exif.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitude] = (52.0, 5.0, 7.0)
     image.save(path, quality=95, exif=exif)
     return path
+
+
+FIRST, SECOND, THIRD = ((0.0, 0.0, 90.0, 90.0), (9.0, 9.0, 90.0, 90.0), (0.0, 0.0, 80.0, 80.0))
+
+
+def sha256_of(path: Path) -> str:
+    return content_sha256(path).hex()
 
 
 def drawing(work: Callable[[Pictures], Any], limits: Limits | None = None) -> Any:
@@ -74,7 +82,7 @@ def test_a_whole_photo(
     asked: int, size_px: tuple[int, int], suffix: str, made: tuple[int, int], tmp_path: Path
 ):
     path = quarters(tmp_path / f"photo{suffix}", size_px)
-    picture = pixels(drawing(lambda pictures: pictures.photo(path, "a", asked)))
+    picture = pixels(drawing(lambda pictures: pictures.photo(path, sha256_of(path), asked)))
     assert picture.shape[1::-1] == made
     if made[1] > 1:
         colours = (RED, GREEN, BLUE, WHITE)
@@ -84,7 +92,7 @@ def test_a_whole_photo(
 
 def test_upright_and_without_its_metadata(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg", orientation=6)  # to be turned clockwise
-    picture = drawing(lambda pictures: pictures.photo(path, "a", 256))
+    picture = drawing(lambda pictures: pictures.photo(path, sha256_of(path), 256))
     shown = pixels(picture)
     assert shown.shape[:2] == (256, 192)
     assert is_nearly(shown[0, 0], BLUE)
@@ -101,7 +109,7 @@ def test_a_face_is_a_square_with_some_margin(size_px: tuple[int, int], tmp_path:
     middle_x, middle_y = size_px[0] / 2, size_px[1] / 2
     half = size_px[0] / 10
     box = (middle_x - half, middle_y - half / 2, middle_x + half, middle_y + half / 2)
-    face = pixels(drawing(lambda pictures: pictures.face(path, "a", box, 128)))
+    face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 128)))
     assert face.shape == (128, 128, 3)
     for row, column, colour in ((20, 20, RED), (20, 108, GREEN), (108, 20, BLUE), (108, 108, WHITE)):
         assert is_nearly(face[row, column], colour)
@@ -115,7 +123,9 @@ def test_how_much_margin(tmp_path: Path):
     image.save(tmp_path / "photo.png")
     face = pixels(
         drawing(
-            lambda pictures: pictures.face(tmp_path / "photo.png", "a", (160.0, 160.0, 240.0, 240.0), 512)
+            lambda pictures: pictures.face(
+                tmp_path / "photo.png", sha256_of(tmp_path / "photo.png"), (160.0, 160.0, 240.0, 240.0), 512
+            )
         )
     )
     assert face.shape == (120, 120, 3)  # a quarter of 80 on either side, not enlarged
@@ -130,7 +140,7 @@ def test_what_would_reach_beyond_the_photo_is_moved_onto_it(
     box: tuple[float, float, float, float], tmp_path: Path
 ):
     path = quarters(tmp_path / "photo.png")
-    face = pixels(drawing(lambda pictures: pictures.face(path, "a", box, 64)))
+    face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 64)))
     assert face.shape[0] == face.shape[1] <= 64
     assert is_nearly(face[0, 0], RED)
     assert is_nearly(face[-1, -1], RED)
@@ -143,7 +153,7 @@ def test_a_box_as_large_as_the_photo_shows_all_that_is_square_of_it(far: float, 
         seen = np.asarray(image.convert("RGB"))
     height, width = seen.shape[:2]
     box = (-far, -far, width + far, height + far)
-    face = pixels(drawing(lambda pictures: pictures.face(path, "a", box, 64)))
+    face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 64)))
     short = min(width, height)
     left, top = (width - short) // 2, (height - short) // 2
     for place, at in ((0, 2), (-1, -3)):  # away from where two colours meet
@@ -163,9 +173,11 @@ def test_a_large_photo_is_decoded_no_larger_than_it_takes(tmp_path: Path, monkey
     path = quarters(tmp_path / "photo.jpg", (4000, 2400))
 
     async def work(pictures: Pictures) -> None:
-        await pictures.photo(path, "a", 512)
-        await pictures.face(path, "a", (1000.0, 500.0, 3000.0, 2000.0), 256)  # most of it
-        await pictures.face(path, "a", (1000.0, 500.0, 1100.0, 600.0), 256)  # all its pixels are wanted
+        await pictures.photo(path, sha256_of(path), 512)
+        await pictures.face(path, sha256_of(path), (1000.0, 500.0, 3000.0, 2000.0), 256)  # most of it
+        await pictures.face(
+            path, sha256_of(path), (1000.0, 500.0, 1100.0, 600.0), 256
+        )  # all its pixels are wanted
 
     drawing(work)
     assert sizes == [(1000, 600), (500, 300), (4000, 2400)]
@@ -184,12 +196,14 @@ def test_each_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "decode_photo", decode)
 
     async def work(pictures: Pictures) -> list[Picture]:
-        asked = [asyncio.create_task(pictures.photo(path, "a", side)) for side in (200, 256, 130, 200)]
+        asked = [
+            asyncio.create_task(pictures.photo(path, sha256_of(path), side)) for side in (200, 256, 130, 200)
+        ]
         await asyncio.sleep(0)
         asked[0].cancel()  # the others wait for the same picture
         await asyncio.sleep(0)
         go.set()
-        return [*await asyncio.gather(*asked[1:]), await pictures.photo(path, "a", 256)]
+        return [*await asyncio.gather(*asked[1:]), await pictures.photo(path, sha256_of(path), 256)]
 
     first, *others = drawing(work)
     assert all(other is first for other in others)
@@ -201,13 +215,13 @@ def test_another_photo_box_or_size_is_another_picture(tmp_path: Path):
 
     async def work(pictures: Pictures) -> list[Picture]:
         return [
-            await pictures.photo(path, "a", 256),
-            await pictures.photo(other, "b", 256),
-            await pictures.photo(path, "a", 512),
-            await pictures.face(path, "a", (0.0, 0.0, 90.0, 90.0), 256),
-            await pictures.face(path, "a", (0.0, 0.0, 90.0, 91.0), 256),
-            await pictures.face(path, "a", (0.0, 0.0, 90.0, 90.0), 64),
-            await pictures.face(other, "b", (0.0, 0.0, 90.0, 90.0), 64),
+            await pictures.photo(path, sha256_of(path), 256),
+            await pictures.photo(other, sha256_of(other), 256),
+            await pictures.photo(path, sha256_of(path), 512),
+            await pictures.face(path, sha256_of(path), (0.0, 0.0, 90.0, 90.0), 256),
+            await pictures.face(path, sha256_of(path), (0.0, 0.0, 90.0, 91.0), 256),
+            await pictures.face(path, sha256_of(path), (0.0, 0.0, 90.0, 90.0), 64),
+            await pictures.face(other, sha256_of(other), (0.0, 0.0, 90.0, 90.0), 64),
         ]
 
     made = drawing(work)
@@ -218,16 +232,17 @@ def test_another_photo_box_or_size_is_another_picture(tmp_path: Path):
 
 def test_the_one_longest_unused_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = quarters(tmp_path / "photo.jpg")
+    sha256 = sha256_of(path)
 
     async def work(pictures: Pictures) -> list[bool]:
-        first = await pictures.photo(path, "first", 256)
-        monkeypatch.setattr(module, "KEPT_BYTES", 2 * len(first.content))
-        second = await pictures.photo(path, "second", 256)
-        assert await pictures.photo(path, "first", 256) is first
-        await pictures.photo(path, "third", 256)
+        first = await pictures.face(path, sha256, FIRST, 256)
+        monkeypatch.setattr(module, "KEPT_BYTES", 2 * len(first.content) + 100)
+        second = await pictures.face(path, sha256, SECOND, 256)
+        assert await pictures.face(path, sha256, FIRST, 256) is first
+        await pictures.face(path, sha256, THIRD, 256)
         return [
-            await pictures.photo(path, "first", 256) is first,
-            await pictures.photo(path, "second", 256) is second,
+            await pictures.face(path, sha256, FIRST, 256) is first,
+            await pictures.face(path, sha256, SECOND, 256) is second,
         ]
 
     assert drawing(work) == [True, False]
@@ -235,11 +250,12 @@ def test_the_one_longest_unused_makes_room(tmp_path: Path, monkeypatch: pytest.M
 
 def test_one_more_than_may_wait_is_refused(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg")
+    sha256 = sha256_of(path)
 
     async def work(pictures: Pictures) -> list[Any]:
-        asked = (pictures.photo(path, key, 64) for key in ("a", "b", "a", "c"))
+        asked = (pictures.face(path, sha256, box, 64) for box in (FIRST, SECOND, FIRST, THIRD))
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        return [*answers, await pictures.photo(path, "c", 64)]
+        return [*answers, await pictures.face(path, sha256, THIRD, 64)]
 
     a, b, again, refused, c = drawing(work, Limits(waiting=2))
     assert a is again
@@ -247,6 +263,31 @@ def test_one_more_than_may_wait_is_refused(tmp_path: Path):
     assert refused.kind == "busy"
     assert isinstance(b, Picture)
     assert isinstance(c, Picture)
+
+
+def test_another_photo_in_its_place_is_not_shown(tmp_path: Path):
+    path = quarters(tmp_path / "photo.jpg")
+    enrolled = sha256_of(path)
+    quarters(path, (600, 800))
+    for asks in (
+        lambda pictures: pictures.photo(path, enrolled, 64),
+        lambda pictures: pictures.face(path, enrolled, FIRST, 64),
+        lambda pictures: pictures.size_px(path, enrolled),
+    ):
+        with pytest.raises(UnreadablePhoto, match="another photo"):
+            drawing(asks)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_the_size_is_that_of_the_whole_photo_upright(tmp_path: Path, suffix: str):
+    path = quarters(tmp_path / f"photo{suffix}", (800, 600), orientation=6)
+
+    async def work(pictures: Pictures) -> list[tuple[int, int]]:
+        first = await pictures.size_px(path, sha256_of(path))
+        path_again = path.with_name("gone")  # it is remembered
+        return [first, await pictures.size_px(path_again, sha256_of(path))]
+
+    assert drawing(work) == [(600, 800)] * 2
 
 
 def test_what_cannot_be_read_is_said_each_time(tmp_path: Path):
@@ -257,8 +298,8 @@ def test_what_cannot_be_read_is_said_each_time(tmp_path: Path):
             with pytest.raises(UnreadablePhoto, match="No such file"):
                 await asks(path, "a", 64)
         quarters(path)
-        return await pictures.photo(path, "a", 64)
+        return await pictures.photo(path, sha256_of(path), 64)
 
     assert pixels(drawing(work)).shape == (48, 64, 3)
     with pytest.raises(UnreadablePhoto, match="more than 1,000 pixels"):
-        drawing(lambda pictures: pictures.photo(path, "a", 64), Limits(photo_pixels=1_000))
+        drawing(lambda pictures: pictures.photo(path, sha256_of(path), 64), Limits(photo_pixels=1_000))

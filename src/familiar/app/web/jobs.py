@@ -1,6 +1,7 @@
 """Photos that are taken in: job after job in one thread beside the requests, and how far each is."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -8,19 +9,18 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from familiar.app.web.problems import Refused, busy
 from familiar.app.web.roots import Roots
 from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
-from familiar.app.web.uploads import Skipped
+from familiar.app.web.uploads import Skipped, is_broken, left_behind
 from familiar.app.web.vision import Vision
-from familiar.core.errors import FamiliarError, NotInGallery, UnreadablePhoto
-from familiar.core.files import discard_unfinished
+from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
 from familiar.faces.photo import find_photos
 from familiar.gallery.enrol import Enrolled, enrol
 from familiar.gallery.group import group
@@ -30,8 +30,12 @@ from familiar.gallery.store import Gallery
 REMEMBERED = 50  # jobs
 SHOWN = 200  # skipped photos of a job
 SECONDS_APART = 0.1  # of what a watcher is told
+BUSY_SECONDS_APART = 1.0  # after each of which the gallery is tried again, beside the ten that a try takes
 OUTSIDE = "a link that leads out of the folders that this server reads"
+GONE = "was deleted before it was looked at"
 log = logging.getLogger("familiar.serve")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Jobs:
     async def start(self) -> None:
         """Takes up photos that were uploaded, but not looked at, when the server was last stopped or killed."""
         if self._vision.has_model:
-            left = await self._threads.read(_left_behind, self._roots.own)
+            left = await self._threads.read(left_behind, self._roots.own)
             if left:
                 self._begin(left)
 
@@ -203,26 +207,68 @@ class Jobs:
             self._go_on()
 
         with self._threads.beside() as gallery:
-            enrolled = enrol(gallery, self._vision.embedder, paths, self._vision.detector, on_batch=looked)
+            enrolled = self._enrolled(gallery, paths, looked)
             looked(len(paths), enrolled)  # where no batch was
+            self._delete_broken(places, enrolled)
             if enrolled.faces or enrolled.edited or _is_left_ungrouped(gallery):
                 show(progress := replace(progress, state="grouping"))
-                show(replace(progress, new_individuals=_grouped(gallery)))
+                new = self._patiently(lambda: _grouped(gallery))
+                show(replace(progress, new_individuals=new))
             if lacks_index(gallery) and find_spec("usearch"):
-                build_index(gallery)
+                self._patiently(lambda: build_index(gallery))
+
+    def _enrolled(
+        self, gallery: Gallery, paths: Sequence[Path], looked: Callable[[int, Enrolled], None]
+    ) -> Enrolled:
+        """As `enrol`; where the gallery was busy it goes on from there."""
+        done, enrolled = 0, Enrolled(0, 0, 0, 0, 0, 0, 0, ())
+
+        def go_on() -> Enrolled:
+            begun, before = done, enrolled
+
+            def on_batch(count: int, of_these: Enrolled) -> None:
+                nonlocal done, enrolled
+                done, enrolled = begun + count, _sum(before, of_these)
+                looked(done, enrolled)
+
+            embedder, detector = self._vision.embedder, self._vision.detector
+            return _sum(before, enrol(gallery, embedder, paths[begun:], detector, on_batch=on_batch))
+
+        return self._patiently(go_on)
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Again and again while other processes write, which has an end: nobody else would take these photos in."""
+        while True:
+            try:
+                return work()
+            except GalleryBusy:
+                self._stopping.wait(BUSY_SECONDS_APART)
+                self._go_on()
+
+    def _delete_broken(self, places: Sequence[Path], enrolled: Enrolled) -> None:
+        """Uploads that are no photos after all, as is told: at the next start they would be looked at again."""
+        uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.own))
+        for error in filter(is_broken, enrolled.skipped):
+            path, _ = _parted(error, uploads)
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def _go_on(self) -> None:
         if self._stopping.is_set():
             raise _Stopped
 
     def _found(self, places: Sequence[Path]) -> tuple[list[Path], list[Skipped]]:
-        """Photos, each once, by where they really are; and those that lie elsewhere."""
+        """Photos, each once, by where they really are; and those that lie elsewhere, or no more."""
         found: dict[Path, None] = {}
         outside: list[Skipped] = []
         for place in places:
             try:
                 paths = find_photos([place])
             except UnreadablePhoto as error:
+                if place.is_relative_to(self._roots.own):  # forgotten, or broken and sent twice
+                    outside.append(Skipped(self._shown(place), GONE))
+                    continue
                 raise UnreadablePhoto(f"{self._shown(place)}: no photo found") from error
             for path in paths:
                 self._go_on()
@@ -233,13 +279,8 @@ class Jobs:
         return list(found), outside
 
     def _skipped(self, error: FamiliarError, known: Collection[str]) -> Skipped:
-        """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
-        parts = str(error).split(": ")
-        for count in range(1, len(parts)):
-            path = ": ".join(parts[:count])
-            if path in known:
-                return Skipped(self._shown(Path(path)), ": ".join(parts[count:]))
-        return Skipped("a photo", "cannot be read")
+        path, reason = _parted(error, known)
+        return Skipped("a photo" if path is None else self._shown(path), reason)
 
     def _shown(self, path: Path) -> str:
         """As seen from its root, whose own name is told."""
@@ -249,17 +290,19 @@ class Jobs:
         return path.name
 
 
-def _left_behind(gallery: Gallery, own: Path) -> list[Path]:
-    """Uploaded photos, which are named by their content, that the gallery does not know. Half ones are cleared away."""
-    for folder in own.glob("*"):
-        discard_unfinished(folder)
-    try:
-        uploaded = find_photos([own])
-    except UnreadablePhoto:  # there is none
-        return []
-    with gallery.reading() as connection:
-        known = {sha256.hex() for (sha256,) in connection.execute("SELECT sha256 FROM photos")}
-    return [path for path in uploaded if path.stem not in known]
+def _sum(one: Enrolled, other: Enrolled) -> Enrolled:
+    names = [each.name for each in fields(Enrolled)]
+    return Enrolled(**{name: getattr(one, name) + getattr(other, name) for name in names})
+
+
+def _parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
+    """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
+    parts = str(error).split(": ")
+    for count in range(1, len(parts)):
+        path = ": ".join(parts[:count])
+        if path in known:
+            return Path(path), ": ".join(parts[count:])
+    return None, "cannot be read"
 
 
 def _is_left_ungrouped(gallery: Gallery) -> bool:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -16,11 +17,13 @@ from jaxtyping import UInt8
 
 from familiar.app.web.problems import busy
 from familiar.app.web.settings import MB, Limits
+from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.faces.photo import decode_photo, header_of, photo_bytes
 
 SIDES_PX = (64, 128, 256, 512, 1024, 2048)  # few, so that few are made of each
 KEPT_BYTES = 64 * MB
+KEPT_SIZES = 10_000
 MARGIN = 0.25  # of a face's box, on each side
 QUALITY = 85
 THREADS = 2
@@ -40,8 +43,8 @@ class Picture:
 class Pictures:
     """More than `limits.waiting` pictures that are not made yet are refused with 503.
 
-    `key` names a photo's content, such as its SHA-256. Sides are rounded up to one of `SIDES_PX`; nothing is enlarged.
-    To be used in one event loop's thread.
+    `sha256` is the photo's when it was enrolled: another is not shown in its place. Sides are rounded up to one of
+    `SIDES_PX`; nothing is enlarged. To be used in one event loop's thread.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -49,25 +52,43 @@ class Pictures:
         self._pool = ThreadPoolExecutor(THREADS, "pictures")
         self._made: OrderedDict[Hashable, Picture] = OrderedDict()  # the one longest unused first
         self._bytes = 0
+        self._sizes_px: dict[str, tuple[int, int]] = {}
+        self._measuring = 0
         self._making: dict[Hashable, asyncio.Future[Picture]] = {}
 
-    async def photo(self, path: Path, key: str, side_px: int) -> Picture:
-        """The whole photo, its long side at most `side_px`. UnreadablePhoto."""
+    async def photo(self, path: Path, sha256: str, side_px: int) -> Picture:
+        """The whole photo, its long side at most `side_px`. UnreadablePhoto, also where it has changed."""
         side_px = _rounded(side_px)
 
         def draw() -> UInt8[np.ndarray, "h w 3"]:
-            return whole(path, side_px, self._limits.photo_pixels)
+            return whole(path, sha256, side_px, self._limits.photo_pixels)
 
-        return await self._picture((key, side_px), draw)
+        return await self._picture((sha256, side_px), draw)
 
-    async def face(self, path: Path, key: str, box_xyxy_px: Box, side_px: int) -> Picture:
+    async def size_px(self, path: Path, sha256: str) -> tuple[int, int]:
+        """(width, height) of the whole photo, upright. UnreadablePhoto as in `photo`."""
+        if sha256 not in self._sizes_px:
+            if self._measuring >= self._limits.waiting:
+                raise busy("too many photos wait to be measured; try again in a moment")
+            self._measuring += 1
+            try:
+                reduced = partial(_reduced, path, sha256, lambda *_: 0.0, self._limits.photo_pixels)
+                photo = await asyncio.get_running_loop().run_in_executor(self._pool, reduced)
+            finally:
+                self._measuring -= 1
+            if len(self._sizes_px) >= KEPT_SIZES:
+                self._sizes_px.clear()
+            self._sizes_px[sha256] = photo.source_size_px
+        return self._sizes_px[sha256]
+
+    async def face(self, path: Path, sha256: str, box_xyxy_px: Box, side_px: int) -> Picture:
         """A square about the box, given in pixels of the whole upright photo. UnreadablePhoto."""
         side_px = _rounded(side_px)
 
         def draw() -> UInt8[np.ndarray, "h w 3"]:
-            return square(path, box_xyxy_px, side_px, self._limits.photo_pixels)
+            return square(path, sha256, box_xyxy_px, side_px, self._limits.photo_pixels)
 
-        return await self._picture((key, side_px, box_xyxy_px), draw)
+        return await self._picture((sha256, side_px, box_xyxy_px), draw)
 
     def close(self) -> None:
         """What is being made is finished."""
@@ -83,8 +104,8 @@ class Pictures:
             making = asyncio.get_running_loop().run_in_executor(self._pool, _encoded, what, draw)
             self._making[what] = making
             making.add_done_callback(lambda done: self._keep(what, done))
-        # Shielded: others may wait for the same picture.
-        return await asyncio.shield(making)
+        await asyncio.wait([making])  # not awaited, which cancels: others may wait for the same picture
+        return making.result()
 
     def _keep(self, what: Hashable, made: asyncio.Future[Picture]) -> None:
         del self._making[what]
@@ -97,22 +118,24 @@ class Pictures:
             self._bytes -= len(oldest.content)
 
 
-def whole(path: Path, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3"]:
+def whole(path: Path, sha256: str, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "h w 3"]:
     """A photo, its long side at most `side_px`. A JPEG is decoded no larger than it takes. UnreadablePhoto."""
-    photo = _reduced(path, lambda width, height: side_px / max(width, height), max_pixels)
+    photo = _reduced(path, sha256, lambda width, height: side_px / max(width, height), max_pixels)
     height, width = photo.rgb_u8.shape[:2]
     scale = min(1.0, side_px / max(height, width))
     return _resized(photo.rgb_u8, max(1, round(width * scale)), max(1, round(height * scale)))
 
 
-def square(path: Path, box_xyxy_px: Box, side_px: int, max_pixels: int) -> UInt8[np.ndarray, "s s 3"]:
+def square(
+    path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int
+) -> UInt8[np.ndarray, "s s 3"]:
     """A square about a box, `MARGIN` around it, at most `side_px` wide; moved and made smaller to lie on the photo.
 
     UnreadablePhoto.
     """
     left, top, right, bottom = box_xyxy_px
     wanted_px = max(right - left, bottom - top, 1.0) * (1 + 2 * MARGIN)
-    photo = _reduced(path, lambda *_: side_px / wanted_px, max_pixels)
+    photo = _reduced(path, sha256, lambda *_: side_px / wanted_px, max_pixels)
     width, height = photo.size_px
     x, y = (read / whole_px for read, whole_px in zip(photo.size_px, photo.source_size_px, strict=True))
     side = max(1, min(round(wanted_px * max(x, y)), width, height))
@@ -127,9 +150,11 @@ def _within(middle: float, side: int, length: int) -> slice:
     return slice(first, first + side)
 
 
-def _reduced(path: Path, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
+def _reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
     """A photo decoded as small as it may be where all of it is to be reduced by `scale(width, height)`."""
     data = photo_bytes(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise UnreadablePhoto(f"{path}: is another photo than when it was taken in; take it in again")
     size_px = header_of(data, path).size_px
     least = math.ceil(min(size_px) * min(1.0, scale(*size_px)))
     return decode_photo(data, path, min_side_px=max(1, least), max_pixels=max_pixels)

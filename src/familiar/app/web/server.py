@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from familiar import __version__
 from familiar.app.web import api, pages
 from familiar.app.web.guard import guarded
+from familiar.app.web.guard.answers import opens_page
 from familiar.app.web.guard.connections import handshake
 from familiar.app.web.problems import MEDIA_TYPE, Refused, details, headers, kebab, refused
 from familiar.app.web.service import Service
@@ -37,7 +38,6 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def _application(service: Service) -> FastAPI:
-
     @contextlib.asynccontextmanager
     async def living(_: FastAPI) -> AsyncGenerator[None, None]:
         await service.start()
@@ -134,15 +134,9 @@ def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Ex
 
 
 def _respond(request: Request, said: Refused) -> Response:
-    if _wants_page(request):
+    if opens_page(request.scope):
         return pages.error_page(request, said)
     return JSONResponse(details(said), said.status, headers(said), MEDIA_TYPE)
-
-
-def _wants_page(request: Request) -> bool:
-    """htmx shows a problem's detail where the user is; others get a page."""
-    plain = "hx-request" not in request.headers and "text/html" in request.headers.get("accept", "")
-    return plain and not request.url.path.startswith("/api/")
 
 
 def _of_ours(error: Exception) -> Refused:

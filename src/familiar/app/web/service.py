@@ -1,6 +1,7 @@
 """Everything a request may ask for, made once when the server starts and closed when it stops."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
 
@@ -14,6 +15,9 @@ from familiar.core.errors import BadGallery
 from familiar.faces.detect import build_detector
 from familiar.faces.embedder import Embedder
 from familiar.gallery.store import DATABASE, Gallery, Space
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Service:
@@ -34,6 +38,22 @@ class Service:
         self.vision = Vision(embedder, detector, limits)
         self.pictures = Pictures(limits)
         self.jobs = Jobs(self.threads, self.vision, self.roots, limits)
+
+    async def compare(
+        self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`ask(gallery, ...)`, at a moment when what the model embeds compares with what the gallery holds.
+
+        SpaceMismatch where the gallery was taken over to another model since the server was started.
+        """
+        space = Space.of(self.vision.embedder.metadata)
+
+        def compare(gallery: Gallery) -> T:
+            with gallery.reading():
+                gallery.check_space(space.space_id, space.embedding_dim)
+                return ask(gallery, *args, **kwargs)
+
+        return await self.threads.read(compare)
 
     async def start(self) -> None:
         """In the event loop. Goes on with photos that were taken in, but not looked at, when it was last stopped."""

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from familiar.app.web.problems import Refused, busy
 from familiar.gallery.store import Gallery
@@ -83,8 +83,17 @@ class GalleryThreads:
         loop = asyncio.get_running_loop()
         future: Future[T] = pool.submit(work)
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._left))
-        # Shielded: a client that hangs up must not cancel a write that its other requests build on.
-        return await asyncio.shield(asyncio.wrap_future(future))
+        done = asyncio.wrap_future(future)
+        done.add_done_callback(_seen)
+        # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
+        await asyncio.wait([done])
+        return done.result()
 
     def _left(self) -> None:
         self._waiting -= 1
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is not logged: its message may hold names of photos."""
+    if not done.cancelled():
+        done.exception()

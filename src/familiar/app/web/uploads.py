@@ -6,7 +6,6 @@ are not: a process that is killed leaves none behind.
 
 import contextlib
 import hashlib
-import os
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,13 @@ from starlette.datastructures import UploadFile
 
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import MB, Limits
-from familiar.core.errors import CannotWrite, UnreadablePhoto
-from familiar.core.files import write_atomically
+from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
+from familiar.core.files import discard_unfinished, flush_names, write_atomically
 from familiar.core.text import printable
-from familiar.faces.photo import header_of, kind_of
+from familiar.faces.photo import find_photos, header_of, kind_of
+from familiar.gallery.store import Gallery
 
+LONGEST_WRITE_SECONDS = 3600  # of one photo
 NAME_LENGTH = 200  # characters of a client's name that are told back
 SUFFIX = {
     "JPEG": ".jpg",
@@ -89,6 +90,29 @@ async def keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
     return await run_in_threadpool(_keep, uploads, folder)
 
 
+def left_behind(gallery: Gallery, own: Path) -> list[Path]:
+    """Photos kept in `own`, which are named by their content, that the gallery does not know.
+
+    Half ones are cleared away, but for those that another server may be writing.
+    """
+    for folder in own.glob("*"):
+        discard_unfinished(folder, older_than_seconds=LONGEST_WRITE_SECONDS)
+    try:
+        uploaded = find_photos([own])
+    except UnreadablePhoto:  # there is none
+        return []
+    with gallery.reading() as connection:
+        known = {sha256.hex() for (sha256,) in connection.execute("SELECT sha256 FROM photos")}
+    return [path for path in uploaded if path.stem not in known]
+
+
+def is_broken(error: FamiliarError) -> bool:
+    """Whether a photo could not be read for what it holds, and never will be: the disk and the memory did well."""
+    cause = error.__cause__
+    of_the_system = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
+    return isinstance(error, UnreadablePhoto) and not of_the_system
+
+
 def shown(name: str | None) -> str:
     """A client's name for a photo, as it can be told back."""
     return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
@@ -143,16 +167,5 @@ def _keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
         kept.append(path)
     # Even where a file was there: whoever put it there may not have come so far.
     for place in {folder.parent, folder, *(path.parent for path in kept)}:
-        _flush(place)
+        flush_names(place)
     return kept
-
-
-def _flush(folder: Path) -> None:
-    """The names in a folder reach the disk, where the system has a way to say so."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -114,8 +114,12 @@ async def face_image(
     service: Served, face: asked.InAddress, side: asked.Side = 160, known: images.Known = None
 ) -> Response:
     """The face with a little around it, square."""
-    found, photo = await service.threads.read(_with_photo, face)
-    path = service.roots.inside(Path(photo.path))
+
+    def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
+        found, photo = _with_photo(gallery, face)
+        return found, photo, service.roots.inside(Path(photo.path))
+
+    found, photo, path = await service.threads.read(find)
     return images.sent(await service.pictures.face(path, photo.sha256, found.box_xyxy_px, side), known)
 
 

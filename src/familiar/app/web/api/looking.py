@@ -79,7 +79,8 @@ async def search_photo(
 ) -> dict[str, Any]:
     """Who is on a photo, by its best face."""
     (seen,) = await _best(service, photo)
-    return await service.threads.read(_answers, _embedding(seen), asked.Search.model_construct(k=k, by=by))
+    query = asked.Search.model_construct(k=k, by=by)
+    return await service.compare(_answers, _embedding(seen), query)
 
 
 @router.post(
@@ -92,7 +93,7 @@ async def search_photo(
 async def verify(service: Served, first: asked.Photo, second: asked.Photo) -> dict[str, Any]:
     """Do two photos show one individual? By their best faces."""
     one, other = await _best(service, first, second)
-    means = await service.threads.read(calibration)
+    means = await service.compare(calibration)
     answer = verify_embeddings(_embedding(one), _embedding(other), means)
     return vars(answer) | {"first": _face(one), "second": _face(other)}
 
@@ -107,7 +108,7 @@ async def verify(service: Served, first: asked.Photo, second: asked.Photo) -> di
 async def verify_identity(service: Served, identity: asked.InAddress, photo: asked.Photo) -> Answer:
     """Does a photo show this identity? By its best face, compared with the mean of the identity's."""
     (seen,) = await _best(service, photo)
-    return await service.threads.read(verify_identity_of, _embedding(seen), identity)
+    return await service.compare(verify_identity_of, _embedding(seen), identity)
 
 
 async def _looked_at(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:

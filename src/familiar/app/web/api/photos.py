@@ -44,8 +44,9 @@ async def enrol(service: Served, response: Response, files: asked.Photos) -> Pro
     """
     service.jobs.require_room()  # before anything is kept
     skipped: list[Skipped] = []
-    async with received(files, service.settings.limits, skipped=skipped) as uploads:
-        if not uploads and skipped:
+    alone = len(files) == 1  # then it is refused for what it is
+    async with received(files, service.settings.limits, skipped=None if alone else skipped) as uploads:
+        if not uploads:
             first = f"{skipped[0].name}: {skipped[0].reason}"
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
         kept = await keep(uploads, service.roots.own)
@@ -88,8 +89,12 @@ async def photo_image(
     service: Served, photo: asked.InAddress, side: asked.Side = 1600, known: images.Known = None
 ) -> Response:
     """The upright photo, without what its file says of place and time."""
-    found = await service.threads.read(browse.photo, photo)
-    path = service.roots.inside(Path(found.path))
+
+    def find(gallery: Gallery) -> tuple[KnownPhoto, Path]:
+        found = browse.photo(gallery, photo)
+        return found, service.roots.inside(Path(found.path))
+
+    found, path = await service.threads.read(find)
     return images.sent(await service.pictures.photo(path, found.sha256, side), known)
 
 

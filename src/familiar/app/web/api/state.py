@@ -88,9 +88,14 @@ async def last_decisions(service: Served, limit: asked.Limit = 20) -> list[Decis
     response_model=shapes.Decision,
     responses=problems(404, *CHANGE),
 )
-async def undo_last(service: Served) -> Decision:
-    """Takes the last decision back, and says which it was."""
-    return await service.threads.write(undo)
+async def undo_last(
+    service: Served,
+    decision: Annotated[
+        int | None, Query(ge=1, le=shapes.LARGEST_NUMBER, description="Only this one.")
+    ] = None,
+) -> Decision:
+    """Takes the last decision back, and says which it was; where a `decision` is named, only if that is the last."""
+    return await service.threads.write(undo, decision)
 
 
 def _state(gallery: Gallery) -> dict[str, Any]:

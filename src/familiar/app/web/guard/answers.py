@@ -31,12 +31,17 @@ def wants_page(scope: Scope) -> bool:
     return "text/html" in asked.get("accept", "")
 
 
+def opens_page(scope: Scope) -> bool:
+    """Whether a refusal is shown as a page. htmx is given problem details, whose `detail` our script shows."""
+    return wants_page(scope) and "hx-request" not in Headers(scope=scope)
+
+
 def refusal(error: Refused, scope: Scope) -> Response:
-    """htmx is given problem details, too: it does not swap an error in, and our script shows its `detail`."""
+    """Before the app, whose own error page is larger, was asked."""
     extra = dict(headers(error))
     if error.status is HTTPStatus.UNAUTHORIZED:
         extra["WWW-Authenticate"] = "Bearer"
-    if wants_page(scope) and "hx-request" not in Headers(scope=scope):
+    if opens_page(scope):
         page = PAGE.format(title=error.status.phrase, detail=escape(str(error)))
         return HTMLResponse(page, error.status, extra)
     return JSONResponse(details(error), error.status, extra, media_type=MEDIA_TYPE)

@@ -46,7 +46,7 @@ class Login:
     async def log_in(self, request: Request) -> Response:
         """The answer to the login form; a new session where the token is right. Refused: 413, 415, 429."""
         form = await _form(request)
-        onward = local(form.get("next", "/"))
+        onward = local_path(form.get("next", "/"))
         if self._digest is None:
             return _see(onward)
         if not self._right(request, form.get("token", "")):
@@ -80,17 +80,17 @@ def to_login(request: Request) -> Response:
     """To the login page, and from there back to the page that was asked for."""
     path = request.scope["raw_path"].partition(b"?")[0]
     query = request.scope.get("query_string", b"")
-    onward = local((path + (b"?" + query if query else b"")).decode("latin-1"))
+    onward = local_path((path + (b"?" + query if query else b"")).decode("latin-1"))
     return _see("/login" if onward == "/" else f"/login?next={quote(onward, safe='')}")
 
 
-def local(said: str) -> str:
-    """`said` where it is a path of this server whichever way a browser reads it, else "/".
+def local_path(said: str, otherwise: str = "/") -> str:
+    """`said` where it is a path of this server whichever way a browser reads it.
 
-    >>> local("/individuals?tab=unnamed"), local("//evil.example"), local("/\\\\evil.example")
+    >>> local_path("/individuals?tab=unnamed"), local_path("//evil.example"), local_path("/\\\\evil.example")
     ('/individuals?tab=unnamed', '/', '/')
     """
-    return said if LOCAL.fullmatch(said) else "/"
+    return said if LOCAL.fullmatch(said) else otherwise
 
 
 async def _form(request: Request) -> dict[str, str]:

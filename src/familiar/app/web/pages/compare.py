@@ -64,7 +64,7 @@ async def answer(
         one, other = await asyncio.gather(*(service.vision.best(upload) for upload in uploads))
     assert one.embedding is not None, "the best face is embedded"
     assert other.embedding is not None, "the best face is embedded"
-    means = await service.threads.read(calibration)
+    means = await service.compare(calibration)
     said = verify_embeddings(one.embedding, other.embedding, means)
     compared = Compared(
         said,

@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from familiar.app.web.pages.render import bare_page, local_path
+from familiar.app.web.guard.login import local_path
+from familiar.app.web.pages.render import bare_page
 
 router = APIRouter()
 

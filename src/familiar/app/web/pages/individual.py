@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from familiar.app.web.pages.render import local_path, page
+from familiar.app.web.guard.login import local_path
+from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
 from familiar.app.web.pages.whose import Name, Number, put
 from familiar.app.web.service import Served
@@ -95,13 +96,18 @@ async def say(
 
 
 @router.post("/individuals/{identity:int}/confirm")
-async def confirm(service: Served, identity: Number, back: Back = None) -> RedirectResponse:
-    """Every face of it is rightly there."""
+async def confirm(
+    service: Served, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
+) -> RedirectResponse:
+    """Every one of its so many `faces` is rightly there. Contradiction where there are others by now."""
 
     def confirm_all(gallery: Gallery) -> int:
-        faces = [one.face.face for one in likely(gallery, identity) if not one.face.by_user]
-        corrections.confirm(gallery, faces)
-        return len(faces)
+        every = likely(gallery, identity)
+        if len(every) != faces:
+            raise Contradiction(f"there are {len(every)} faces by now, not {faces}; look at them first")
+        faces_left = [one.face.face for one in every if not one.face.by_user]
+        corrections.confirm(gallery, faces_left)
+        return len(faces_left)
 
     count = await service.threads.write(confirm_all)
     path = local_path(back or "", f"/individuals/{identity}")

@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from familiar.app.web.pages.render import local_path, page
+from familiar.app.web.guard.login import local_path
+from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
 from familiar.app.web.pages.whose import Name, Number, name, put
 from familiar.app.web.service import Served

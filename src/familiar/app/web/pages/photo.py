@@ -1,7 +1,5 @@
 """One photo with the boxes of its faces: whose each is, and boxes that are drawn, moved and deleted by hand."""
 
-import asyncio
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,9 +10,8 @@ from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
 from familiar.app.web.pages.whose import Name, Number, say_whose
 from familiar.app.web.service import Served, Service
-from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.errors import FamiliarError
 from familiar.core.text import printable
-from familiar.faces.photo import load_photo
 from familiar.gallery import browse, by_hand, corrections
 from familiar.gallery.browse import KnownPhoto
 from familiar.gallery.store import Gallery
@@ -41,7 +38,7 @@ async def photo(request: Request, service: Served, photo: Number, face: Number |
     known, following, told_of = await service.threads.read(read)
     missing, size_px = "", None
     try:
-        size_px = await asyncio.to_thread(_size_px, service, known)
+        size_px = await service.pictures.size_px(_path(service, known), known.sha256)
     except FamiliarError as error:
         missing = str(error)
     return await page(
@@ -120,17 +117,3 @@ async def say(
 def _path(service: Service, photo: KnownPhoto) -> Path:
     """Refused where it leads out of the roots."""
     return service.roots.inside(Path(photo.path))
-
-
-def _size_px(service: Service, photo: KnownPhoto) -> tuple[int, int]:
-    """(width, height) of the whole photo, upright. UnreadablePhoto where its file is gone."""
-    path = _path(service, photo)
-    if not path.exists():
-        raise UnreadablePhoto(f"{photo.path}: the file is not there any more")
-    return _decoded_size_px(path, photo.sha256, service.settings.limits.photo_pixels)
-
-
-@lru_cache(maxsize=10_000)
-def _decoded_size_px(path: Path, sha256: str, max_pixels: int) -> tuple[int, int]:  # noqa: ARG001 - a file may change
-    """By the one reader that knows which way is up, a JPEG at an eighth of its size."""
-    return load_photo(path, min_side_px=1, max_pixels=max_pixels).source_size_px

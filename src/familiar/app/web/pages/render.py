@@ -10,12 +10,11 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from familiar.app.web.guard import csrf_of
-from familiar.app.web.guard.login import LOCAL
 from familiar.app.web.problems import Refused, headers
 from familiar.app.web.service import Service, service_of
 from familiar.core.text import printable
 from familiar.gallery.browse import counts
-from familiar.gallery.decisions import decisions
+from familiar.gallery.decisions import Decision, decisions
 from familiar.gallery.store import Gallery
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -60,15 +59,6 @@ def error_page(request: Request, error: Refused) -> HTMLResponse:
 def bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """A page for somebody who may not see the gallery yet."""
     return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_of(request), **context))
-
-
-def local_path(said: str, otherwise: str = "/album") -> str:
-    """Where a form wants to go back to, if that is a path of this server.
-
-    >>> local_path("/individuals?tab=unnamed"), local_path("//elsewhere.org"), local_path("https://elsewhere.org/a")
-    ('/individuals?tab=unnamed', '/album', '/album')
-    """
-    return said if LOCAL.fullmatch(said) else otherwise
 
 
 def percent(share: float) -> str:
@@ -156,10 +146,9 @@ def _frame(request: Request, service: Service) -> dict[str, Any]:
     }
 
 
-def _around(gallery: Gallery) -> tuple[str | None, Any]:
+def _around(gallery: Gallery) -> tuple[Decision | None, Any]:
     with gallery.reading():
-        last = decisions(gallery, 1)
-        return (last[0].kind if last else None), counts(gallery)
+        return next(iter(decisions(gallery, 1)), None), counts(gallery)
 
 
 def _environment() -> Environment:

@@ -61,7 +61,7 @@ async def answer(request: Request, service: Served, photo: Annotated[UploadFile,
         looked = await service.vision.look(upload)
     faces = looked.faces[:MOST_FACES]
     embeddings = [seen.embedding for seen in faces if seen.embedding is not None]
-    answers = await service.threads.read(_answers, embeddings)
+    answers = await service.compare(_answers, embeddings)
     found = [_found(seen, *one) for seen, one in zip(faces, answers, strict=True)]
     return await page(
         request,
