@@ -156,3 +156,13 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path, monkeypatch: pyte
     discard_unfinished(tmp_path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"whole"
+
+
+def test_what_another_process_may_be_writing_stays(tmp_path: Path):
+    half, old, whole = (tmp_path / name for name in (".familiar.new", ".familiar.old", "whole"))
+    for path in (half, old, whole):
+        path.write_bytes(b"")
+    for path in (old, whole):
+        os.utime(path, (1e9, 1e9))
+    discard_unfinished(tmp_path, older_than_seconds=3600)
+    assert sorted(tmp_path.iterdir()) == [half, whole]

@@ -1,13 +1,15 @@
 """What was forgotten is nowhere in the gallery's folder any more, to the byte."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from familiar.core.errors import NotInGallery
+from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.gallery import corrections
+from familiar.gallery import forget as forget_module
 from familiar.gallery import search as search_module
 from familiar.gallery.by_hand import add_face, delete_face, move_face
 from familiar.gallery.check import check
@@ -391,3 +393,74 @@ def test_a_photo_that_was_uploaded_is_deleted_and_no_other_is(gallery: Gallery, 
     forget_photos(gallery, [own, others])
     assert not own.exists()
     assert others.exists()
+
+
+def uploaded(gallery: Gallery, photo: int, *, known_by: Path | None = None) -> Path:
+    """Where that photo's upload lies; it is known by its path, or by another."""
+    with gallery.writing() as connection:
+        (sha256,) = connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
+        path = gallery.folder / OWN_PHOTOS / sha256.hex()[:2] / f"{sha256.hex()}.jpg"
+        name = str(known_by or path.resolve())
+        connection.execute("UPDATE photos SET path = ? WHERE id = ?", (name, photo))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"photo")
+    return path
+
+
+def test_an_uploaded_copy_of_a_photo_in_a_folder_goes_with_it(gallery: Gallery, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    theirs = tmp_path / "theirs.jpg"
+    theirs.write_bytes(b"photo")
+    copy, other = uploaded(gallery, 1, known_by=theirs), uploaded(gallery, 2)
+    forget_photos(gallery, [theirs])
+    assert not copy.exists()
+    assert theirs.exists()
+    assert other.exists()
+
+
+def test_an_upload_goes_where_the_gallery_is_opened_by_a_link(gallery: Gallery, folder: Path, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    first, second = uploaded(gallery, 1), uploaded(gallery, 2)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with Gallery.open(link) as linked:
+        forget_photos(linked, [first.resolve(), link / second.relative_to(folder)])
+    assert not first.exists()
+    assert not second.exists()
+
+
+def test_a_photo_whose_upload_cannot_be_deleted_is_not_forgotten(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
+    enrolled(gallery, individuals([2]))
+    path = uploaded(gallery, 1)
+
+    def refused(path: Path, **_: bool) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(
+        CannotWrite, match=r"jpg: cannot be deleted \(Permission denied\); nothing was forgotten"
+    ):
+        forget_photos(gallery, [path.resolve()])
+    assert len(gallery.faces().ids) == 2
+
+
+def test_a_crash_before_the_end_leaves_no_upload_that_is_unknown(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
+    enrolled(gallery, individuals([2]))
+    path = uploaded(gallery, 1)
+    deleted = forget_module._delete
+
+    def crash(files: Collection[Path]) -> None:
+        deleted(files)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(forget_module, "_delete", crash)
+        with pytest.raises(KeyboardInterrupt):
+            forget_photos(gallery, [path.resolve()])
+    assert not path.exists()
+    assert len(gallery.faces().ids) == 2
+    assert forget_photos(gallery, [path.resolve()]).photos == 1

@@ -14,6 +14,7 @@ import pytest
 
 from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
 from familiar.gallery import schema, store
+from familiar.gallery.check import repair
 from familiar.gallery.enrol import enrol_embeddings
 from familiar.gallery.store import DATABASE, Gallery, Space, high_water
 from familiar.gallery.who import who_is_who
@@ -260,3 +261,27 @@ def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(
             connection.execute("DELETE FROM identities")
         assert gallery.revision == revision + 1
         assert who_is_who(gallery).names == {}
+
+
+def test_nothing_is_written_into_a_file_that_was_replaced(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([2]))
+    with gallery.beside() as other:
+        assert enrolled(other, individuals([1]), "as long as it lies there") == [3]
+        repair(folder)
+        for opened in (gallery, other):
+            with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
+                enrolled(opened, individuals([1]), "lost")
+        with pytest.raises(BadGallery, match="replaced since it was opened"):
+            gallery.beside()
+    with Gallery.open(folder) as again:
+        assert again.faces().ids.tolist() == [1, 2, 3]
+        assert enrolled(again, individuals([1]), "kept") == [4]
+
+
+def test_nothing_is_written_where_the_file_is_gone(gallery: Gallery, folder: Path):
+    (folder / DATABASE).rename(folder / "elsewhere")
+    with pytest.raises(BadGallery, match="replaced"):
+        enrolled(gallery, individuals([1]))
+    with pytest.raises(BadGallery, match="replaced"):
+        gallery.beside()
+    assert not (folder / DATABASE).exists()

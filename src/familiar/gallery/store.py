@@ -97,10 +97,10 @@ class Gallery:
     first argument.
     """
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
-        """`file` is the one that `connection` was opened of, as `_file_of` tells it."""
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder
-        self._connection, self._file = connection, file
+        self._connection = connection
+        self._file = _file_of(folder)
         self._kept: dict[str, tuple[int, Any]] = {}
         self._writing = self._faces_change = False
 
@@ -161,7 +161,8 @@ class Gallery:
             except BaseException:
                 connection.close()
                 raise
-        gallery = Gallery(folder, connection, file)
+        gallery = Gallery(folder, connection)
+        gallery._file = file
         gallery.try_to_erase()
         return gallery
 
@@ -174,8 +175,8 @@ class Gallery:
         with told(self.folder):
             connection = _connect(self.folder / DATABASE)
             _configure(connection)
-        other = Gallery(self.folder, connection, self._file)
-        other._kept = self._kept
+        other = Gallery(self.folder, connection)
+        other._file, other._kept = self._file, self._kept
         return other
 
     def close(self) -> None:

@@ -1,9 +1,12 @@
 """Photos that are taken in beside the requests: each job's tale, what stops it, and what it leaves behind."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
+import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -24,9 +27,10 @@ from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.types import Detection, Photo
 from familiar.faces.detect import WholePhoto
 from familiar.faces.embedder import Embedder
-from familiar.gallery import browse, search
+from familiar.gallery import browse, search, store
 from familiar.gallery.decisions import decisions, undo
-from familiar.gallery.store import Gallery
+from familiar.gallery.enrol import Enrolled, enrol
+from familiar.gallery.store import DATABASE, Gallery
 
 NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
 
@@ -438,3 +442,146 @@ def test_a_large_gallery_is_indexed_again(
     assert taken_in(service, more).faces
     with Gallery.open(folder) as gallery:
         assert search.open_index(gallery) is not None
+
+
+@contextlib.contextmanager
+def written_elsewhere(folder: Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for another."""
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(jobs_module, "BUSY_SECONDS_APART", 0.02)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_job_goes_on_where_another_process_has_written_for_long(
+    settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[int] = []
+
+    def interrupted(*args: Any, on_batch: Callable[[int, Enrolled], None]) -> Enrolled:
+        calls.append(len(args[2]))
+
+        def then(done: int, so_far: Enrolled) -> None:
+            on_batch(done, so_far)
+            if len(calls) == done == 1:
+                other.execute("BEGIN IMMEDIATE")
+                threading.Timer(0.4, other.execute, ["ROLLBACK"]).start()
+
+        return enrol(*args, on_batch=then)
+
+    monkeypatch.setattr(jobs_module, "enrol", interrupted)
+    other = sqlite3.connect(folder / DATABASE, isolation_level=None, check_same_thread=False)
+    with contextlib.closing(other):
+        done = taken_in(Service(settings), more)
+    assert calls[:2] == [4, 2], "it goes on where it was, behind the one that is no photo"
+    assert len(calls) > 2
+    assert (done.state, done.found, done.looked, done.photos, done.faces) == ("done", 4, 4, 3, 3)
+    assert (done.known, done.skipped_count, done.new_individuals) == (0, 1, 1)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_job_that_waits_for_another_process_can_be_stopped(settings: Settings, more: Path, folder: Path):
+    async def work(jobs: Jobs) -> Progress:
+        with written_elsewhere(folder):
+            number = jobs.submit([more]).number
+            await asyncio.sleep(0.5)
+            assert jobs.progress(number).state == "looking"
+            await jobs.stop()
+        return jobs.progress(number)
+
+    assert running(Service(settings), work).state == "stopped"
+
+
+@pytest.fixture
+def broken(service: Service, more: Path) -> Path:
+    """A photo by its header, kept as an upload is."""
+    content = (more / "white1.png").read_bytes()
+    content = content[: content.index(b"IDAT") + 8]
+    name = hashlib.sha256(content).hexdigest()
+    path = service.roots.own / name[:2] / f"{name}.png"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
+    """One job after the other, by a server that has not looked for what was left behind."""
+
+    async def run() -> list[Progress]:
+        await service.vision.start()
+        try:
+            numbers = [service.jobs.submit(paths).number for paths in jobs]
+            return [await ended(service.jobs, number) for number in numbers]
+        finally:
+            await service.stop()
+
+    return asyncio.run(run())
+
+
+def test_an_upload_that_turns_out_to_be_no_photo_is_deleted(service: Service, more: Path, broken: Path):
+    theirs, fine = more / "torn: a.png", service.roots.own / "red9.png"
+    shutil.copy(more / fine.name, fine)
+    (done,) = all_taken_in(service, [broken, fine, theirs])
+    assert (done.state, done.photos, done.skipped_count) == ("done", 1, 2)
+    assert done.skipped[0].name == str(broken.relative_to(service.roots.own))
+    assert not broken.exists()
+    assert theirs.exists()
+    assert fine.exists()
+
+
+def test_one_that_was_left_behind_is_looked_at_once_more(service: Service, settings: Settings, broken: Path):
+    async def work(jobs: Jobs) -> list[Progress]:
+        return [await ended(jobs, job.number) for job in jobs.all()]
+
+    (done,) = running(service, work)
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert running(Service(settings), work) == []
+    assert not broken.exists()
+
+
+def test_one_that_was_sent_twice_does_not_hold_up_the_others(service: Service, more: Path, broken: Path):
+    _, done = all_taken_in(service, [broken], [broken, more / "white1.png"])
+    assert (done.state, done.photos, done.looked) == ("done", 1, 2)
+    assert [skipped.reason for skipped in done.skipped] == [jobs_module.GONE]
+
+
+def test_an_upload_that_the_disk_failed_to_read_stays(
+    service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def failing(_: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing)
+        (done,) = all_taken_in(service, [broken])
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert "Input/output error" in done.skipped[0].reason
+    assert broken.exists()
+
+
+def test_of_a_folder_that_was_named_nothing_is_deleted(service: Service, broken: Path):
+    (done,) = all_taken_in(service, [service.roots.own])
+    assert (done.state, done.skipped_count) == ("done", 1)
+    assert broken.exists()
+
+
+def test_a_second_servers_half_uploads_are_left_alone(service: Service):
+    folder = service.roots.own / "ab"
+    folder.mkdir(parents=True)
+    half, old = folder / ".familiar.half", folder / ".familiar.old"
+    for path in (half, old):
+        path.write_bytes(b"half")
+    os.utime(old, (1e9, 1e9))
+
+    async def work(jobs: Jobs) -> list[Progress]:
+        return jobs.all()
+
+    assert running(service, work) == []
+    assert half.exists()
+    assert not old.exists()

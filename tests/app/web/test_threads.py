@@ -1,6 +1,8 @@
 """Requests at the gallery: how many wait, what they share, and that a write ends though nobody waits for it."""
 
 import asyncio
+import gc
+import logging
 import threading
 from collections.abc import Coroutine
 from http import HTTPStatus
@@ -102,3 +104,27 @@ def test_a_failure_reaches_who_asked(folder: Path):
 
     with pytest.raises(ZeroDivisionError):
         running(folder, work)
+
+
+def test_a_failure_that_nobody_waits_for_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
+    async def work(threads: GalleryThreads) -> None:
+        begun, go = threading.Event(), threading.Event()
+
+        def change(_: Gallery) -> None:
+            begun.set()
+            go.wait(10)
+            raise ValueError("mia.png")
+
+        task = asyncio.ensure_future(threads.write(change))
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        await threads.write(lambda _: None)
+        gc.collect()  # of a future whose error nobody has looked at
+
+    with caplog.at_level(logging.DEBUG):
+        running(folder, work)
+    assert "mia" not in caplog.text
+    assert "never retrieved" not in caplog.text

@@ -18,7 +18,7 @@ from familiar.app.web.problems import Refused, busy
 from familiar.app.web.roots import Roots
 from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
-from familiar.app.web.uploads import Skipped, is_broken, left_behind
+from familiar.app.web.uploads import Skipped, is_broken, left_behind, parted
 from familiar.app.web.vision import Vision
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
 from familiar.faces.photo import find_photos
@@ -249,7 +249,7 @@ class Jobs:
         """Uploads that are no photos after all, as is told: at the next start they would be looked at again."""
         uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.own))
         for error in filter(is_broken, enrolled.skipped):
-            path, _ = _parted(error, uploads)
+            path, _ = parted(error, uploads)
             if path is not None:
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -279,7 +279,7 @@ class Jobs:
         return list(found), outside
 
     def _skipped(self, error: FamiliarError, known: Collection[str]) -> Skipped:
-        path, reason = _parted(error, known)
+        path, reason = parted(error, known)
         return Skipped("a photo" if path is None else self._shown(path), reason)
 
     def _shown(self, path: Path) -> str:
@@ -293,16 +293,6 @@ class Jobs:
 def _sum(one: Enrolled, other: Enrolled) -> Enrolled:
     names = [each.name for each in fields(Enrolled)]
     return Enrolled(**{name: getattr(one, name) + getattr(other, name) for name in names})
-
-
-def _parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
-    """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
-    parts = str(error).split(": ")
-    for count in range(1, len(parts)):
-        path = ": ".join(parts[:count])
-        if path in known:
-            return Path(path), ": ".join(parts[count:])
-    return None, "cannot be read"
 
 
 def _is_left_ungrouped(gallery: Gallery) -> bool:

@@ -7,7 +7,7 @@ are not: a process that is killed leaves none behind.
 import contextlib
 import hashlib
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -111,6 +111,16 @@ def is_broken(error: FamiliarError) -> bool:
     cause = error.__cause__
     of_the_system = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
     return isinstance(error, UnreadablePhoto) and not of_the_system
+
+
+def parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
+    """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
+    parts = str(error).split(": ")
+    for count in range(1, len(parts)):
+        path = ": ".join(parts[:count])
+        if path in known:
+            return Path(path), ": ".join(parts[count:])
+    return None, "cannot be read"
 
 
 def shown(name: str | None) -> str:
