@@ -90,7 +90,7 @@ def _known_as(connection: sqlite3.Connection, path: Path) -> list[tuple[int, str
 
 def _own_files(own: Path, path: Path, sha256: bytes) -> set[Path]:
     """A photo's files in the gallery's own folder: uploaded ones, named by its content, and the one it is known by."""
-    files = set((own / sha256.hex()[:2]).glob(f"{sha256.hex()}.*"))
+    files = set((own / sha256.hex()[:2]).glob(f"{sha256.hex()}*"))
     is_own = any(path.is_relative_to(place) for place in (whole_path(own), real_path(own)))
     return files | ({path} if is_own else set())
 

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -14,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from behind_guard import OPEN
+from behind_guard import CERTIFICATE, KEY, OPEN
 from familiar.app.web.guard import guarded, limits
 from familiar.app.web.guard.connections import UNREAD_BYTES, handshake
 from familiar.app.web.settings import Limits
@@ -49,12 +51,12 @@ async def pieces(many: int, piece: bytes, wait: float) -> AsyncIterator[bytes]:
 class Serving:
     """A server in a thread of its own."""
 
-    def __init__(self, loop: str, limits: Limits) -> None:
+    def __init__(self, loop: str, limits: Limits, tls: ssl.SSLContext | None) -> None:
         config = uvicorn.Config(
             guarded(app, replace(OPEN, limits=limits)),
             host="127.0.0.1",
             port=0,
-            http=handshake(limits),
+            http=handshake(limits, tls),
             loop=loop,  # pyright: ignore
             ws="none",
             lifespan="off",
@@ -71,8 +73,8 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(loop: str, limits: Limits = QUICK) -> Iterator[Serving]:
-    served = Serving(loop, limits)
+def serving(loop: str, limits: Limits = QUICK, tls: ssl.SSLContext | None = None) -> Iterator[Serving]:
+    served = Serving(loop, limits, tls)
     served.thread.start()
     try:
         until(lambda: served.server.started)
@@ -281,3 +283,63 @@ def test_heads_as_no_client_library_would_send_them(served: Serving, head: bytes
     with served.connect() as connection:
         connection.sendall(head)
         assert connection.recv(1 << 16).split()[1] == status
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    (tmp_path / "both.pem").write_text(CERTIFICATE + KEY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    return context
+
+
+def speaking_tls(connection: socket.socket) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_tls_is_spoken_and_not_waited_for(loop: str, tls: ssl.SSLContext) -> None:
+    with serving(loop, tls=tls) as served:
+        with speaking_tls(served.connect()) as connection:
+            for _ in range(2):
+                connection.sendall(GET)
+                assert answer_of(connection, b"hello").startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            size = 0
+            while size < 1_000 * len(PIECE):
+                size += len(connection.recv(1 << 16))
+        began = time.monotonic()
+        with served.connect() as silent:
+            assert rest_of(silent) == b""
+        with speaking_tls(served.connect()) as silent:
+            assert rest_of(silent) == b""
+        assert 2 * QUICK.header_seconds - 0.1 <= time.monotonic() - began < PATIENCE
+        with served.connect() as plain:
+            plain.sendall(GET)
+            assert b"HTTP" not in rest_of(plain)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_connections_that_do_not_speak_tls_yet_are_counted(loop: str, tls: ssl.SSLContext) -> None:
+    with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
+        kept = [served.connect() for _ in range(2)]
+        kept.append(speaking_tls(served.connect()))
+        began = time.monotonic()
+        for _ in range(5):
+            with served.connect() as one_too_many:
+                assert rest_of(one_too_many) == b""
+        assert time.monotonic() - began < 2.0, "closed at once"
+        kept[2].sendall(GET)
+        answer_of(kept[2], b"hello")
+        kept[0].close()
+        time.sleep(0.2)
+        with speaking_tls(served.connect()) as welcome:
+            welcome.sendall(GET)
+            answer_of(welcome, b"hello")
+        for connection in kept:
+            connection.close()

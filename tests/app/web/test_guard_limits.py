@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from behind_guard import OPEN, scope_of
+from behind_guard import LOCKED, OPEN, TOKEN, scope_of
 from familiar.app.web import api, pages
 from familiar.app.web.guard import guarded, limits
 from familiar.app.web.guard.limits import most_bytes
@@ -322,3 +322,62 @@ def test_all_bodies_together_are_bounded():
 
     assert asyncio.run(run()) == ([503, 200, 200], 200)
     assert counts == [400, 400, 400]
+
+
+@pytest.mark.parametrize("headers", [[length(900)], [CHUNKED]])
+def test_what_is_thrown_away_is_not_held(
+    headers: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not ask sends as much as may be held, and is read on for a while; another is served meanwhile."""
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 0.5)
+    chain = guarded(reading(Told()), replace(LOCKED, limits=replace(SMALL, held_bytes=800)))
+
+    async def ask(pieces: list[bytes], *headers: tuple[str, str]) -> int:
+        said: list[Message] = []
+
+        async def receive() -> Message:
+            if not pieces:
+                await asyncio.sleep(FOREVER)
+            return {"type": "http.request", "body": pieces.pop(0), "more_body": True}
+
+        async def send(message: Message) -> None:
+            said.append(message)
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(chain(post("/api/v1/group", *headers), receive, send), 0.3)
+        return said[0]["status"]
+
+    async def run() -> tuple[int, int]:
+        refused = asyncio.ensure_future(ask([b"x" * 100] * 9, *headers))
+        await asyncio.sleep(0.1)
+        signed = ("Authorization", f"Bearer {TOKEN}")
+        answers: list[Message] = []
+
+        async def whole() -> Message:
+            return {"type": "http.request", "body": b"x" * 100, "more_body": False}
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        await chain(post("/api/v1/group", length(100), signed), whole, send)
+        return await refused, answers[0]["status"]
+
+    assert asyncio.run(run()) == (401, 200)
+
+
+def test_no_more_is_read_on_than_a_body_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LINGER_SECONDS", FOREVER)
+    read = 0
+
+    async def receive() -> Message:
+        nonlocal read
+        read += 100
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"x" * 100, "more_body": True}
+
+    async def send(message: Message) -> None:  # noqa: ARG001
+        await asyncio.sleep(0)
+
+    chain = guarded(reading(Told()), replace(LOCKED, limits=SMALL))
+    asyncio.run(asyncio.wait_for(chain(post("/", CHUNKED), receive, send), 5))
+    assert read == SMALL.json_bytes

@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from behind_guard import CERTIFICATE, KEY
 from familiar.app.web import server
 from familiar.app.web.service import Service
 from familiar.app.web.settings import SHORTEST_TOKEN, Settings
@@ -152,7 +155,7 @@ def process(folder: Path, mean_colour_bundle: Path) -> Iterator["subprocess.Pope
 def port_of(process: "subprocess.Popen[str]") -> int:
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"open http://127\.0\.0\.1:(\d+)/ in a browser", line):
+        if found := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
             return int(found[1])
     raise AssertionError("it did not start")
 
@@ -192,6 +195,143 @@ def test_a_port_that_is_taken(folder: Path):
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+STUCK = """
+import sys, time
+from pathlib import Path
+from familiar.app.web.jobs import Jobs
+from familiar.app.web.server import serve
+from familiar.app.web.settings import Limits, Settings
+
+async def start(self):
+    self._pool.submit(time.sleep, 60)
+
+Jobs.start = start
+limits = Limits(stop_seconds=float(sys.argv[2]))
+settings = Settings(gallery=Path(sys.argv[1]), port=0, limits=limits)
+serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
+def test_a_job_that_does_not_end_is_not_waited_for(
+    folder: Path, stop_seconds: float, signals: list[signal.Signals]
+):
+    command = [sys.executable, "-c", STUCK, str(folder), str(stop_seconds)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stuck:
+        try:
+            address = ("127.0.0.1", port_of(stuck))
+            with contextlib.closing(http.client.HTTPConnection(*address, timeout=30)) as asking:
+                asking.request("GET", "/healthz")
+                assert asking.getresponse().status == 200
+            for one in signals:
+                stuck.send_signal(one)
+                time.sleep(0.5)
+            assert stuck.wait(20) == 1
+            assert stuck.stderr is not None
+            assert "in the midst of a job" in stuck.stderr.read()
+        finally:
+            stuck.kill()
+
+
+@pytest.mark.slow
+def test_a_form_that_is_not_well_made_is_not_logged(process: "subprocess.Popen[str]"):
+    port = port_of(process)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        form = {"Content-Type": "multipart/form-data; boundary=x"}
+        connection.request("POST", "/api/v1/detect", b"--x\r\nA b: c\r\n\r\n\r\n--x--", form)
+        assert connection.getresponse().status in (400, 422)
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    assert process.stderr is not None
+    assert "WARNING" not in process.stderr.read()
+
+
+def refused(*said: str | Path) -> str:
+    """The one line that `familiar serve` says where it does not begin."""
+    done = subprocess.run(
+        [sys.executable, "-m", "familiar", "serve", *map(str, said)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"FAMILIAR_TOKEN": "t" * SHORTEST_TOKEN},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
+def test_a_token_file_without_a_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
+    (tmp_path / "token").write_bytes(content)
+    said = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
+    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["a..b", "x.invalid"])
+def test_an_address_that_is_none(folder: Path, address: str):
+    said = refused(folder, "--port", "0", "--address", address)
+    assert f"{address}: no address that is known here" in said
+
+
+OTHER_KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgC3rTm8IhPuFKegLV
+g/lbpU8zMMVzco6R+zhjzvgJeAShRANCAAQy39tv8pqR2jpXNXxTQ2IhJ/yycITa
+Ym6xlsnafYQP4d+2VTbO0fCauDJV217ZJZjM71YXgOB8jeeASf6aHxUj
+-----END PRIVATE KEY-----
+"""
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "reason"),
+    [
+        (None, KEY, "certificate.pem: No such file"),
+        (CERTIFICATE, None, "key.pem: No such file"),
+        (CERTIFICATE, OTHER_KEY, "key.pem: the key of another certificate"),
+        (CERTIFICATE, CERTIFICATE, "are not a certificate chain and its key"),
+        ("nonsense", KEY, "are not a certificate chain and its key"),
+        (CERTIFICATE, "", "are not a certificate chain and its key"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_told_before_all_else(
+    folder: Path, tmp_path: Path, certificate: str | None, key: str | None, reason: str
+):
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    for file, content in zip(files, (certificate, key), strict=True):
+        if content is not None:
+            file.write_text(content)
+    settings = Settings(gallery=folder, port=0, certificate=files[0], certificate_key=files[1])
+    told: list[str] = []
+    with pytest.raises(FamiliarError, match=reason):
+        server.serve(settings, told.append)
+    assert told == []
+
+
+@pytest.mark.slow
+def test_https(folder: Path, tmp_path: Path):
+    (tmp_path / "certificate.pem").write_text(CERTIFICATE)
+    (tmp_path / "key.pem").write_text(KEY)
+    command = [sys.executable, "-m", "familiar", "serve", folder, "--port", "0"]
+    command += ["--certificate", tmp_path / "certificate.pem", "--certificate-key", tmp_path / "key.pem"]
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            port = port_of(process)
+            trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+            trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            asking = http.client.HTTPSConnection("localhost", port, timeout=30, context=trusting)
+            with contextlib.closing(asking):
+                asking.request("GET", "/", headers={"Accept": "text/html"})
+                answer = asking.getresponse()
+                assert answer.status == 200
+                assert "Secure" in answer.headers["Set-Cookie"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
 
 
 def test_what_a_request_is_about_is_not_logged(client: TestClient, caplog: pytest.LogCaptureFixture):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from starlette.datastructures import UploadFile
 
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits
-from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Skipped, Upload, keep, received, shown
+from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Skipped, Upload, keep, photo_name, received, shown
 from familiar.app.web.vision import Vision
 from familiar.core.errors import CannotWrite, NoFaceFound
 from familiar.core.types import Detection, Photo
@@ -196,8 +197,25 @@ def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_
     assert shown(name) == told
     (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept"))
     sha256 = hashlib.sha256(encoded()).hexdigest()
-    assert kept == tmp_path / "kept" / sha256[:2] / f"{sha256}.png"  # whatever its name
+    assert kept.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
+    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", kept.name)
+    assert len(kept.name.encode()) <= 64 + 1 + 100 + 4
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
+)
+def test_the_client_s_name_is_kept_where_it_can_be(name: str, told: str, tmp_path: Path):
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path))
+    assert photo_name(kept) == told
+
+
+@pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
+def test_a_name_of_which_nothing_is_left(name: str, tmp_path: Path):
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path))
+    assert photo_name(kept) == kept.name
 
 
 def test_one_content_is_one_file(tmp_path: Path):

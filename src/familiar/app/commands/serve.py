@@ -7,6 +7,7 @@ import click
 
 from familiar.app.console import note
 from familiar.app.options import FILE, detector_options
+from familiar.core.errors import FamiliarError
 
 
 @click.command()
@@ -94,4 +95,12 @@ def _token(file: Path | None) -> str | None:
     """Not an option of its own: others on this machine could read it in the list of processes."""
     import os
 
-    return os.environ.get("FAMILIAR_TOKEN") if file is None else file.read_text().strip()
+    if file is None:
+        return os.environ.get("FAMILIAR_TOKEN")
+    try:
+        token = file.read_text("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise FamiliarError(f"{file}: no text; write the token to it, as ASCII") from error
+    if not token:
+        raise FamiliarError(f"{file}: empty; write the token to it, such as what openssl rand -hex 32 gives")
+    return token

@@ -18,7 +18,7 @@ from familiar.app.web.problems import Refused, busy
 from familiar.app.web.roots import Roots
 from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
-from familiar.app.web.uploads import Skipped, is_broken, left_behind, parted
+from familiar.app.web.uploads import Skipped, is_broken, left_behind, parted, photo_name
 from familiar.app.web.vision import Vision
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
 from familiar.faces.photo import find_photos
@@ -284,7 +284,9 @@ class Jobs:
 
     def _shown(self, path: Path) -> str:
         """As seen from its root, whose own name is told."""
-        for root in (self._roots.own, *self._roots.folders):
+        if path.is_relative_to(self._roots.own):
+            return photo_name(path)
+        for root in self._roots.folders:
             if path.is_relative_to(root):
                 return str(path.relative_to(root)) if path != root else root.name
         return path.name

@@ -1,8 +1,11 @@
 """The application, put together, and the process that serves it."""
 
+import asyncio
 import contextlib
 import logging
+import os
 import socket
+import ssl
 import traceback
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
@@ -20,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from familiar import __version__
 from familiar.app.web import api, pages
 from familiar.app.web.guard import guarded
-from familiar.app.web.guard.answers import opens_page
+from familiar.app.web.guard.answers import opens_page, wants_page
 from familiar.app.web.guard.connections import handshake
 from familiar.app.web.problems import MEDIA_TYPE, Refused, details, headers, kebab, refused
 from familiar.app.web.service import Service
@@ -70,21 +73,22 @@ def _application(service: Service) -> FastAPI:
 def serve(settings: Settings, told: Callable[[str], None]) -> None:
     """Serves until it is interrupted. `told` is given the address once photos can be taken in.
 
-    FamiliarError where the gallery, the model or the address cannot be had.
+    FamiliarError where the gallery, the model, the certificate or the address cannot be had.
     """
+    tls = _tls(settings)
     service = Service(settings)
     config = uvicorn.Config(
         make_app(service),
-        http=handshake(settings.limits),
+        http=handshake(settings.limits, tls),
         ws="none",
         log_config=None,
         access_log=False,  # it would log names of photos
         proxy_headers=False,  # anybody can send them
         server_header=False,
         timeout_graceful_shutdown=int(settings.limits.stop_seconds),
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.certificate_key,
     )
+    # It warns of each form that is not well made.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     listening = _listen(settings)
     try:
         told(_url(settings, listening.getsockname()[1]))
@@ -94,20 +98,64 @@ def serve(settings: Settings, told: Callable[[str], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Stops in the right order: jobs first, or those who watch their progress would keep their connections."""
+    """Stops in the right order: jobs first, or those who watch their progress would keep their connections.
+
+    The process is ended where they take longer than stop_seconds, or on a second Ctrl+C: what was acknowledged is
+    written, and the rest of a batch is as if it had never begun.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._service.jobs.stop()
+        stopping = asyncio.ensure_future(self._service.jobs.stop())
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._service.settings.limits.stop_seconds
+        while not stopping.done() and not self.force_exit and loop.time() < end:
+            await asyncio.wait([stopping], timeout=0.1)
+        if not stopping.done():
+            log.warning("stopped in the midst of a job; take in the same photos again for the rest")
+            os._exit(1)  # Python itself would wait for the job's thread
         await super().shutdown(sockets)
+        if self.force_exit:
+            os._exit(1)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    """None: plain HTTP."""
+    certificate, key = settings.certificate, settings.certificate_key
+    if certificate is None or key is None:
+        return None
+    for file in (certificate, key):
+        try:
+            file.read_bytes()
+        except OSError as error:  # that of ssl names no file
+            raise FamiliarError(
+                f"{file}: {error.strerror}; give a PEM file that this user may read"
+            ) from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password="")  # or OpenSSL would ask the terminal for one
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise FamiliarError(
+                f"{key}: the key of another certificate than {certificate}; give its own"
+            ) from error
+        raise FamiliarError(
+            f"{certificate} and {key} are not a certificate chain and its key, without a passphrase, as PEM files"
+        ) from error
+    return context
 
 
 def _listen(settings: Settings) -> socket.socket:
     try:
         found = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise FamiliarError(
+            f"{settings.address}: no address that is known here; give one of this machine, as --address 127.0.0.1"
+        ) from error
+    try:
         return socket.create_server(found[0][4][:2], family=found[0][0], backlog=2048)
     except OSError as error:
         raise FamiliarError(
@@ -134,6 +182,8 @@ def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Ex
 
 
 def _respond(request: Request, said: Refused) -> Response:
+    if wants_page(request.scope):
+        said = pages.without_hints(request, said)
     if opens_page(request.scope):
         return pages.error_page(request, said)
     return JSONResponse(details(said), said.status, headers(said), MEDIA_TYPE)

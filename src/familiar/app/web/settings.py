@@ -12,21 +12,24 @@ SHORTEST_TOKEN = 16  # characters
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one client, or all of them together, may ask for. Times in seconds, sizes in bytes."""
+    """How much one request or address, or all of them together, may ask for: `_bytes` and `_seconds` are what they
+    say, the others are counts."""
 
     upload_bytes: int = 512 * MB  # of one request
-    photo_bytes: int = 64 * MB
-    photo_pixels: int = 100_000_000
+    photo_bytes: int = 64 * MB  # of one photo
+    photo_pixels: int = 100_000_000  # of one photo
     photos: int = 1_000  # of one request
-    held_bytes: int = 1_000 * MB  # of all bodies that are being received or worked on; more are told 503
+    held_bytes: int = 1_000 * MB  # of all bodies together, until they are answered; one more is told 503
     json_bytes: int = 4 * MB  # of a request that brings no photos
     waiting: int = 256  # requests that wait for the gallery or the network; one more is told 503
     jobs: int = 16  # that wait; one more is told 503
-    connections: int = 512
-    header_seconds: float = 10.0  # until a new connection has asked for something
+    connections: int = 512  # of all clients; one more is closed
+    header_seconds: float = (
+        10.0  # until a connection has done TLS, and again until it has asked for something
+    )
     chunk_seconds: float = 20.0  # between two pieces of a body
     request_seconds: float = 120.0  # from a body's end to the answer
-    stop_seconds: float = 20.0  # that a stop waits for requests under way
+    stop_seconds: float = 20.0  # that a stop waits for the job under way, and then for requests
     requests_a_minute: int = 3_000  # of one address that is not this machine
     wrong_tokens_a_minute: int = 10  # of one address
 

@@ -6,6 +6,8 @@ are not: a process that is killed leaves none behind.
 
 import contextlib
 import hashlib
+import os
+import re
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from familiar.faces.photo import find_photos, header_of, kind_of
 from familiar.gallery.store import Gallery
 
 LONGEST_WRITE_SECONDS = 3600  # of one photo
+KEPT_NAME_BYTES = 100
 NAME_LENGTH = 200  # characters of a client's name that are told back
 SUFFIX = {
     "JPEG": ".jpg",
@@ -102,8 +105,8 @@ def left_behind(gallery: Gallery, own: Path) -> list[Path]:
     except UnreadablePhoto:  # there is none
         return []
     with gallery.reading() as connection:
-        known = {sha256.hex() for (sha256,) in connection.execute("SELECT sha256 FROM photos")}
-    return [path for path in uploaded if path.stem not in known]
+        known = dict(connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
+    return [path for path in uploaded if not os.path.exists(known.get(path.name[:64].upper(), ""))]  # noqa: PTH110
 
 
 def is_broken(error: FamiliarError) -> bool:
@@ -126,6 +129,24 @@ def parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, s
 def shown(name: str | None) -> str:
     """A client's name for a photo, as it can be told back."""
     return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
+
+
+def photo_name(path: Path | str) -> str:
+    """A photo's file name; of an uploaded one, the name that its sender gave it.
+
+    >>> photo_name("/album/photos/aa/" + 64 * "a" + "-tom.jpg"), photo_name("/home/tom.jpg")
+    ('tom.jpg', 'tom.jpg')
+    """
+    name = Path(path).name
+    return re.sub("^[0-9a-f]{64}-(?=.)", "", name)
+
+
+def _kept_name(name: str) -> str:
+    """What of a client's name may stand in a file's."""
+    stem = re.sub(r"[^\w -]+", "_", name.replace("\\", "/").rpartition("/")[2].rpartition(".")[0]).strip(" _")
+    while len(stem.encode()) > KEPT_NAME_BYTES:
+        stem = stem[:-1]
+    return f"-{stem}" if stem else ""
 
 
 def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
@@ -167,11 +188,13 @@ def _keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
     for upload in uploads:
         content = upload.read()
         name = hashlib.sha256(content).hexdigest()
-        path = folder / name[:2] / f"{name}{SUFFIX[str(kind_of(content))]}"
+        place = folder / name[:2]
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(f"{path.parent}: cannot be made ({error.strerror})") from error
+            raise CannotWrite(f"{place}: cannot be made ({error.strerror})") from error
+        new = place / f"{name}{_kept_name(upload.name)}{SUFFIX[str(kind_of(content))]}"
+        path = next(place.glob(f"{name}*"), new)
         if not (path.is_file() and path.stat().st_size == len(content)):
             write_atomically(path, content)
         kept.append(path)

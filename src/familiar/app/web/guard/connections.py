@@ -1,6 +1,8 @@
 """Connections that say nothing, or never stop: uvicorn has no limit on how long a request's head may take or be."""
 
 import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -100,6 +102,44 @@ class Handshake(HttpToolsProtocol):
             self._write_timer.start(self.limits.chunk_seconds, partial(self._expect_taken, waiting))
 
 
-def handshake(limits: Limits) -> type[Handshake]:
-    """For uvicorn.Config(http=...)."""
-    return type("Handshake", (Handshake,), {"limits": limits})
+class _Tls(SSLProtocol):
+    """TLS as asyncio does it, for sockets that are counted in `opened` from the first and not only once they speak TLS:
+    a crowd of silent ones would use up the files that this process may open."""
+
+    def __init__(self, inner: Handshake, context: ssl.SSLContext, opened: set["_Tls"]) -> None:
+        seconds = inner.limits.header_seconds
+        super().__init__(
+            inner.loop,
+            inner,
+            context,
+            None,  # pyright: ignore[reportArgumentType] - nobody waits for it
+            server_side=True,
+            ssl_handshake_timeout=seconds,  # pyright: ignore[reportArgumentType] - it may be a fraction
+            ssl_shutdown_timeout=seconds,
+        )
+        self._opened, self._most = opened, inner.limits.connections
+
+    def connection_made(self, transport: Any) -> None:
+        if len(self._opened) >= self._most:
+            transport.abort()
+        else:
+            self._opened.add(self)
+            super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._opened.discard(self)
+        super().connection_lost(exc)
+
+
+def handshake(limits: Limits, tls: ssl.SSLContext | None = None) -> Any:
+    """For uvicorn.Config(http=...), which asks for a class and only calls it. uvicorn is to know nothing of `tls`: it
+    gives that a minute, and has no bound on how many connections are at it."""
+    plain = type("Handshake", (Handshake,), {"limits": limits})
+    if tls is None:
+        return plain
+    opened: set[_Tls] = set()
+
+    def accept(**said: Any) -> _Tls:
+        return _Tls(plain(**said), tls, opened)
+
+    return accept

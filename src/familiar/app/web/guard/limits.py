@@ -46,7 +46,8 @@ class Limited:
 
 @dataclass
 class _Held:
-    """Bytes of the bodies of all requests under way: small photos lie in memory until they are answered."""
+    """Bytes that the app was given of the bodies of all requests under way: small photos lie in memory until they are
+    answered."""
 
     bytes: int = 0
 
@@ -60,7 +61,7 @@ class _Exchange:
         headers = Headers(scope=scope)
         self._most = most_bytes(scope["path"], headers.get("content-type", ""), limits)
         self._body_left = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        self.received = 0  # bytes of the body
+        self.received = 0  # bytes of the body that the app was given
         self._waited = 0.0  # seconds for them
         self._started = self._refused = False
         self._answer_by = asyncio.timeout(None)
@@ -99,6 +100,9 @@ class _Exchange:
             await self._refuse(REST_MISSING)
             return GONE
         self._waited += loop.time() - began
+        size = len(message.get("body", b""))
+        self.received += size
+        self._held.bytes += size
         if self.received > self._most:
             await self._refuse(too_large(self._most))
             return GONE
@@ -132,17 +136,16 @@ class _Exchange:
 
     async def _next_piece(self) -> Message:
         message = await self._receive()
-        size = len(message.get("body", b""))
-        self.received += size
-        self._held.bytes += size
         self._body_left = message["type"] == "http.request" and message.get("more_body", False)
         return message
 
     async def _read_on(self) -> None:
+        """What comes is thrown away, so it is not held."""
+        left = self._most
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                while self._body_left:
-                    await self._next_piece()
+                while self._body_left and left > 0:
+                    left -= len((await self._next_piece()).get("body", b""))
 
     def _expect_answer(self, *, waiting: bool = False) -> None:
         """From now on the app has so long to begin its answer or ask for more; `waiting`: it is not its turn."""

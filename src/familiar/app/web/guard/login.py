@@ -65,15 +65,16 @@ class Login:
         )
 
     def _right(self, request: Request, token: str) -> bool:
-        """Constant in time. An address that was wrong too often is refused even where it is right now: to guess on
-        would pay otherwise."""
+        """Constant in time. Refused with 429 where it is wrong, as too many from there were before. The right one is
+        let in even then, or whoever shares an address, behind one proxy or on this machine, could lock the others out;
+        what keeps it from being guessed is its length."""
         assert self._digest is not None
+        if hmac.compare_digest(sha256(token.encode(errors="replace")).digest(), self._digest):
+            return True
         who = asking(request.scope)
         self._wrong.require(who, WRONG)
-        right = hmac.compare_digest(sha256(token.encode(errors="replace")).digest(), self._digest)
-        if not right:
-            self._wrong.take(who)
-        return right
+        self._wrong.take(who)
+        return False
 
 
 def to_login(request: Request) -> Response:
