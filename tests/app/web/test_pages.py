@@ -14,8 +14,9 @@ from starlette.testclient import TestClient
 import colour_album
 from familiar.app.web.jobs import Jobs, Progress, Skipped
 from familiar.app.web.pages import album
-from familiar.app.web.pages.render import NAV
+from familiar.app.web.pages.render import NAV, UNDO
 from familiar.app.web.server import STATIC
+from familiar.gallery import decisions
 from familiar.gallery.corrections import name
 from familiar.gallery.decisions import undo
 from familiar.gallery.store import Gallery
@@ -120,13 +121,33 @@ def test_what_pages_are_made_of_is_there(client: TestClient):
 def test_undo_says_what_it_takes_back_and_returns_to_the_page(client: TestClient, folder: Path):
     page = client.get("/individuals?tab=unnamed")
     button = next(one for one in Page(page.text).all("button") if one.get("id") == "undo")
-    assert "Undo group" in " ".join(page.text.split())
+    assert "Undo grouping" in " ".join(page.text.split())
     assert "disabled" not in button
+    form = next(one for one in Page(page.text).all("form") if one["action"] == "/undo")
+    assert form["data-undone"] == "Undone: grouping."
+    assert "groups come apart" in form["hx-confirm"]
+    with Gallery.open(folder) as gallery:
+        name(gallery, 1, "Ruby")
+    form = next(one for one in Page(client.get("/model").text).all("form") if one["action"] == "/undo")
+    assert form["data-undone"] == "Undone: naming."
+    assert "hx-confirm" not in form
+    with Gallery.open(folder) as gallery:
+        undo(gallery)
     assert 'name="back" value="/individuals?tab=unnamed"' in page.text
     with Gallery.open(folder) as gallery:
         undo(gallery)
     button = next(one for one in Page(client.get("/model").text).all("button") if one.get("id") == "undo")
     assert "disabled" in button
+
+
+def test_each_kind_of_decision_has_words():
+    decide = re.compile(r'with decision\(gallery, "([^"]+)"')
+    kinds = {
+        kind
+        for path in Path(decisions.__file__).parent.glob("*.py")
+        for kind in decide.findall(path.read_text())
+    }
+    assert kinds == set(UNDO)
 
 
 def test_hostile_names_stay_text(
@@ -151,14 +172,18 @@ def test_hostile_names_stay_text(
         assert not any("onerror" in attributes for _, attributes in Page(answer.text).elements)
 
 
-def test_what_is_not_there_is_said_as_the_one_who_asks_can_read_it(client: TestClient):
+def test_what_is_not_there_is_said_as_the_one_who_asks_can_read_it(client: TestClient, folder: Path):
     page = client.get("/photos/4711", headers=BROWSER)
     assert page.status_code == 404
     assert page.headers["Content-Type"].startswith("text/html")
-    assert "has no photo 4711" in text_of(page)
+    assert text_of(page) == "404 Nothing here the album has no photo 4711 To the album"
     swapped = client.get("/photos/4711", headers=BROWSER | {"HX-Request": "true", "HX-Boosted": "true"})
     assert swapped.status_code == 404
-    assert "has no photo 4711" in swapped.json()["detail"]
+    assert swapped.json()["detail"] == "the album has no photo 4711"
+    hinted = client.get("/individuals/4711", headers=BROWSER | {"HX-Request": "true", "HX-Boosted": "true"})
+    assert hinted.json()["detail"] == "the album knows no '#4711'; give a name, or a number such as #12"
+    program = client.get("/api/v1/photos/4711").json()["detail"]
+    assert program == f"{folder}: has no photo 4711"
     assert "leads nowhere" in text_of(client.get("/nothing", headers=BROWSER))
 
 
@@ -197,6 +222,8 @@ def test_the_newest_photos_come_first(client: TestClient, folder: Path, monkeypa
     monkeypatch.setattr(album, "PHOTOS", 4)
     with Gallery.open(folder) as gallery:
         name(gallery, 3, "Blue")
+        with gallery.writing() as connection:
+            connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))
 
     def shown(path: str) -> list[int]:
         links = Page(client.get(path).text).all("a")
@@ -205,6 +232,7 @@ def test_the_newest_photos_come_first(client: TestClient, folder: Path, monkeypa
     first = client.get("/album")
     assert "9 photos with 9 faces" in text_of(first)
     assert "Blue on blue2.png" in text_of(first)
+    assert "on tom.jpg" in text_of(first)
     assert shown("/album") == [9, 8, 7, 6]
     assert 'href="/album?before=6"' in first.text
     assert shown("/album?before=6") == [5, 4, 3, 2]
@@ -272,6 +300,7 @@ def test_a_job_is_shown_as_far_as_it_is(
     )
     assert "bad199.jpg is cut short and 1 other" in said
     assert ("the disk is full" in said) == (state == "failed")
+    assert ("Undo takes the grouping back, not the photos" in said) == (state == "done")
     live = [attributes for _, attributes in page.elements if "data-job-live" in attributes]
     assert [one["data-job-live"] for one in live] == (
         ["17"] if state in ("waiting", "looking", "grouping") else []
@@ -285,6 +314,13 @@ def test_a_job_is_shown_as_far_as_it_is(
         "grouping": [None],
     }.get(state, [])
     assert ('class="button second" href="/individuals"' in answer.text) == (state == "done")
+
+
+def test_a_job_that_has_found_nothing_yet_counts_nothing(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    for found in (0, 3):
+        monkeypatch.setattr(Jobs, "all", lambda _, found=found: [Progress("17", "waiting", found=found)])
+        figures = next(one for one in Page(client.get("/album").text).all("dl") if one["class"] == "figures")
+        assert ("hidden" in figures) == (found == 0)
 
 
 # --- Login ------------------------------------------------------------------------------------------------------------
@@ -301,6 +337,7 @@ def test_the_login_page_tells_nothing_of_the_gallery(serving: Callable[..., Test
     assert "That is not the token" not in page.text
     form = Page(page.text).all("form")[0]
     assert (form["action"], form["hx-boost"]) == ("/login", "false")
+    assert "autofocus" in next(one for one in Page(page.text).all("input") if one.get("id") == "token")
     wrong = client.get("/login?wrong=1&next=//elsewhere.org")
     assert 'role="alert">That is not the token' in wrong.text
     assert "elsewhere" not in wrong.text

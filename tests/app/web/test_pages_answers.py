@@ -14,7 +14,7 @@ from familiar.app.web.guard.headers import SHUT_IN
 from familiar.app.web.pages import compare
 from familiar.app.web.service import Service
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.corrections import name
+from familiar.gallery.corrections import merge, name
 from familiar.gallery.store import DATABASE, Gallery
 from page_reading import Page, compared, search, text_of
 
@@ -54,6 +54,19 @@ def test_a_stranger_is_nobody(client: TestClient, tmp_path: Path):
     assert "Nobody I know The likeliest is #" in said
     assert "The photos that say so" not in said
     assert "The photos most like it" in said
+
+
+def test_a_photo_of_the_same_individual_is_shown_though_its_group_is_not_alike(
+    client: TestClient, folder: Path, photos: list[Path]
+):
+    """Half of a group is somebody else, so its mean is like neither."""
+    with Gallery.open(folder) as gallery:
+        merge(gallery, 1, [2, 3])
+        name(gallery, 1, "Ruby")
+    said = text_of(search(client, photos[0]))
+    assert "Nobody I know for sure There is a photo of the same individual, " in said
+    assert ", in the group of Ruby : look at it ." in said
+    assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
 
 
 def test_each_of_several_faces_can_be_chosen_the_best_first(

@@ -1,5 +1,6 @@
 """The page of a photo, and what holds for all pages about faces: undo, hostile names, servers that are read only."""
 
+import hashlib
 import re
 from collections.abc import Iterator
 from html import escape
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 from familiar.app.web.settings import Settings
 from familiar.gallery import corrections
 from familiar.gallery.browse import photo as known_photo
+from familiar.gallery.decisions import decisions
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
 from small_gallery import groups, identity_of
@@ -53,15 +55,15 @@ def test_a_photo_that_lies_on_its_side_is_shown_upright(
     exif[274] = 6  # turned by a quarter
     Image.new("RGB", (640, 480)).save(side, exif=exif)
     with gallery.writing() as connection:
-        connection.execute("UPDATE photos SET path = ?, sha256 = x'01' WHERE id = 1", (str(side),))
+        content = hashlib.sha256(side.read_bytes()).digest()
+        connection.execute("UPDATE photos SET path = ?, sha256 = ? WHERE id = 1", (str(side), content))
     assert 'viewBox="0 0 480 640"' in client.get("/photos/1").text
 
 
 def test_a_photo_that_is_gone_still_lists_its_faces(client: TestClient, photos: list[Path]):
-    assert 'viewBox="0 0 32 32"' in client.get("/photos/1").text
     photos[0].unlink()
     page = client.get("/photos/1").text
-    assert "is not there any more" in page
+    assert "cannot be shown" in page
     assert 'id="face-1"' in page
     assert "Add a face" not in page
     assert "<image" not in page
@@ -89,8 +91,20 @@ def test_the_selected_face_is_first(client: TestClient, gallery: Gallery):
 def test_a_new_name_on_a_photo_is_the_whole_groups(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1", do="whose", called="Tom")
     assert went(answer)[0] == "/photos/1"
+    assert told(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
     assert frozenset(RED) in groups(gallery)
+    # What was said of a face outlasts another box.
+    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
+    moved = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
+    assert told(client, moved) == "The box was saved; the face shows Tom."
+
+
+def test_the_name_that_a_face_has_confirms_it(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Rex")
+    answer = post(client, "/photos/1/faces/1", do="whose", called="Rex")
+    assert told(client, answer) == "1 face confirmed."
+    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
 
 
 def test_another_name_on_a_photo_moves_that_face(client: TestClient, gallery: Gallery):
@@ -124,9 +138,20 @@ def test_a_face_is_added_by_hand(client: TestClient, gallery: Gallery):
     assert face.box_xyxy_px == (4, 5, 20.5, 30)
 
 
+def test_beside_a_face_that_fills_the_photo_none_is_drawn(client: TestClient, gallery: Gallery):
+    for edge, room in ((32, False), (30, True)):
+        with gallery.writing(faces_change=True) as connection:
+            connection.execute(
+                "UPDATE faces SET left_px = 0, top_px = 0, right_px = ?, bottom_px = 32 WHERE id = 1", (edge,)
+            )
+        page = client.get("/photos/1").text
+        assert ('data-box="new"' in page) == room
+        assert ("A face fills this photo" in page) != room
+
+
 def test_a_box_is_moved_by_hand(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
-    assert told(client, answer) == "The box was saved."
+    assert told(client, answer) == "The box was saved; the face shows #1."
     assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
 
 
@@ -156,7 +181,10 @@ def test_without_a_model_nothing_is_drawn(folder: Path):
 
 def test_undo_takes_the_last_decision_back_and_returns(client: TestClient, gallery: Gallery):
     corrections.merge(gallery, 1, [2])
-    answer = post(client, "/undo", back="/individuals?tab=unnamed&done=merged&who=1")
+    back = "/individuals?tab=unnamed&done=merged&who=1"
+    last = decisions(gallery, 1)[0].number
+    assert post(client, "/undo", decision=last - 1, back=back).status_code == 409
+    answer = post(client, "/undo", decision=last, back=back)
     assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
     assert told(client, answer) == "Undone."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
@@ -167,7 +195,8 @@ def test_undo_takes_the_last_decision_back_and_returns(client: TestClient, galle
 )
 def test_no_form_leads_elsewhere(client: TestClient, gallery: Gallery, back: str):
     corrections.name(gallery, 1, "Tom")
-    for path, fields in (("/undo", {}), ("/individuals/1/name", {"called": "Tim"})):
+    last = decisions(gallery, 1)[0].number
+    for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"called": "Tim"})):
         answer = post(client, path, back=back, **fields)
         assert answer.status_code == 303
         assert not urlsplit(answer.headers["location"]).netloc

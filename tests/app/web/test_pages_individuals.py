@@ -9,12 +9,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.app.web.pages import individual, individuals
-from familiar.gallery import corrections
-from familiar.gallery.decisions import decisions
+from familiar.app.web.settings import Settings
+from familiar.gallery import by_hand, corrections
+from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
 from small_gallery import groups, identity_of
-from web_forms import faces_on, let_go, names_of, post, tiles_on, told, went
+from web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
 
 RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
 
@@ -33,7 +34,9 @@ def test_each_tab_shows_who_belongs_there_the_largest_first(client: TestClient, 
     assert tiles_on(page) == [2]
     assert 'value="Mia"' in page
     assert "3 faces" in page
-    assert tiles_on(client.get("/individuals?tab=unnamed").text) == [1, 3]
+    unnamed = client.get("/individuals?tab=unnamed").text
+    assert tiles_on(unnamed) == [1, 3]
+    assert "<small>#1 · 4 faces" in unnamed
     assert faces_on(client.get("/individuals?tab=unknown").text) == [9]
 
 
@@ -105,10 +108,54 @@ def test_a_name_that_another_has_offers_to_merge(client: TestClient, gallery: Ga
     assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
 
 
-@pytest.mark.parametrize("called", ["", "#12", "two\nlines"])
-def test_what_is_no_name_is_refused(client: TestClient, gallery: Gallery, called: str):
-    answer = post(client, "/individuals/1/name", called=called)
-    assert answer.status_code in (409, 422)
+def test_names_that_differ_in_case_alone_are_one(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Tom")
+    answer = post(client, "/individuals/2/name", called="tom")
+    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
+    post(client, "/individuals/2/faces", do="move", face="5", called="TOM")
+    assert identity_of(gallery, 5) == 1
+    post(client, "/individuals/1/name", called="tom")  # one's own name may be written otherwise
+    assert names_of(gallery) == {1: "tom"}
+    corrections.name(gallery, 2, "Tom")
+    post(client, "/individuals/3/faces", do="move", face="8", called="Tom")
+    assert identity_of(gallery, 8) == 2
+
+
+def test_a_merge_page_can_be_gone_back_from(client: TestClient):
+    path = "/individuals/merge?identity=1&identity=2"
+    assert client.get(path).headers["HX-Push-Url"] == path
+
+
+def test_faces_are_grouped_again(client: TestClient, gallery: Gallery):
+    undo(gallery)
+    for tab in ("unknown", "unnamed"):
+        assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
+    assert "9 faces</a> are nobody's yet" in client.get("/individuals?tab=unnamed").text
+    answer = post(client, "/individuals/group")
+    assert told(client, answer) == "Grouped: there are 3 individuals now."
+    assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
+    assert "is nobody's yet" not in client.get("/individuals?tab=unnamed").text
+    again = post(client, "/individuals/group")
+    assert told(client, again) == "No faces are alike enough to be one individual's."
+
+
+def test_an_empty_album_says_where_to_begin(tmp_path: Path, mean_colour_bundle: Path):
+    with served(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)) as client:
+        for tab in ("unnamed", "unknown"):
+            page = client.get(f"/individuals?tab={tab}").text
+            assert "Nobody is here yet" in page
+            assert "/individuals/group" not in page
+
+
+@pytest.mark.parametrize(
+    ("called", "says"), [("", "write a name first"), ("#12", "begin with #"), ("two\nlines", "on one line")]
+)
+def test_what_is_no_name_is_refused(client: TestClient, gallery: Gallery, called: str, says: str):
+    for path in ("/individuals/1/name", "/photos/1/faces/1"):
+        answer = post(client, path, called=called, do="whose")
+        assert answer.status_code == 409
+        assert says in answer.json()["detail"]
+    assert not who_is_who(gallery).by_user.any()
     assert names_of(gallery) == {}
 
 
@@ -245,10 +292,36 @@ def test_faces_are_confirmed_one_by_one_or_all(client: TestClient, gallery: Gall
     answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
     assert told(client, answer) == "2 faces confirmed."
     assert who_is_who(gallery).by_user.tolist() == [False, True, True] + [False] * 6
-    answer = post(client, "/individuals/1/confirm")
+    answer = post(client, "/individuals/1/confirm", faces="4")
     assert told(client, answer) == "2 faces confirmed."
     assert who_is_who(gallery).by_user.tolist() == [True] * 4 + [False] * 5
     assert "Confirm all" not in client.get("/individuals/1").text
+
+
+def test_all_are_confirmed_only_as_they_were_shown(client: TestClient, gallery: Gallery):
+    answer = post(client, "/individuals/1/confirm", faces="3")
+    assert answer.status_code == 409
+    assert "4 faces by now" in answer.json()["detail"]
+    assert not who_is_who(gallery).by_user.any()
+
+
+def test_faces_moved_to_where_they_are_are_confirmed(client: TestClient, gallery: Gallery):
+    corrections.name(gallery, 1, "Rex")
+    answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
+    assert told(client, answer) == "1 face confirmed."
+    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
+
+
+def test_a_face_that_was_deleted_meanwhile_is_said_to_be(client: TestClient, gallery: Gallery):
+    by_hand.delete_face(gallery, 1)
+    for path, fields in (
+        ("/individuals/1/faces", {"do": "reject", "face": "1"}),
+        ("/individuals/unknown", {"face": "1"}),
+        ("/photos/1/faces/1", {"do": "confirm"}),
+    ):
+        answer = post(client, path, **fields)
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "this face was deleted meanwhile; load the page anew"
 
 
 def test_to_move_takes_a_name(client: TestClient, gallery: Gallery):

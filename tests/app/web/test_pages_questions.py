@@ -16,8 +16,9 @@ from familiar.gallery import corrections
 from familiar.gallery.decisions import decisions
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
+from familiar.gallery.who import who_is_who
 from small_gallery import DIM, SPACE, enrolled, groups, identity_of
-from web_forms import post, served, told, went
+from web_forms import let_go, post, served, told, went
 
 
 @pytest.fixture
@@ -43,7 +44,8 @@ def asked(page: str) -> dict[str, str]:
     """The fields of the question on a page."""
     return dict(
         re.findall(
-            r'<input type="hidden" name="(about|\w+_face|first|second|skipped|best)" value="([^"]*)">', page
+            r'<input type="hidden" name="(about|\w+_face|first|second|skipped|best|enough)" value="([^"]*)">',
+            page,
         )
     )
 
@@ -68,6 +70,32 @@ def test_an_answer_is_done_and_the_next_question_asked(
     page = asking.get(answer.headers["location"]).text
     assert "About 2 answers left that matter" in page
     assert {asked(page)["first"], asked(page)["second"]} in ({"3", "4"}, {"5", "6"})
+
+
+def test_of_two_names_one_is_chosen_before_they_are_one(asking: TestClient, doubtful: Gallery):
+    corrections.name(doubtful, 1, "Bella")
+    corrections.name(doubtful, 2, "Rex")
+    question = asked(asking.get("/questions").text)
+    answer = post(asking, "/questions", **question, same="true")
+    path, query = went(answer)
+    assert (path, query["identity"]) == ("/individuals/merge", "1,2")
+    assert query["back"] == f"/questions?best={question['best']}"
+    assert who_is_who(doubtful).names == {1: "Bella", 2: "Rex"}
+
+
+def test_it_is_told_who_became_one(asking: TestClient, doubtful: Gallery):
+    corrections.name(doubtful, 2, "Bella")
+    answer = post(asking, "/questions", **asked(asking.get("/questions").text), same="true")
+    assert told(asking, answer) == "Merged into Bella."
+
+
+def test_it_is_told_whose_a_face_of_nobody_is(asking: TestClient, doubtful: Gallery):
+    let_go(doubtful, [5, 8, 10])
+    asks = {"about": "join", "first": "", "same": "true"}
+    answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
+    assert told(asking, answer) == "1 face moved to #1."
+    answer = post(asking, "/questions", **asks, first_face="8", second_face="10", second="")
+    assert told(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
 
 
 def test_what_is_skipped_is_not_asked_again(asking: TestClient, doubtful: Gallery):
@@ -151,6 +179,14 @@ def test_answers_matter_beside_the_first_that_was_asked_for(asking: TestClient):
         assert says in page
         assert "input" in page
         assert asked(page)["best"] == str(share * best)
+    # Then it stays so, whatever an answer brings up, until somebody wants to go on.
+    assert '<a href="/questions">go on</a>' in page
+    answer = post(asking, "/questions", **asked(page), same="false")
+    assert went(answer)[1]["enough"] == "1"
+    answer = post(asking, "/questions", **asked(page) | {"best": "0.01"}, same="false")
+    page = asking.get(answer.headers["location"]).text
+    assert "What matters most is answered" in page
+    assert "About" in asking.get("/questions").text
 
 
 def test_at_the_end_it_says_so(asking: TestClient):

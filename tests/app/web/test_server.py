@@ -184,6 +184,17 @@ def test_stopping_finishes_what_is_under_way_and_ends_streams(
 
 
 @pytest.mark.slow
+def test_ctrl_c_is_the_way_to_stop_it(process: "subprocess.Popen[str]"):
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "startup complete" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    assert "Aborted" not in process.stderr.read()
+
+
+@pytest.mark.slow
 def test_a_port_that_is_taken(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -175,10 +175,10 @@ def test_the_whole_story(
     page.goto(f"{url}/individuals/{mint}")
     page.locator("li.tile.one input[type=checkbox]").nth(0).check()
     page.get_by_role("button", name="Split off").click()
-    expect(page.get_by_role("button", name="Undo split")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo splitting")).to_be_visible()
     assert len(groups_of("Mint")) == 2
-    page.get_by_role("button", name="Undo split").click()
-    expect(page.get_by_role("button", name="Undo merge")).to_be_visible()
+    page.get_by_role("button", name="Undo splitting").click()
+    expect(page.get_by_role("button", name="Undo merging")).to_be_visible()
     assert groups_of("Mint") == [mint]
 
     # Ten questions are answered, as they are; by key and by button.

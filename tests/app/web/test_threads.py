@@ -73,8 +73,29 @@ def test_read_only(folder: Path):
     async def work(threads: GalleryThreads) -> None:
         await threads.write(name, 1, "Red")
 
-    with pytest.raises(Refused, match="--read-only"):
-        running(folder, work, read_only=True)
+    async def late(threads: GalleryThreads) -> None:
+        await threads.write_late(name, 1, "Red")
+
+    for writes in (work, late):
+        with pytest.raises(Refused, match="--read-only"):
+            running(folder, writes, read_only=True)
+
+
+def test_others_write_while_one_computes_what_it_writes(folder: Path):
+    async def work(threads: GalleryThreads) -> dict[int, str]:
+        go = threading.Event()
+
+        def change(gallery: Gallery) -> None:
+            assert go.wait(10)
+            name(gallery, 1, "Red")
+
+        late = asyncio.ensure_future(threads.write_late(change))
+        await threads.write(name, 2, "Green")
+        go.set()
+        await late
+        return (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == {1: "Red", 2: "Green"}
 
 
 def test_a_write_ends_though_nobody_waits_for_it(folder: Path):

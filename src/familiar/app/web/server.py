@@ -92,7 +92,8 @@ def serve(settings: Settings, told: Callable[[str], None]) -> None:
     listening = _listen(settings)
     try:
         told(_url(settings, listening.getsockname()[1]))
-        _Server(config, service).run([listening])
+        with contextlib.suppress(KeyboardInterrupt):  # which is how it is stopped
+            _Server(config, service).run([listening])
     finally:
         listening.close()
 

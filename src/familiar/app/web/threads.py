@@ -50,6 +50,13 @@ class GalleryThreads:
         self.require_writable()
         return await self._run(self._writer, change, *args, **kwargs)
 
+    async def write_late(
+        self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `write`, for a change that computes before it writes: meanwhile others write."""
+        self.require_writable()
+        return await self._run(self._readers, change, *args, **kwargs)
+
     def require_writable(self) -> None:
         """Refused with 403 on a server that is read-only."""
         if self._read_only:

@@ -139,7 +139,7 @@ async def move_face(service: Served, face: asked.InAddress, body: asked.ByHand) 
         path = service.roots.inside(Path(_with_photo(gallery, face)[1].path))
         by_hand.move_face(gallery, embedder, face, body.box, path=path)
 
-    await service.threads.write(change)
+    await service.threads.write_late(change)
 
 
 @router.delete(

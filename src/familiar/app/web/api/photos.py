@@ -116,7 +116,7 @@ async def add_face(
         path = service.roots.inside(Path(browse.photo(gallery, photo).path))
         return by_hand.add_face(gallery, embedder, photo, body.box, path=path)
 
-    face = await service.threads.write(add)
+    face = await service.threads.write_late(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
     return {"face": face}
 

@@ -14,9 +14,9 @@ from familiar.app.web.pages import (
     search,
     undo,
 )
-from familiar.app.web.pages.render import error_page
+from familiar.app.web.pages.render import error_page, without_hints
 
-__all__ = ["error_page", "router"]
+__all__ = ["error_page", "router", "without_hints"]
 
 router = APIRouter()
 for part in (album, individuals, individual, photo, questions, search, compare, model, undo, door):

@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 from familiar.app.web.guard.login import local_path
 from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
-from familiar.app.web.pages.whose import Name, Number, put
+from familiar.app.web.pages.whose import Name, Number, put, require
 from familiar.app.web.service import Served
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery import corrections
@@ -84,15 +84,22 @@ async def say(
         )
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
-    if do == "confirm":
-        await service.threads.write(corrections.confirm, faces)
-        return RedirectResponse(told(path, "confirmed", faces=len(faces)), 303)
-    if do == "reject":
-        corrected = await service.threads.write(corrections.reject, faces, identity)
-        return RedirectResponse(told(path, "rejected", faces=len(faces), carried=corrected.carried), 303)
-    corrected = await service.threads.write(put, faces, called)
-    done, who, carried = "moved" if do == "move" else "split", corrected.identity, corrected.carried
-    return RedirectResponse(told(path, done, faces=len(faces), carried=carried, who=who), 303)
+
+    def write(gallery: Gallery) -> str:
+        require(gallery, faces=faces)
+        if do == "confirm":
+            corrections.confirm(gallery, faces)
+            return told(path, "confirmed", count=len(faces))
+        if do == "reject":
+            carried = corrections.reject(gallery, faces, identity).carried
+            return told(path, "rejected", count=len(faces), carried=carried)
+        corrected = put(gallery, faces, called)
+        if corrected.identity == identity:  # where they were already
+            return told(path, "confirmed", count=len(faces), carried=corrected.carried)
+        done = "moved" if do == "move" else "split"
+        return told(path, done, count=len(faces), carried=corrected.carried, who=corrected.identity)
+
+    return RedirectResponse(await service.threads.write(write), 303)
 
 
 @router.post("/individuals/{identity:int}/confirm")
@@ -111,7 +118,7 @@ async def confirm(
 
     count = await service.threads.write(confirm_all)
     path = local_path(back or "", f"/individuals/{identity}")
-    return RedirectResponse(told(path, "confirmed", faces=count), 303)
+    return RedirectResponse(told(path, "confirmed", count=count), 303)
 
 
 def is_doubtful(one: Likely) -> bool:

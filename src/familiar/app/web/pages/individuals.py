@@ -9,11 +9,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from familiar.app.web.guard.login import local_path
 from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
-from familiar.app.web.pages.whose import Name, Number, name, put
+from familiar.app.web.pages.whose import Name, Number, name, put, require
 from familiar.app.web.service import Served
 from familiar.core.errors import Contradiction
 from familiar.gallery import corrections
 from familiar.gallery.browse import BEST, Counts, KnownFace, Tile, counts, likely, names, tiles, unknown
+from familiar.gallery.corrections import Corrected
+from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
 
@@ -72,9 +74,18 @@ async def gather(
     faces = list(dict.fromkeys(face))
     corrected = await service.threads.write(put, faces, called)
     path = told(
-        local_path(back), "moved", faces=len(faces), carried=corrected.carried, who=corrected.identity
+        local_path(back), "moved", count=len(faces), carried=corrected.carried, who=corrected.identity
     )
     return RedirectResponse(path, 303)
+
+
+@router.post("/individuals/group")
+async def group_faces(service: Served) -> RedirectResponse:
+    """Faces of nobody that are alike become somebody; who is there already stays."""
+    grouped = await service.threads.write(group)
+    if not grouped.changed:
+        return RedirectResponse(told("/individuals?tab=unknown", "alone"), 303)
+    return RedirectResponse(told("/individuals?tab=unnamed", "grouped", count=grouped.identities), 303)
 
 
 @router.get("/individuals/merge")
@@ -86,7 +97,9 @@ async def choose(
 ) -> HTMLResponse:
     """Asks whether these are one, and who stays."""
     shown = await service.threads.read(_tiles_of, list(dict.fromkeys(identity)))
-    return await page(request, service, "merge.html", tiles=shown, to=local_path(back))
+    answer = await page(request, service, "merge.html", tiles=shown, to=local_path(back))
+    answer.headers["HX-Push-Url"] = here(request)  # also where a form that replaces its page led here
+    return answer
 
 
 @router.post("/individuals/merge")
@@ -102,7 +115,12 @@ async def merge(
         raise Contradiction("an individual cannot be merged with itself; select two or more")
     if into is None:
         return RedirectResponse(choosing(every, back), 303)
-    corrected = await service.threads.write(corrections.merge, into, every)
+
+    def write(gallery: Gallery) -> Corrected:
+        require(gallery, identities=every)
+        return corrections.merge(gallery, into, every)
+
+    corrected = await service.threads.write(write)
     left = {f"/individuals/{other}" for other in every}
     back = f"/individuals/{into}" if back.partition("?")[0] in left else local_path(back)
     return RedirectResponse(told(back, "merged", carried=corrected.carried, who=into), 303)
@@ -119,7 +137,7 @@ async def names_that_begin(
 
 @router.post("/individuals/{identity:int}/name")
 async def call(
-    service: Served, identity: Number, called: Annotated[Name, Form()], back: Back = "/individuals"
+    service: Served, identity: Number, called: Annotated[Name, Form()] = "", back: Back = "/individuals"
 ) -> RedirectResponse:
     """Where another has that name already, it is asked whether both are one."""
     other = await service.threads.write(name, identity, called)

@@ -8,17 +8,20 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, here, said, told
-from familiar.app.web.pages.whose import Name, Number, say_whose
+from familiar.app.web.pages.whose import Name, Number, names_group, put, require, require_name
 from familiar.app.web.service import Served, Service
+from familiar.app.web.uploads import photo_name
 from familiar.core.errors import FamiliarError
 from familiar.core.text import printable
+from familiar.faces.every import common_px
 from familiar.gallery import browse, by_hand, corrections
-from familiar.gallery.browse import KnownPhoto
+from familiar.gallery.browse import KnownFace, KnownPhoto
 from familiar.gallery.store import Gallery
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Box = tuple[float, float, float, float]
+FILLED = 0.95  # of a photo by one face: beside it there is no room
 
 
 def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
@@ -49,9 +52,10 @@ async def photo(request: Request, service: Served, photo: Number, face: Number |
         faces=sorted(
             enumerate(known.faces, 1), key=lambda one: one[1].face != face
         ),  # the selected one first
-        file_name=printable(Path(known.path).name),
+        file_name=printable(photo_name(known.path)),
         path=printable(known.path),
         size_px=size_px,
+        filled=size_px is not None and _filled(known, size_px),
         missing=printable(missing),
         selected=face,
         following=following[0].photo if following else None,
@@ -69,7 +73,7 @@ async def add(service: Served, photo: Number, box: Annotated[Box, Depends(drawn)
         path = _path(service, browse.photo(gallery, photo))
         return by_hand.add_face(gallery, embedder, photo, box, path=path)
 
-    face = await service.threads.write(write)
+    face = await service.threads.write_late(write)
     return RedirectResponse(told(f"/photos/{photo}?face={face}", "added"), 303)
 
 
@@ -80,12 +84,15 @@ async def move_box(
     """Its face stands somewhere else."""
     embedder = service.vision.embedder
 
-    def write(gallery: Gallery) -> None:
+    def write(gallery: Gallery) -> int | None:
         path = _path(service, browse.photo(gallery, photo))
+        require(gallery, faces=[face])
         by_hand.move_face(gallery, embedder, face, box, path=path)
+        return browse.face(gallery, face).identity
 
-    await service.threads.write(write)
-    return RedirectResponse(told(f"/photos/{photo}?face={face}", "boxed"), 303)
+    who = await service.threads.write_late(write)
+    done = "boxed-nobody" if who is None else "boxed"
+    return RedirectResponse(told(f"/photos/{photo}?face={face}", done, who=who), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
@@ -97,21 +104,41 @@ async def say(
     called: Annotated[Name, Form()] = "",
 ) -> RedirectResponse:
     """What a user says of one face."""
-    if do == "delete":
-        await service.threads.write(by_hand.delete_face, face)
-        return RedirectResponse(told(f"/photos/{photo}", "deleted"), 303)
 
     def write(gallery: Gallery) -> str:
+        require(gallery, faces=[face])
         at = f"/photos/{photo}?face={face}"
+        if do == "delete":
+            by_hand.delete_face(gallery, face)
+            return told(f"/photos/{photo}", "deleted")
         if do == "confirm":
             corrections.confirm(gallery, [face])
-            return told(at, "confirmed", faces=1)
+            return told(at, "confirmed", count=1)
         if do == "reject":
-            return told(at, "rejected", faces=1, carried=corrections.reject(gallery, [face]).carried)
-        corrected = say_whose(gallery, browse.face(gallery, face), called)
-        return told(at, "moved", faces=1, carried=corrected.carried, who=corrected.identity)
+            return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).carried)
+        return _named(gallery, browse.face(gallery, face), called, at)
 
     return RedirectResponse(await service.threads.write(write), 303)
+
+
+def _named(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:
+    """Whose the face is, by a name; a new one said of a face in a group that has none is the group's."""
+    require_name(called)
+    if face.identity is not None and names_group(gallery, face, called):
+        corrections.confirm(gallery, [face.face])  # whatever becomes of its box, it keeps the name
+        corrections.name(gallery, face.identity, called)  # last, so that it is what is undone first
+        return told(at, "named", who=face.identity)
+    corrected = put(gallery, [face.face], called)
+    if corrected.identity == face.identity:
+        return told(at, "confirmed", count=1, carried=corrected.carried)
+    return told(at, "moved", count=1, carried=corrected.carried, who=corrected.identity)
+
+
+def _filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
+    """Whether a face takes up so much of the photo that any other box would lie in it."""
+    width, height = size_px
+    whole = (0.0, 0.0, float(width), float(height))
+    return any(common_px(face.box_xyxy_px, whole) >= FILLED * width * height for face in photo.faces)
 
 
 def _path(service: Service, photo: KnownPhoto) -> Path:

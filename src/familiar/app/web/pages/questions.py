@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from familiar.app.web.pages.individuals import choosing
 from familiar.app.web.pages.render import page
 from familiar.app.web.pages.said import Said, said, told
 from familiar.app.web.pages.whose import Number
@@ -45,9 +46,10 @@ class Side:
 
 @router.get("/questions")
 async def questions(
-    request: Request, service: Served, skipped: Skipped = "", best: Best = 0.0
+    request: Request, service: Served, skipped: Skipped = "", best: Best = 0.0, enough: bool = False
 ) -> HTMLResponse:
-    """The first that was not skipped. The address carries those that were, and the `best` worth that was asked for."""
+    """The first that was not skipped. The address carries those that were, the `best` worth that was asked for, and
+    whether what matters beside that was all answered once."""
     passed = pairs(skipped)
 
     def read(gallery: Gallery) -> tuple[list[Question], list[Side], Said | None]:
@@ -57,7 +59,7 @@ async def questions(
 
     left, sides, told_of = await service.threads.read(read)
     best = best or (round(left[0].worth, 3) if left else 0.0)
-    count = sum(question.worth >= MATTERS * best for question in left)
+    count = 0 if enough else sum(question.worth >= MATTERS * best for question in left)
     return await page(
         request,
         service,
@@ -70,7 +72,9 @@ async def questions(
         best=best,
         skipped=skipped,
         skips=len(passed),
-        skipping=address([*passed, pair(left[0])], best) if left else "",
+        enough=not count,
+        skipping=address([*passed, pair(left[0])], best, enough=not count) if left else "",
+        anew=address(passed, 0.0),
         said=told_of,
     )
 
@@ -86,13 +90,13 @@ async def answered(
     second: Who = "",
     skipped: SkippedBefore = "",
     best: BestBefore = 0.0,
+    enough: Annotated[bool, Form()] = False,
 ) -> RedirectResponse:
-    """The user's word, unless what it is about has changed since it was asked; then the next question."""
+    """The user's word, unless what it is about has changed since it was asked; then the next question. Before two that
+    both have a name become one, it is asked which name stays."""
     asked = Question(about, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
-    next_one = address(pairs(skipped), best)
-    if not await service.threads.write(_answer, asked, same):
-        next_one = told(next_one, "changed")
-    return RedirectResponse(next_one, 303)
+    next_one = address(pairs(skipped), best, enough=enough)
+    return RedirectResponse(await service.threads.write(_answer, asked, same, next_one), 303)
 
 
 def pair(question: Question) -> Pair:
@@ -110,14 +114,14 @@ def pairs(skipped: str) -> list[Pair]:
     return [(int(low), int(high)) for low, high in both]
 
 
-def address(skipped: Iterable[Pair], best: float) -> str:
+def address(skipped: Iterable[Pair], best: float, *, enough: bool = False) -> str:
     """Where the questions go on, without these.
 
     >>> address([(3, 7), (4, 5)], 2.5), address([], 0.0)
     ('/questions?best=2.5&skipped=3-7_4-5', '/questions')
     """
     last = list(dict.fromkeys(skipped))[-MOST_SKIPPED:]
-    words = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last)}
+    words = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last), "enough": int(enough)}
     query = urlencode({key: word for key, word in words.items() if word})
     return f"/questions?{query}" if query else "/questions"
 
@@ -132,19 +136,28 @@ def _queue(gallery: Gallery) -> list[Question]:
     return gallery.kept("questions", gallery.revision, found)
 
 
-def _answer(gallery: Gallery, asked: Question, same: bool) -> bool:
-    """Whether it could still be answered."""
+def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str:
+    """Where it goes on, and what is told there."""
     try:
         faces = [browse.face(gallery, number) for number in (asked.first_face, asked.second_face)]
     except NotInGallery:
-        return False
+        return told(next_one, "changed")
     now = [face.identity for face in faces]
     if asked.first_face == asked.second_face or now != [asked.first, asked.second]:
-        return False
+        return told(next_one, "changed")
     if (asked.about == "doubt") != (asked.first is not None and asked.first == asked.second):
-        return False
+        return told(next_one, "changed")
+    joins = same and asked.about == "join"
+    known = [number for number in now if number is not None]
+    if joins and all(face.name for face in faces):
+        return choosing(known, next_one)
     answer(gallery, asked, same)
-    return True
+    if not joins:
+        return next_one
+    who = browse.face(gallery, asked.first_face).identity
+    if len(known) == 2:
+        return told(next_one, "merged", who=who)
+    return told(next_one, "moved" if known else "split", count=2 - len(known), who=who)
 
 
 def _sides(gallery: Gallery, asked: list[Question]) -> list[Side]:

@@ -1,5 +1,6 @@
 """Pages from templates: what every page shows around its own content, and how numbers are written."""
 
+import re
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from familiar.app.web.guard import csrf_of
 from familiar.app.web.problems import Refused, headers
 from familiar.app.web.service import Service, service_of
+from familiar.app.web.uploads import photo_name
 from familiar.core.text import printable
 from familiar.gallery.browse import counts
 from familiar.gallery.decisions import Decision, decisions
@@ -26,6 +28,21 @@ NAV = (
     ("compare", "Compare", "/compare"),
     ("model", "Model", "/model"),
 )
+# Kinds of decision, as they are called on the button that takes them back.
+UNDO = {
+    "name": "naming",
+    "confirm": "confirming",
+    "merge": "merging",
+    "split": "splitting",
+    "move": "moving",
+    "reject": "\N{LEFT SINGLE QUOTATION MARK}not this one\N{RIGHT SINGLE QUOTATION MARK}",
+    "tell apart": "\N{LEFT SINGLE QUOTATION MARK}not the same\N{RIGHT SINGLE QUOTATION MARK}",
+    "group": "grouping",
+    "import": "importing",
+    "add face": "adding a face",
+    "move face": "moving a box",
+    "delete face": "deleting a face",
+}
 PERCENT = "\N{NO-BREAK SPACE}%"
 # Probabilities from which a person would say so, likeliest first.
 LIKELIHOODS = (
@@ -54,6 +71,13 @@ def error_page(request: Request, error: Refused) -> HTMLResponse:
     known = {"undo": None, "error": error, "status": error.status}
     text = _ENVIRONMENT.get_template("error.html").render(_frame(request, service_of(request)) | known)
     return HTMLResponse(text, error.status, {**headers(error)})
+
+
+def without_hints(request: Request, error: Refused) -> Refused:
+    """As somebody is told who sees pages: without the gallery's folder, and what to do at a command line."""
+    text = str(error).removeprefix(f"{service_of(request).settings.gallery}: ")
+    text = re.sub(r"[;:] familiar gallery .*", "", re.sub(r"^(has|knows) ", r"the album \1 ", text))
+    return Refused(error.status, error.kind, text, error.retry_seconds)
 
 
 def bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
@@ -122,6 +146,14 @@ def called(identity: int, name: str | None) -> str:
     return printable(name) if name else f"#{identity}"
 
 
+def undoing(kind: str) -> str:
+    """
+    >>> undoing("merge"), undoing("of a newer version")
+    ('merging', 'of a newer version')
+    """
+    return UNDO.get(kind, kind)
+
+
 def day(taken_at: str | None) -> str:
     """
     >>> day("2024-06-01T12:00:00"), day("2024-06"), day(None)
@@ -166,6 +198,8 @@ def _environment() -> Environment:
         "likelihood": likelihood,
         "counted": counted,
         "day": day,
+        "photo_name": photo_name,
+        "undoing": undoing,
         "printable": printable,
     }
     made.globals |= {"called": called, "number": number}

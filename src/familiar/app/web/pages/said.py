@@ -19,8 +19,11 @@ _SENTENCES = {  # of `done`: what comes before the individual's name, where one 
     "split": "{faces} made into",
     "rejected": "{faces} taken out",
     "confirmed": "{faces} confirmed",
+    "grouped": "Grouped: there are {individuals} now",
+    "alone": "No faces are alike enough to be one individual's",
     "added": "The face was added",
-    "boxed": "The box was saved",
+    "boxed": "The box was saved; the face shows",
+    "boxed-nobody": "The box was saved; the face is nobody's now",
     "deleted": "The face was deleted",
     "undone": "Undone",
     "changed": "That question had changed meanwhile; here is the next one",
@@ -37,13 +40,13 @@ class Said:
     carried: int
 
 
-def told(path: str, done: str, *, faces: int = 0, carried: int = 0, who: int | None = None) -> str:
+def told(path: str, done: str, *, count: int = 0, carried: int = 0, who: int | None = None) -> str:
     """A local path that tells of a change when it is opened.
 
-    >>> told("/individuals?tab=named&done=merged&who=3", "split", faces=2, who=7)
+    >>> told("/individuals?tab=named&done=merged&who=3", "split", count=2, who=7)
     '/individuals?tab=named&done=split&count=2&who=7'
     """
-    words = {"done": done, "count": faces or None, "carried": carried or None, "who": who}
+    words = {"done": done, "count": count or None, "carried": carried or None, "who": who}
     return _with(path, {key: str(word) for key, word in words.items() if word is not None})
 
 
@@ -58,8 +61,9 @@ def said(gallery: Gallery, query: Mapping[str, str]) -> Said | None:
     if sentence is None:
         return None
     who = _number(query.get("who"))
+    count = _number(query.get("count")) or 0
     return Said(
-        sentence.format(faces=counted(_number(query.get("count")) or 0, "face")),
+        sentence.format(faces=counted(count, "face"), individuals=counted(count, "individual")),
         who,
         "" if who is None else called(who, who_is_who(gallery).names.get(who)),
         _number(query.get("carried")) or 0,

@@ -42,7 +42,7 @@ document.addEventListener("htmx:beforeRequest", () => document.body.classList.ad
 document.addEventListener("htmx:afterRequest", () => document.body.classList.remove("waiting"));
 document.addEventListener("htmx:responseError", (event) => {
   const request = event.detail.xhr;
-  if (request.status === 401) location.assign("/login");
+  if (request.status === 401) toLogin();
   else wrong(reason(request));
 });
 document.addEventListener("htmx:sendError", (event) => wrong(reason(event.detail.xhr)));
@@ -53,8 +53,17 @@ document.addEventListener("htmx:afterSettle", (event) => {
   if (!focused || focused === document.body || focused.disabled) {
     (document.querySelector("main h1") || document.getElementById("content")).focus({ preventScroll: true });
   }
-  tell("said", requestConfig.path === "/undo" ? "Undone." : "");
+  tell("said", "");
 });
+// On the window, so that it comes after what the page itself tells.
+window.addEventListener("htmx:afterSettle", (event) => {
+  const undone = event.detail.requestConfig?.elt?.dataset.undone;
+  if (undone && event.detail.target === document.body) say(undone);
+});
+
+function toLogin() {
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
 
 // Whatever comes into the page, at first or by htmx, is made to work once.
 document.addEventListener("htmx:load", (event) => enliven(event.detail.elt));
@@ -64,7 +73,7 @@ function enliven(part) {
   all("[data-drop]").forEach(dropZone);
   all("[data-chosen-by]").forEach(preview);
   all("form[data-upload]").forEach(uploader);
-  all("[data-job-live]").forEach(watch);
+  all("[data-job-live]").forEach((card) => follow(card.dataset.jobLive));
   all("[data-faces]").forEach(chooser);
 }
 
@@ -213,9 +222,13 @@ function batches(files) {
 async function sent(files, progress) {
   for (;;) {
     const request = await posted(files, progress);
-    if (request.status === 202) return JSON.parse(request.responseText).skipped.map((one) => `${one.name}: ${one.reason}`);
+    if (request.status === 202) {
+      const job = JSON.parse(request.responseText);
+      follow(job.number);
+      return job.skipped.map((one) => `${one.name}: ${one.reason}`);
+    }
     if (request.status === 415) return files.length === 1 ? [reason(request)] : files.map((file) => `${file.name}: is no photo that can be read`);
-    if (request.status === 401 || request.responseURL.includes("/login")) return location.assign("/login");
+    if (request.status === 401 || request.responseURL.includes("/login")) return toLogin();
     if (request.status !== 503 && request.status !== 429) throw new Error(reason(request));
     await new Promise((done) => setTimeout(done, 1000 * (Number(request.getResponseHeader("Retry-After")) || 2)));
   }
@@ -239,28 +252,35 @@ function posted(files, progress) {
 
 const watched = new Map();
 
-function watch(card) {
-  const number = card.dataset.jobLive;
+// To its end, which may come before the album shows it.
+function follow(number) {
   watched.get(number)?.close();
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
   watched.set(number, events);
   events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // else it tries again
   events.onmessage = (event) => {
-    const shown = document.getElementById(card.id);
-    if (!shown) return events.close();
+    if (!document.getElementById("album")) return events.close();
     const job = JSON.parse(event.data);
-    show(shown, job);
+    const shown = document.getElementById(`job-${number}`);
+    if (shown) show(shown, job);
     const over = ["done", "failed", "stopped"].includes(job.state);
     if (over) {
       events.close();
       watched.delete(number);
     }
-    if (job.state === "done") say(`Photos taken in: ${counted(job.faces, "face")}, ${counted(job.new_individuals, "new individual")}.`);
-    if (over || job.state !== shown.dataset.state) refresh();
+    if (job.state === "done") say(taken(job));
+    if (over || (shown && job.state !== shown.dataset.state)) refresh();
   };
 }
 
+function taken(job) {
+  const known = job.known ? ` ${counted(job.known, "photo")} known already.` : "";
+  if (!job.photos) return `No new photo.${known}`;
+  return `${counted(job.photos, "new photo")}: ${counted(job.faces, "face")}, ${counted(job.new_individuals, "new individual")}.${known}`;
+}
+
 function show(card, job) {
+  card.querySelector(".figures").hidden = !job.found;
   for (const field of card.querySelectorAll("[data-field]")) {
     const value = job[field.dataset.field];
     if (value !== undefined) field.textContent = typeof value === "number" ? value.toLocaleString("en") : value;
@@ -276,7 +296,7 @@ function show(card, job) {
 function refresh() {
   if (!document.getElementById("album")) return;
   htmx.ajax("GET", location.pathname + location.search, {
-    source: document.body, target: "#album", select: "#album", selectOOB: "#undo,#lead", swap: "outerHTML show:none",
+    source: document.body, target: "#album", select: "#album", selectOOB: "#undoing,#lead", swap: "outerHTML show:none",
   });
 }
 

@@ -4,7 +4,9 @@
 (() => {
   const within = (part, selector) => [...(part.matches?.(selector) ? [part] : []), ...part.querySelectorAll(selector)];
 
+  let asked = null; // the question that htmx sends: a form before that would go without the CSRF header
   document.addEventListener("htmx:load", (event) => {
+    within(event.detail.elt, "form[data-keys]").forEach((form) => (asked = form));
     within(event.detail.elt, "form.selection").forEach(show);
     within(event.detail.elt, "[data-stage]").forEach(stage);
     within(event.detail.elt, 'img[src^="/api/"]').forEach((one) => one.complete && !one.naturalWidth && gone(one));
@@ -47,7 +49,7 @@
     clearTimeout(typing);
     typing = setTimeout(async () => {
       const begun = field.value.trim();
-      const answer = begun && (await fetch(`/individuals/names?called=${encodeURIComponent(begun)}`));
+      const answer = begun && (await fetch(`/individuals/names?called=${encodeURIComponent(begun)}`).catch(Response.error));
       if (answer && !answer.ok) return; // a name can be written whole
       const options = answer ? await answer.text() : "";
       const known = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
@@ -109,7 +111,7 @@
   });
   document.addEventListener("keydown", (event) => {
     const form = document.querySelector("form[data-keys]");
-    if (!form || !document.getElementById("keys").checked || event.repeat) return;
+    if (!form || form !== asked || !document.getElementById("keys").checked || event.repeat) return;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     if (event.key === " " && event.target.closest("a, button, input, summary")) return; // which it presses
