@@ -71,6 +71,13 @@ def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
     return chosen
 
 
+def stands(gallery: Gallery, question: Question) -> bool:
+    """Whether both faces are still whose they were when it was asked. KeyError where one is gone."""
+    who = who_is_who(gallery)
+    rows = who.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
+    return [_identity(who, row) for row in rows[:, None]] == [question.first, question.second]
+
+
 def answer(gallery: Gallery, question: Question, same: bool) -> None:
     """The user's word on a question, as a decision."""
     first, second = question.first_face, question.second_face

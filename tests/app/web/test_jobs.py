@@ -399,15 +399,21 @@ def test_a_watcher_that_goes_away_leaves_nothing_behind(
     running(service, work)
 
 
-def test_a_server_that_was_killed_takes_up_what_was_uploaded(
-    service: Service, settings: Settings, folder: Path, tmp_path: Path
-):
+def uploaded(service: Service, tmp_path: Path) -> Path:
+    """A photo that was kept, and not looked at."""
     (sent,) = colour_album.album(tmp_path, white=1)
     content = sent.read_bytes()
     name = hashlib.sha256(content).hexdigest()
-    upload = service.roots.own / name[:2] / f"{name}.png"
+    upload = service.roots.own / name[:2] / f"{name}-white.png"
     upload.parent.mkdir(parents=True)
     upload.write_bytes(content)
+    return upload
+
+
+def test_a_server_that_was_killed_takes_up_what_was_uploaded(
+    service: Service, settings: Settings, folder: Path, tmp_path: Path
+):
+    upload = uploaded(service, tmp_path)
 
     async def work(jobs: Jobs) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]
@@ -590,12 +596,7 @@ def test_a_second_servers_half_uploads_are_left_alone(service: Service):
 def test_uploads_of_a_gallery_that_was_moved_are_found_again(
     service: Service, settings: Settings, folder: Path, tmp_path: Path
 ):
-    (sent,) = colour_album.album(tmp_path, white=1)
-    content = sent.read_bytes()
-    name = hashlib.sha256(content).hexdigest()
-    upload = service.roots.own / name[:2] / f"{name}-white.png"
-    upload.parent.mkdir(parents=True)
-    upload.write_bytes(content)
+    uploaded(service, tmp_path)
 
     async def work(jobs: Jobs) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]

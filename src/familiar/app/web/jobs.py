@@ -6,7 +6,6 @@ import itertools
 import logging
 import threading
 import time
-import traceback
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
@@ -14,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from familiar.app.web.problems import Refused, busy
+from familiar.app.web.problems import Refused, busy, mistake
 from familiar.app.web.roots import Roots
 from familiar.app.web.settings import Limits
 from familiar.app.web.threads import GalleryThreads
@@ -174,12 +173,8 @@ class Jobs:
             show(replace(progress, state="stopped"))
         except FamiliarError as error:
             show(replace(progress, state="failed", error=str(error)))
-        except Exception as error:  # its message may hold names of photos
-            frames = traceback.extract_tb(error.__traceback__)
-            where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-            log.error("a mistake of ours in a job: %s\n%s", type(error).__name__, where)
-            told = "something went wrong here; the server's log says where"
-            show(replace(progress, state="failed", error=told))
+        except Exception as error:
+            show(replace(progress, state="failed", error=str(mistake(error, "a job"))))
 
     def _take_in(self, places: Sequence[Path], progress: Progress, show: Callable[[Progress], None]) -> None:
         self._go_on()

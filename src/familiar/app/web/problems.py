@@ -1,5 +1,7 @@
 """What went wrong, as HTTP says it: problem details (RFC 9457), made of our errors in one place."""
 
+import logging
+import traceback
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +34,7 @@ STATUS: dict[type[FamiliarError], HTTPStatus] = {
     CorruptGallery: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 RETRY_SECONDS = 2
+log = logging.getLogger("familiar.serve")
 
 
 class Refused(FamiliarError):
@@ -42,6 +45,17 @@ class Refused(FamiliarError):
         self.status = status
         self.kind = kind
         self.retry_seconds = retry_seconds
+
+
+def mistake(error: Exception, where: str) -> Refused:
+    """Of an error that is no `FamiliarError`, and the log is told where it happened. Its message may hold names of
+    photos, so it reaches neither the client nor the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    log.error("a mistake of ours in %s: %s\n%s", where, type(error).__name__, lines)
+    return Refused(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "mistake", "something went wrong here; the server's log says where"
+    )
 
 
 def busy(detail: str) -> Refused:

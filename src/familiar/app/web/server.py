@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import ssl
-import traceback
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -25,7 +24,7 @@ from familiar.app.web import api, pages
 from familiar.app.web.guard import guarded
 from familiar.app.web.guard.answers import opens_page, wants_page
 from familiar.app.web.guard.connections import handshake
-from familiar.app.web.problems import MEDIA_TYPE, Refused, details, headers, kebab, refused
+from familiar.app.web.problems import MEDIA_TYPE, Refused, details, headers, kebab, mistake, refused
 from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.core.errors import FamiliarError
@@ -209,8 +208,7 @@ def _of_http(error: Exception) -> Refused:
 
 
 class _Caught:
-    """A mistake of ours is told in one place: its message, which may hold names of photos, reaches neither the client
-    nor the log."""
+    """Whatever else goes wrong is told as a mistake of ours, and goes no further."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -230,13 +228,6 @@ class _Caught:
         except Exception as error:
             if scope["type"] != "http":  # it cannot start
                 raise
-            frames = traceback.extract_tb(error.__traceback__)
-            where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-            log.error("a mistake of ours: %s\n%s", type(error).__name__, where)
+            said = mistake(error, "a request")
             if not begun:
-                said = Refused(
-                    HTTPStatus.INTERNAL_SERVER_ERROR,
-                    "mistake",
-                    "something went wrong here; the server's log says where",
-                )
                 await _respond(Request(scope), said)(scope, receive, send)

@@ -14,7 +14,7 @@ from familiar.gallery.calibration import calibration, grouping
 from familiar.gallery.decisions import Decision, decisions, undo
 from familiar.gallery.group import Grouped, group
 from familiar.gallery.store import Gallery
-from familiar.gallery.who import NOBODY, check_faces, who_is_who
+from familiar.gallery.who import check_faces
 
 MOST_QUESTIONS = 100
 
@@ -116,12 +116,6 @@ def _state(gallery: Gallery) -> dict[str, Any]:
 
 def _answer(gallery: Gallery, question: suggest.Question, same: bool) -> None:
     check_faces(gallery, (question.first_face, question.second_face))
-    who = who_is_who(gallery)
-    of = dict(zip(who.faces.ids.tolist(), who.identity.tolist(), strict=True))
-    now = [
-        None if (number := of[face]) == NOBODY else number
-        for face in (question.first_face, question.second_face)
-    ]
-    if now != [question.first, question.second]:
+    if not suggest.stands(gallery, question):
         raise Contradiction("what this question asks about has changed since; ask for questions anew")
     suggest.answer(gallery, question, same)

@@ -17,7 +17,7 @@ from familiar.core.errors import NotInGallery
 from familiar.gallery import browse
 from familiar.gallery.browse import KnownFace
 from familiar.gallery.store import Gallery
-from familiar.gallery.suggest import Question, answer, suggest
+from familiar.gallery.suggest import Question, answer, stands, suggest
 
 MATTERS = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
 WORTHLESS = 0.01  # faces and pairs set right, as `Question.worth`: for so little nobody is asked
@@ -143,7 +143,7 @@ def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str
     except NotInGallery:
         return told(next_one, "changed")
     now = [face.identity for face in faces]
-    if asked.first_face == asked.second_face or now != [asked.first, asked.second]:
+    if asked.first_face == asked.second_face or not stands(gallery, asked):
         return told(next_one, "changed")
     if (asked.about == "doubt") != (asked.first is not None and asked.first == asked.second):
         return told(next_one, "changed")
