@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from inspect import isfunction
@@ -16,17 +15,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import uvicorn
 
 import colour_album
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.client import Client, ServerError, connection
 from familiar.client.shapes import Identity, Progress
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.faces.embedder import Embedder, crop_photo
 from familiar.gallery.group import group
+from served import running
 
 TOKEN = "the token of this album"
 RED, GREEN, BLUE = 1, 2, 3
@@ -44,27 +41,9 @@ def settings(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Se
     return Settings(tmp_path / "album", mean_colour_bundle, token=TOKEN)
 
 
-@contextlib.contextmanager
-def served(settings: Settings) -> Iterator[str]:
-    """Its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(Service(settings)), log_config=None))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
-
-
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:
-    with served(settings) as url, Client(url, TOKEN) as client:
+    with running(settings) as url, Client(url, TOKEN) as client:
         yield client
 
 
@@ -207,7 +186,7 @@ def test_refusals_say_why(client: Client, settings: Settings, tmp_path: Path):
         list(client.watch("1"))
     with pytest.raises(UnreadablePhoto, match=r"missing\.jpg: cannot be read"):
         client.detect([tmp_path / "missing.jpg"])
-    with served(settings) as url, Client(url, "another token altogether") as stranger:
+    with running(settings) as url, Client(url, "another token altogether") as stranger:
         with pytest.raises(ServerError) as refused:
             stranger.gallery()
         assert refused.value.status == 401

@@ -3,20 +3,16 @@
 import json
 import re
 import shlex
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-import uvicorn
 
 import colour_album
 from familiar.app.cli import familiar
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
+from served import running
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
 (CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -26,14 +22,8 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 @pytest.fixture
 def url(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[str]:
-    service = Service(Settings(gallery=tmp_path / "album", model=mean_colour_bundle))
-    server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, ws="none"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(60)
+    with running(Settings(gallery=tmp_path / "album", model=mean_colour_bundle)) as url:
+        yield url
 
 
 @pytest.mark.parametrize("line", [line for line in CONSOLE.splitlines() if line.startswith("familiar")])

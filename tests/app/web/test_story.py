@@ -1,26 +1,21 @@
 """The whole story in a real browser: forty photos dropped, individuals named, merged, split, asked about, found."""
 
-import contextlib
 import math
 import re
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, who_is_who
+from served import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -59,20 +54,6 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for place, hue in enumerate(hues)
         for shade in range(EACH)
     ]
-
-
-@contextlib.contextmanager
-def running(settings: Settings) -> Iterator[str]:
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(Service(settings)), log_config=None, ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        listening.close()
 
 
 @pytest.fixture

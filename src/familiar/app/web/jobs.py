@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -32,7 +31,6 @@ SECONDS_APART = 0.1  # of what a watcher is told
 BUSY_SECONDS_APART = 1.0  # after each of which the gallery is tried again, beside the ten that a try takes
 OUTSIDE = "a link that leads out of the folders that this server reads"
 GONE = "was deleted before it was looked at"
-log = logging.getLogger("familiar.serve")
 
 T = TypeVar("T")
 
