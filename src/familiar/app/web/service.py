@@ -73,7 +73,12 @@ def service_of(request: Request) -> Service:
     return request.app.state.service
 
 
-Served = Annotated[Service, Depends(service_of)]
+async def _served(request: Request) -> Service:
+    """In the event loop: FastAPI asks a plain function in a thread."""
+    return service_of(request)
+
+
+Served = Annotated[Service, Depends(_served)]
 
 
 def _make_where_missing(settings: Settings, embedder: Embedder | None) -> None:
