@@ -1,5 +1,6 @@
 """The values that are handed down the walk, each checked when it is made."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class Detection:
 
     def __post_init__(self) -> None:
         left, top, right, bottom = self.box_xyxy_px
-        if not (left < right and top < bottom and np.isfinite(self.box_xyxy_px).all()):
+        if not (left < right and top < bottom and all(map(math.isfinite, self.box_xyxy_px))):
             raise ValueError(f"an empty or endless box: {self.box_xyxy_px}")
         if not 0.0 <= self.score <= 1.0:
             raise ValueError(f"a score outside [0, 1]: {self.score}")

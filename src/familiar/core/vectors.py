@@ -24,7 +24,7 @@ def normalise(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]
 
 def check_unit_rows(vectors: Float32[np.ndarray, "n d"]) -> None:
     """ValueError unless every row has unit length (within 1e-3)."""
-    norms = np.linalg.norm(vectors, axis=1)
+    norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     bad = np.flatnonzero(~(np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE))
     if bad.size:
         raise ValueError(f"{bad.size} of {len(vectors)} rows are not unit vectors, the first is row {bad[0]}")

@@ -66,6 +66,8 @@ def quality(
 
 def in_the_file(detection: Detection, photo: Photo) -> Detection:
     """A detection in pixels of the whole file, which may have been read at a smaller scale."""
+    if photo.source_size_px == photo.size_px:
+        return detection
     x, y = (whole / read for whole, read in zip(photo.source_size_px, photo.size_px, strict=True))
     left, top, right, bottom = detection.box_xyxy_px
     landmarks = detection.landmarks_px

@@ -18,7 +18,17 @@ from starlette.datastructures import UploadFile
 
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits
-from familiar.app.web.uploads import NAME_LENGTH, SUFFIX, Skipped, Upload, keep, photo_name, received, shown
+from familiar.app.web.uploads import (
+    NAME_LENGTH,
+    SUFFIX,
+    BadUpload,
+    Skipped,
+    Upload,
+    keep,
+    photo_name,
+    received,
+    shown,
+)
 from familiar.app.web.vision import Vision
 from familiar.core.errors import CannotWrite, NoFaceFound
 from familiar.core.types import Detection, Photo
@@ -63,8 +73,9 @@ def receiving(
 
 
 def refusal(*files: UploadFile, **limits: int) -> Refused:
+    allowed = Limits(**limits)
     with pytest.raises(Refused) as error:
-        receiving(files, lambda _: pytest.fail("was received"), Limits(**limits))
+        receiving(files, lambda uploads: [each.judged(allowed) for each in uploads], allowed)
     assert all(file.file.closed for file in files)
     return error.value
 
@@ -100,7 +111,7 @@ def test_it_is_gone_after_an_error_too():
 @pytest.mark.parametrize("kind", SUFFIX)
 def test_every_format_by_its_content(kind: str, tmp_path: Path):
     content = encoded(kind)
-    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path))
+    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert kept.suffix == SUFFIX[kind]
     assert kept.read_bytes() == content
 
@@ -109,7 +120,7 @@ def test_two_pictures_in_one_jpeg_are_a_jpeg(tmp_path: Path):
     content = io.BytesIO()
     one = Image.new("RGB", (8, 6))
     one.save(content, "MPO", save_all=True, append_images=[one])
-    (kept,) = receiving([sent(content.getvalue())], lambda uploads: keep(uploads, tmp_path))
+    (kept,) = receiving([sent(content.getvalue())], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert kept.suffix == ".jpg"
 
 
@@ -149,7 +160,8 @@ def test_too_much(files: int, limits: dict[str, int], kind: str, says: str):
 
 def test_as_much_as_is_allowed():
     limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
-    assert receiving([sent(encoded())] * 2, contents, limits) == [encoded()] * 2
+    read = receiving([sent(encoded())] * 2, lambda uploads: [each.judged(limits) for each in uploads], limits)
+    assert read == [encoded()] * 2
 
 
 def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch):
@@ -163,21 +175,39 @@ def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatc
         assert error.kind == "too-large"
 
 
-def test_those_that_are_refused_can_be_left_out():
+def test_those_that_are_refused_can_be_left_out(tmp_path: Path):
     skipped: list[Skipped] = []
+    limits = Limits(photo_pixels=100, photo_bytes=10_000)
     files = [
         sent(encoded(), "a"),
         sent(b"no", "b"),
         sent(encoded(size_px=(90, 90)), "c"),
-        sent(encoded(), "d"),
+        sent(encoded("BMP", (90, 90)), "d"),
+        sent(encoded(shade=91), "e"),
     ]
-    names = receiving(
-        files, lambda uploads: [each.name for each in uploads], Limits(photo_pixels=100), skipped
-    )
-    assert names == ["a", "d"]
-    assert [one.name for one in skipped] == ["b", "c"]
-    assert skipped[0].reason.startswith("no photo")
-    assert skipped[1].reason.startswith("90 x 90 px is more than")
+    kept = receiving(files, lambda uploads: keep(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
+    assert [path.read_bytes() for path in kept] == [encoded(), encoded(shade=91)]
+    reasons = {one.name: one.reason for one in skipped}
+    assert list(reasons) == ["d", "b", "c"]  # by size before any is read
+    assert reasons["b"].startswith("no photo")
+    assert reasons["c"].startswith("90 x 90 px is more than")
+    assert reasons["d"].startswith("0 MB is more than")
+
+
+def test_where_all_are_left_out_nothing_is_made(tmp_path: Path):
+    left_out: list[Skipped] = []
+    work = lambda uploads: keep(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
+    assert receiving([sent(b"no", "a")], work, skipped=left_out) == []
+    assert [one.name for one in left_out] == ["a"]
+    assert not (tmp_path / "photos").exists()
+
+
+def test_where_one_is_refused_none_is_kept(tmp_path: Path):
+    with pytest.raises(BadUpload):
+        receiving(
+            [sent(encoded()), sent(b"no")], lambda uploads: keep(uploads, tmp_path / "photos", Limits())
+        )
+    assert not (tmp_path / "photos").exists()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +225,7 @@ def test_those_that_are_refused_can_be_left_out():
 )
 def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_path: Path):
     assert shown(name) == told
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept"))
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept", Limits()))
     sha256 = hashlib.sha256(encoded()).hexdigest()
     assert kept.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
     assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", kept.name)
@@ -208,30 +238,30 @@ def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_
     [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
 )
 def test_the_client_s_name_is_kept_where_it_can_be(name: str, told: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path))
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert photo_name(kept) == told
 
 
 @pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
 def test_a_name_of_which_nothing_is_left(name: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path))
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert photo_name(kept) == kept.name
 
 
 def test_one_content_is_one_file(tmp_path: Path):
     files = [sent(encoded(), "a"), sent(encoded(), "b"), sent(encoded(shade=91), "c")]
-    first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path))
+    first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path, Limits()))
     assert first == second != third
     before = first.stat()
-    (again,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    (again,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert again == first
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_file_cut_short_is_written_anew(tmp_path: Path):
-    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
     kept.write_bytes(b"")
-    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path))
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert kept.read_bytes() == encoded()
 
 
@@ -239,18 +269,18 @@ def test_a_file_cut_short_is_written_anew(tmp_path: Path):
 def test_file_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     flushed: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
-    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
     assert flushed[0].parent == kept.parent  # the file, under its first name
     assert {*flushed[1:]} == {kept.parent, tmp_path / "photos", tmp_path}
     flushed.clear()
-    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
     assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
 
 
 def test_where_nothing_can_be_written(tmp_path: Path):
     (tmp_path / "photos").write_bytes(b"in the way")
     with pytest.raises(CannotWrite, match="photos"):
-        receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos"))
+        receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
 
 
 def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):

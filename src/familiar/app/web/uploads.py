@@ -1,4 +1,4 @@
-"""Photos that a client sent: judged by content before anything is decoded, gone when the request ends unless kept.
+"""Photos that a client sent: judged by content before they are decoded or kept, gone when the request ends unless kept.
 
 The form parser has streamed them into memory where they are small, and into temporary files without a name where they
 are not: a process that is killed leaves none behind.
@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -39,6 +39,10 @@ SUFFIX = {
 }
 
 
+class BadUpload(Refused):
+    """What was sent is no photo by its content (415), or is too large (413)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Upload:
     """A photo of a request. `name` is the client's, only ever to tell it back."""
@@ -54,6 +58,17 @@ class Upload:
             self.file.file.seek(0)
             return self.file.file.read()
 
+    def judged(self, limits: Limits) -> bytes:
+        """`read`, where that is a photo of no more pixels than are allowed; BadUpload."""
+        content = self.read()
+        try:
+            width, height = header_of(content, self.name).size_px
+        except UnreadablePhoto as error:
+            raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
+        if width * height > limits.photo_pixels:
+            raise _too_large(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
+        return content
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -67,10 +82,10 @@ class Skipped:
 async def received(
     files: Sequence[UploadFile], limits: Limits, *, skipped: list[Skipped] | None = None
 ) -> AsyncIterator[list[Upload]]:
-    """The photos of a request, which are gone afterwards.
+    """The photos of a request, which are gone afterwards; their content is for `Upload.judged`.
 
-    Refused with 413 where there are too many, or one is too large in bytes or pixels, and with 415 where one is no
-    photo by its content. Where `skipped` is given, such a photo is put there instead, and the others are received.
+    Refused with 413 where there are too many, or one is too large in bytes. Where `skipped` is given, such a photo is
+    put there instead, and the others are received.
     """
     try:
         if len(files) > limits.photos:
@@ -79,18 +94,22 @@ async def received(
                 "too-many",
                 f"{len(files):,} photos in one request are more than {limits.photos:,}; send them in several",
             )
-        yield await run_in_threadpool(_judged, files, limits, skipped)
+        yield _of_size(
+            [Upload(file, shown(file.filename), file.size or 0) for file in files], limits, skipped
+        )
     finally:
         for file in files:
             await file.close()
 
 
-async def keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
+async def keep(
+    uploads: Sequence[Upload], folder: Path, limits: Limits, *, skipped: list[Skipped] | None = None
+) -> list[Path]:
     """Their places in `folder`, where they are on the disk from now on. One content is one file.
 
-    CannotWrite.
+    A BadUpload refuses all of them; where `skipped` is given, it is put there instead. CannotWrite.
     """
-    return await run_in_threadpool(_keep, uploads, folder)
+    return await run_in_threadpool(_keep, uploads, folder, limits, skipped)
 
 
 def left_behind(gallery: Gallery, own: Path) -> list[Path]:
@@ -149,43 +168,46 @@ def _kept_name(name: str) -> str:
     return f"-{stem}" if stem else ""
 
 
-def _judged(files: Sequence[UploadFile], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
-    uploads: list[Upload] = []
-    for file in files:
-        upload = Upload(file, shown(file.filename), file.size or 0)
-        try:
-            _judge(upload, limits)
-        except Refused as error:
-            if skipped is None:
-                raise
-            skipped.append(Skipped(upload.name, str(error).removeprefix(f"{upload.name}: ")))
-        else:
-            uploads.append(upload)
-    return uploads
+def _of_size(uploads: Sequence[Upload], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
+    fit: list[Upload] = []
+    for upload in uploads:
+        with _left_out(upload, skipped):
+            if upload.size_bytes > limits.photo_bytes:
+                size, most = (f"{count / MB:,.0f} MB" for count in (upload.size_bytes, limits.photo_bytes))
+                raise _too_large(upload.name, size, most)
+            fit.append(upload)
+    return fit
 
 
-def _judge(upload: Upload, limits: Limits) -> None:
-    if upload.size_bytes > limits.photo_bytes:
-        raise _too_large(upload, f"{upload.size_bytes / MB:,.0f} MB", f"{limits.photo_bytes / MB:,.0f} MB")
+@contextlib.contextmanager
+def _left_out(upload: Upload, skipped: list[Skipped] | None) -> Iterator[None]:
+    """A bad upload is told in `skipped`, where that is given."""
     try:
-        width, height = header_of(upload.read(), upload.name).size_px
-    except UnreadablePhoto as error:
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
-    if width * height > limits.photo_pixels:
-        raise _too_large(upload, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
+        yield
+    except BadUpload as error:
+        if skipped is None:
+            raise
+        skipped.append(Skipped(upload.name, str(error).removeprefix(f"{upload.name}: ")))
 
 
-def _too_large(upload: Upload, size: str, most: str) -> Refused:
-    return Refused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "too-large",
-        f"{upload.name}: {size} is more than {most}; scale it down",
+def _too_large(name: str, size: str, most: str) -> BadUpload:
+    return BadUpload(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {most}; scale it down"
     )
 
 
-def _keep(uploads: Sequence[Upload], folder: Path) -> list[Path]:
+def _keep(
+    uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[Skipped] | None
+) -> list[Path]:
+    photos: list[Upload] = []
+    for upload in uploads:  # all of them before one is kept
+        with _left_out(upload, skipped):
+            upload.judged(limits)
+            photos.append(upload)
+    if not photos:
+        return []
     kept: list[Path] = []
-    for upload in uploads:
+    for upload in photos:
         content = upload.read()
         name = hashlib.sha256(content).hexdigest()
         place = folder / name[:2]

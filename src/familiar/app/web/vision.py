@@ -18,10 +18,10 @@ from jaxtyping import Float32
 
 from familiar.app.web.problems import Refused, busy
 from familiar.app.web.settings import Limits
-from familiar.app.web.uploads import Upload
+from familiar.app.web.uploads import BadUpload, Upload
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
 from familiar.core.machine import available_cores
-from familiar.core.types import Crop, Detection
+from familiar.core.types import Crop, Detection, Photo
 from familiar.faces.detect import Detector
 from familiar.faces.embedder import Embedder, side_to_read_px
 from familiar.faces.every import every_face, in_the_file
@@ -137,26 +137,27 @@ class Vision:
         await asyncio.sleep(0)  # what they handed over last is delivered
 
     async def look(self, photo: Path | Upload, *, embed: bool = True) -> Looked:
-        """Every face of a photo. UnreadablePhoto."""
+        """Every face of a photo. BadUpload, UnreadablePhoto."""
         return _value(*await self._ask([_Asked(photo, embed=embed)]))
 
     async def look_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[Looked | UnreadablePhoto]:
+    ) -> list[Looked | BadUpload | UnreadablePhoto]:
         """Every face of each; a bad photo's error in its place. A few at a time, so that others get their turn."""
         at_once = self._batch_size * max(1, len(self._threads))
-        looked: list[Looked | UnreadablePhoto] = []
+        looked: list[Looked | BadUpload | UnreadablePhoto] = []
         for start in range(0, len(photos), at_once):
             answers = await self._ask(
                 [_Asked(photo, embed=embed) for photo in photos[start : start + at_once]]
             )
             looked += [
-                answer if isinstance(answer, UnreadablePhoto) else _value(answer) for answer in answers
+                answer if isinstance(answer, BadUpload | UnreadablePhoto) else _value(answer)
+                for answer in answers
             ]
         return looked
 
     async def best(self, photo: Path | Upload) -> Seen:
-        """A photo's best face, embedded. UnreadablePhoto, NoFaceFound."""
+        """A photo's best face, embedded. BadUpload, UnreadablePhoto, NoFaceFound."""
         looked: Looked = _value(*await self._ask([_Asked(photo, most=1)]))
         if not looked.faces:
             raise NoFaceFound(f"{_name(photo)}: no face found")
@@ -239,17 +240,26 @@ class Vision:
         if asked.photo is None:
             return None
         try:
-            photo = decode_photo(
-                asked.photo.read() if isinstance(asked.photo, Upload) else photo_bytes(asked.photo),
-                _name(asked.photo),
-                min_side_px=side_to_read_px(self.detector, self._crops),
-                max_pixels=self._limits.photo_pixels,
-            )
+            photo = self._decoded(asked.photo)
             faces = every_face(photo, self.detector, self._crops, MIN_SCORE)[: asked.most]
         except Exception as error:  # whoever asked is told
             return error
         seen = [Seen(in_the_file(face.detection, photo), face.crop, face.quality, None) for face in faces]
         return Looked(photo.source_size_px, tuple(seen))
+
+    def _decoded(self, photo: Path | Upload) -> Photo:
+        """BadUpload, UnreadablePhoto. Only what cannot be decoded is judged: others would be read twice."""
+        try:
+            return decode_photo(
+                photo.read() if isinstance(photo, Upload) else photo_bytes(photo),
+                _name(photo),
+                min_side_px=side_to_read_px(self.detector, self._crops),
+                max_pixels=self._limits.photo_pixels,
+            )
+        except UnreadablePhoto:
+            if isinstance(photo, Upload):
+                photo.judged(self._limits)
+            raise
 
 
 def _with_rows(asked: _Asked, answer: Looked | Exception | None, rows: Sequence[np.ndarray]) -> Any:

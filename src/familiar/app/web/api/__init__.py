@@ -38,5 +38,11 @@ def _closed(part: APIRouter) -> APIRouter:
 
 
 router = APIRouter(prefix="/api/v1", responses=problems(*ANYWHERE))
-for _part in (state, photos, faces, identities, looking):
+for _part in (
+    looking,
+    state,
+    photos,
+    faces,
+    identities,
+):  # paths are tried in turn: what is asked most comes first
     router.include_router(_closed(_part.router))

@@ -14,8 +14,7 @@ from familiar.app.web.api.documented import UPLOAD, problems
 from familiar.app.web.problems import Refused
 from familiar.app.web.service import Served, Service
 from familiar.app.web.uploads import Skipped, received
-from familiar.app.web.vision import Seen
-from familiar.core.errors import UnreadablePhoto
+from familiar.app.web.vision import Looked, Seen
 from familiar.core.vectors import check_unit_rows
 from familiar.faces.verify import Answer, verify_embeddings
 from familiar.gallery.calibration import calibration
@@ -119,7 +118,7 @@ async def _looked_at(service: Service, files: Sequence[UploadFile], *, embed: bo
         looked = await service.vision.look_all(uploads, embed=embed)
     skipped = [f"{one.name}: {one.reason}" for one in left_out]
     for upload, found in zip(uploads, looked, strict=True):
-        if isinstance(found, UnreadablePhoto):
+        if not isinstance(found, Looked):
             skipped.append(str(found))
         else:
             faces = [_face(seen) for seen in found.faces]

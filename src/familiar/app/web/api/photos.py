@@ -44,12 +44,13 @@ async def enrol(service: Served, response: Response, files: asked.Photos) -> Pro
     """
     service.jobs.require_room()  # before anything is kept
     skipped: list[Skipped] = []
-    alone = len(files) == 1  # then it is refused for what it is
-    async with received(files, service.settings.limits, skipped=None if alone else skipped) as uploads:
-        if not uploads:
-            first = f"{skipped[0].name}: {skipped[0].reason}"
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-        kept = await keep(uploads, service.roots.own)
+    told = None if len(files) == 1 else skipped  # one alone is refused for what it is
+    limits = service.settings.limits
+    async with received(files, limits, skipped=told) as uploads:
+        kept = await keep(uploads, service.roots.own, limits, skipped=told)
+    if not kept:
+        first = f"{skipped[0].name}: {skipped[0].reason}"
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
     return _submitted(service, response, kept, skipped)
 
 
