@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, GalleryChanged, SpaceMismatch
 from familiar.gallery import schema, store
 from familiar.gallery.check import repair
 from familiar.gallery.enrol import enrol_embeddings
@@ -247,6 +247,29 @@ def _until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() - start < 30
         time.sleep(0.02)
+
+
+def test_a_change_is_made_only_to_what_was_seen(gallery: Gallery, folder: Path):
+    def write(to: Gallery) -> None:
+        with to.writing():
+            pass
+
+    def meddled_with(other: Gallery) -> None:
+        with gallery.as_seen():
+            write(other)
+            write(gallery)
+
+    with gallery.as_seen():
+        write(gallery)
+        write(gallery)  # about what the first has left
+    with Gallery.open(folder) as other:
+        with pytest.raises(GalleryChanged, match="changed meanwhile"):
+            meddled_with(other)
+        with gallery.as_seen():
+            pass
+        write(other)
+    write(gallery)  # afterwards as ever
+    assert gallery.revision == 5
 
 
 def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(tmp_path: Path):

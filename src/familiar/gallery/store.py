@@ -20,7 +20,14 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.core.errors import (
+    BadGallery,
+    CannotWrite,
+    CorruptGallery,
+    GalleryBusy,
+    GalleryChanged,
+    SpaceMismatch,
+)
 from familiar.core.vectors import check_unit_rows
 from familiar.faces.bundle import BundleMetadata
 from familiar.gallery.schema import APPLICATION_ID, VERSION, create_tables, update_tables
@@ -103,6 +110,7 @@ class Gallery:
         self._file = _file_of(folder)
         self._kept: dict[str, tuple[int, Any]] = {}
         self._writing = self._faces_change = False
+        self._as_seen: int | None = None  # the revision that the next write is for
 
     @staticmethod
     def create(folder: Path, space: Space, *, element: str = "float16") -> "Gallery":
@@ -206,13 +214,15 @@ class Gallery:
         """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
 
         GalleryBusy where another process writes for longer than ten seconds, BadGallery where the file has been
-        replaced since it was opened. `faces_change`: faces come or go, or their embeddings change.
+        replaced since it was opened, GalleryChanged as `as_seen` has it. `faces_change`: faces come or go, or their
+        embeddings change.
         """
         with told(self.folder):
             self._connection.execute("BEGIN IMMEDIATE")
             self._writing, self._faces_change = True, faces_change
             try:
                 self._check_in_place()  # only now: it may have waited for seconds
+                self._check_as_seen()
                 yield self._connection
                 self._connection.execute("UPDATE gallery SET revision = revision + 1")
                 if faces_change:
@@ -226,6 +236,16 @@ class Gallery:
             finally:
                 self._writing = self._faces_change = False
         _note_high_water(self.folder, revision)
+
+    @contextlib.contextmanager
+    def as_seen(self) -> Generator[None, None, None]:
+        """For a change that looks before it writes: the first write within is made only where nobody else has written
+        since this began. GalleryChanged otherwise, and nothing is written."""
+        self._as_seen = self.revision
+        try:
+            yield
+        finally:
+            self._as_seen = None
 
     @property
     def space(self) -> Space:
@@ -316,6 +336,13 @@ class Gallery:
             raise BadGallery(
                 f"{self.folder}: {DATABASE} has been replaced since it was opened; open it again (a server: start it "
                 "anew). Nothing was changed"
+            )
+
+    def _check_as_seen(self) -> None:
+        seen, self._as_seen = self._as_seen, None
+        if seen is not None and seen != self.revision:
+            raise GalleryChanged(
+                f"{self.folder}: something was changed meanwhile; look at it anew. Nothing was written"
             )
 
     def _empty_log(self) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from familiar.app.web.problems import Refused
-from familiar.app.web.threads import READERS, GalleryThreads
+from familiar.app.web.threads import LOOKS, READERS, GalleryThreads
+from familiar.core.errors import GalleryChanged
 from familiar.gallery.corrections import name
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
@@ -47,6 +48,41 @@ def test_what_is_written_is_read(folder: Path):
     async def work(threads: GalleryThreads) -> dict[int, str]:
         await threads.read(who_is_who)
         await threads.write(name, 1, "Red")
+        return (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == {1: "Red"}
+
+
+class Meddling:
+    """Names the first individual and says what it was called before; the first `times` another writes in between."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self._folder, self._left = folder, times
+
+    def __call__(self, gallery: Gallery) -> str | None:
+        before = who_is_who(gallery).names.get(1)
+        if self._left:
+            self._left -= 1
+            with Gallery.open(self._folder) as other:
+                name(other, 1, f"Meddler {self._left}")
+        name(gallery, 1, "Red")
+        return before
+
+
+@pytest.mark.parametrize("times", [0, 1, LOOKS - 1])
+def test_a_decision_looks_again_where_another_wrote_in_between(folder: Path, times: int):
+    async def work(threads: GalleryThreads) -> tuple[str | None, dict[int, str]]:
+        seen = await threads.decide(Meddling(folder, times))
+        return seen, (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == ("Meddler 0" if times else None, {1: "Red"})
+
+
+def test_a_decision_about_what_never_keeps_still_is_given_up(folder: Path):
+    async def work(threads: GalleryThreads) -> dict[int, str]:
+        with pytest.raises(GalleryChanged, match="Nothing was written"):
+            await threads.decide(Meddling(folder, LOOKS))
+        await threads.write(Meddling(folder, 1))  # which is no decision
         return (await threads.read(who_is_who)).names
 
     assert running(folder, work) == {1: "Red"}

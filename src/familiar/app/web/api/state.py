@@ -70,7 +70,7 @@ async def questions(
 async def answer(service: Served, body: asked.Answered) -> None:
     """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
     question = suggest.Question(**body.question.model_dump())
-    await service.threads.write(_answer, question, body.same)
+    await service.threads.decide(_answer, question, body.same)
 
 
 @router.get(

@@ -99,7 +99,7 @@ async def say(
         done = "moved" if do == "move" else "split"
         return told(path, done, count=len(faces), carried=corrected.carried, who=corrected.identity)
 
-    return RedirectResponse(await service.threads.write(write), 303)
+    return RedirectResponse(await service.threads.decide(write), 303)
 
 
 @router.post("/individuals/{identity:int}/confirm")
@@ -116,7 +116,7 @@ async def confirm(
         corrections.confirm(gallery, faces_left)
         return len(faces_left)
 
-    count = await service.threads.write(confirm_all)
+    count = await service.threads.decide(confirm_all)
     path = local_path(back or "", f"/individuals/{identity}")
     return RedirectResponse(told(path, "confirmed", count=count), 303)
 

@@ -72,7 +72,7 @@ async def gather(
 ) -> RedirectResponse:
     """These faces are one individual's: whoever is called so, or somebody new."""
     faces = list(dict.fromkeys(face))
-    corrected = await service.threads.write(put, faces, called)
+    corrected = await service.threads.decide(put, faces, called)
     path = told(
         local_path(back), "moved", count=len(faces), carried=corrected.carried, who=corrected.identity
     )
@@ -120,7 +120,7 @@ async def merge(
         require(gallery, identities=every)
         return corrections.merge(gallery, into, every)
 
-    corrected = await service.threads.write(write)
+    corrected = await service.threads.decide(write)
     left = {f"/individuals/{other}" for other in every}
     back = f"/individuals/{into}" if back.partition("?")[0] in left else local_path(back)
     return RedirectResponse(told(back, "merged", carried=corrected.carried, who=into), 303)
@@ -140,7 +140,7 @@ async def call(
     service: Served, identity: Number, called: Annotated[Name, Form()] = "", back: Back = "/individuals"
 ) -> RedirectResponse:
     """Where another has that name already, it is asked whether both are one."""
-    other = await service.threads.write(name, identity, called)
+    other = await service.threads.decide(name, identity, called)
     if other is not None:
         return RedirectResponse(choosing([other, identity], back), 303)
     return RedirectResponse(told(local_path(back), "named", who=identity), 303)

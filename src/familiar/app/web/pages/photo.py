@@ -118,7 +118,7 @@ async def say(
             return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).carried)
         return _named(gallery, browse.face(gallery, face), called, at)
 
-    return RedirectResponse(await service.threads.write(write), 303)
+    return RedirectResponse(await service.threads.decide(write), 303)
 
 
 def _named(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:

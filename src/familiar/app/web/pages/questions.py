@@ -96,7 +96,7 @@ async def answered(
     both have a name become one, it is asked which name stays."""
     asked = Question(about, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_one = address(pairs(skipped), best, enough=enough)
-    return RedirectResponse(await service.threads.write(_answer, asked, same, next_one), 303)
+    return RedirectResponse(await service.threads.decide(_answer, asked, same, next_one), 303)
 
 
 def pair(question: Question) -> Pair:
