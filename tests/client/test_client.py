@@ -117,9 +117,12 @@ def test_photos_are_taken_in(client: Client, photos: list[Path], tmp_path: Path)
     assert (told[-1].state, told[-1].photos, told[-1].faces) == ("done", 3, 3)
     assert [job.number for job in client.jobs()] == [told[-1].number]
     assert client.job(told[-1].number) == told[-1]
+    last = colour_album.photo(tmp_path / "18.png", "blue", shade=18)
+    all_told = list(client.watch(client.enrol([last], continues=told[-1])))[-1]
+    assert (all_told.photos, client.jobs()) == (4, (all_told,))
     again = client.enrol_folder(str(photos[0].parent))
     assert list(client.watch(again.number))[-1].known == 9
-    assert client.identity(BLUE).faces == 5
+    assert client.identity(BLUE).faces == 6
 
 
 def test_embeddings_are_those_of_the_bundle(client: Client, photos: list[Path], mean_colour_bundle: Path):

@@ -100,9 +100,14 @@ class Client:
 
     # --- new photos -------------------------------------------------------------------------------------------------
 
-    def enrol(self, photos: Iterable[Source]) -> Progress:
-        """Sends photos, which are on the server's disk when this returns; `watch` what becomes of them."""
-        return self._send(Progress, "photos", [("files", photo) for photo in photos])
+    def enrol(self, photos: Iterable[Source], continues: Progress | None = None) -> Progress:
+        """Sends photos, which are on the server's disk when this returns; `watch` what becomes of them.
+
+        `continues`: what this returned for the part before, where one set comes in parts: what is told then holds for
+        all of it.
+        """
+        number = None if continues is None else continues.number
+        return self._send(Progress, "photos", [("files", photo) for photo in photos], continues=number)
 
     def enrol_folder(self, folder: str) -> Progress:
         """Takes in every photo of a folder on the server."""

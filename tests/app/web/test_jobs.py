@@ -235,6 +235,54 @@ def test_one_job_at_a_time_and_only_so_many_wait(settings: Settings, more: Path)
     assert [job.new_individuals for job in done] == [0, 0, 1]
 
 
+def test_parts_of_one_set_are_told_together(service: Service, more: Path):
+    async def work(jobs: Jobs) -> tuple[Progress, ...]:
+        first = await ended(jobs, jobs.submit([more / "white1.png"], [Skipped("a", "b")]).number)
+        parts = ([more / "white2.png", more / "torn: a.png"], [more / "white1.png", more / "red9.png"])
+        second = await ended(jobs, jobs.submit(parts[0], continues=first.number).number)
+        third = await ended(jobs, jobs.submit(parts[1], continues=second.number).number)
+        assert jobs.all() == [third]
+        assert jobs.progress(first.number) == first  # who watches it can still ask
+        return first, second, third
+
+    first, second, third = running(service, work)
+    assert (first.found, first.photos, first.new_individuals) == (2, 1, 0)
+    torn = Skipped("more/torn: a.png", NO_PHOTO)
+    assert second == Progress(
+        second.number, "done", 4, 4, 2, 2, 0, 0, (Skipped("a", "b"), torn), 2, new_individuals=1
+    )
+    assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
+
+
+def test_a_part_that_waits_is_told_by_the_one_under_way(service: Service, more: Path, gate: Gate):
+    async def work(jobs: Jobs) -> None:
+        first = jobs.submit([more / "white1.png"]).number
+        second = jobs.submit([more / "white2.png"], continues=first).number
+        third = jobs.submit([more / "red9.png"], continues=second).number
+        other = jobs.submit([more / "red9.png"]).number
+        assert await asyncio.to_thread(gate.reached.wait, 20)
+        assert [job.number for job in jobs.all()] == [other, first]
+        gate.opened.set()
+        assert (await ended(jobs, third)).photos == 3
+        await ended(jobs, other)
+        assert [job.number for job in jobs.all()] == [other, third]
+
+    running(service, work)
+
+
+@pytest.mark.parametrize("continues", ["", "0", "failed"])
+def test_a_set_that_cannot_be_gone_on_with(service: Service, more: Path, tmp_path: Path, continues: str):
+    async def work(jobs: Jobs) -> None:
+        first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [Skipped("a", "b")]).number)
+        assert first.state == "failed"
+        before = first.number if continues == "failed" else continues
+        second = await ended(jobs, jobs.submit([more / "white2.png"], continues=before).number)
+        assert (second.state, second.found, second.skipped) == ("done", 1, ())
+        assert jobs.all() == [second, first]
+
+    running(service, work)
+
+
 def test_only_the_last_are_remembered(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
 

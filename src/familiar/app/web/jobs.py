@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -61,13 +62,33 @@ class Progress:
         return self.state in ("done", "stopped", "failed")
 
 
+COUNTS = tuple(each.name for each in fields(Progress) if each.type is int)
+
+
 @dataclass(eq=False)
 class _Job:
-    """`progress` and `changed` belong to the event loop; each event is set once, at the next change."""
+    """`reached` belongs to the thread, all else to the event loop; each event is set once, at the next change.
+
+    `before`: the job that this one goes on with, until it does.
+    """
 
     paths: Sequence[Path]
     progress: Progress
+    before: "_Job | None" = None
+    reached: Progress | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    told_by_next: bool = False
+
+    @property
+    def is_told_elsewhere(self) -> bool:
+        """By the job that goes on with it; or by the one it goes on with, before its own turn."""
+        waits = self.progress.state == "waiting" and self.before is not None
+        return self.told_by_next or (waits and self.before is not None and not self.before.progress.ended)
+
+    def begin(self, *, goes_on: bool) -> None:
+        if goes_on and self.before is not None:
+            self.before.told_by_next = True
+        self.before = None
 
     def show(self, progress: Progress) -> None:
         self.progress = progress
@@ -103,11 +124,16 @@ class Jobs:
         await asyncio.to_thread(self._pool.shutdown)
         await asyncio.sleep(0)  # what the thread told last is shown
 
-    def submit(self, paths: Sequence[Path], skipped: Sequence[Skipped] = ()) -> Progress:
+    def submit(
+        self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None
+    ) -> Progress:
         """Takes in files and the photos of folders, within the roots; `skipped` were sent along, and are no photos.
-        Refused as by `require_room`."""
+
+        `continues`: the job of the part before, where one set comes in parts: what is told of this one then holds for
+        both, unless that one failed. Refused as by `require_room`.
+        """
         self.require_room()
-        return self._begin(paths, skipped)
+        return self._begin(paths, skipped, continues)
 
     def require_room(self) -> None:
         """Refused with 503 where too many jobs wait, with 403 where the server is read-only, and with 409 where it has
@@ -124,8 +150,8 @@ class Jobs:
         return self._job(number).progress
 
     def all(self) -> list[Progress]:
-        """The last 50, newest first."""
-        return [job.progress for job in reversed(self._jobs.values())]
+        """The last 50, newest first; of parts of one set the one that tells of all."""
+        return [job.progress for job in reversed(self._jobs.values()) if not job.is_told_elsewhere]
 
     async def watch(self, number: str) -> AsyncGenerator[Progress, None]:
         """What it is now, then each change, at most ten a second, to the end. NotInGallery as in `progress`."""
@@ -143,9 +169,11 @@ class Jobs:
             raise NotInGallery("there is no such job, or it was over long ago")
         return self._jobs[number]
 
-    def _begin(self, paths: Sequence[Path], skipped: Sequence[Skipped] = ()) -> Progress:
+    def _begin(
+        self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None
+    ) -> Progress:
         told = Progress(str(next(self._numbers)), skipped=tuple(skipped[:SHOWN]), skipped_count=len(skipped))
-        job = _Job(paths, told)
+        job = _Job(paths, told, self._jobs.get(continues or ""))
         self._jobs[job.progress.number] = job
         over = [number for number, old in self._jobs.items() if old.progress.ended]
         for number in over[: max(0, len(self._jobs) - REMEMBERED)]:
@@ -158,11 +186,16 @@ class Jobs:
     def _run(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
         """Never raises: the next job has its turn."""
         progress = job.progress
+        before = None if job.before is None else job.before.reached
+        if before is not None and before.state != "done":
+            before = None
+        loop.call_soon_threadsafe(partial(job.begin, goes_on=before is not None))
 
         def show(now: Progress) -> None:
             nonlocal progress
             progress = now
-            loop.call_soon_threadsafe(job.show, now)
+            job.reached = now if before is None else _together(before, now)
+            loop.call_soon_threadsafe(job.show, job.reached)
 
         try:
             self._take_in(job.paths, progress, show)
@@ -283,6 +316,12 @@ class Jobs:
             if path.is_relative_to(root):
                 return str(path.relative_to(root)) if path != root else root.name
         return path.name
+
+
+def _together(before: Progress, now: Progress) -> Progress:
+    """What is told of parts of one set."""
+    counts = {name: getattr(before, name) + getattr(now, name) for name in COUNTS}
+    return replace(now, **counts, skipped=(*before.skipped, *now.skipped)[:SHOWN])
 
 
 def _sum(one: Enrolled, other: Enrolled) -> Enrolled:

@@ -31,6 +31,14 @@ Photos = Annotated[
 ]
 Photo = Annotated[UploadFile, File(description="A photo; what it is is judged by its content.")]
 
+Continues = Annotated[
+    str | None,
+    Query(
+        max_length=20,
+        description="The job of the part before, where one set comes in parts: what is told then holds for all of it.",
+    ),
+]
+
 Component = Annotated[float, Field(ge=-1.01, le=1.01)]
 Pixels = Annotated[float, Field(ge=-_FARTHEST_PX, le=_FARTHEST_PX)]
 Called = Annotated[str, Field(min_length=1, max_length=200, description="One line.", examples=["Mia"])]

@@ -37,7 +37,9 @@ async def photos(service: Served, cursor: asked.Cursor = None, limit: asked.Limi
     response_model=shapes.Progress,
     responses=problems(*UPLOAD),
 )
-async def enrol(service: Served, response: Response, files: asked.Photos) -> Progress:
+async def enrol(
+    service: Served, response: Response, files: asked.Photos, continues: asked.Continues = None
+) -> Progress:
     """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
 
     Files that are no photos are `skipped`, and told so; where all of them are, the first one is the problem.
@@ -51,7 +53,7 @@ async def enrol(service: Served, response: Response, files: asked.Photos) -> Pro
     if not kept:
         first = f"{skipped[0].name}: {skipped[0].reason}"
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-    return _submitted(service, response, kept, skipped)
+    return _submitted(service, response, kept, skipped, continues)
 
 
 @router.post(
@@ -161,8 +163,12 @@ async def events(service: Served, job: Job) -> AsyncIterator[shapes.Progress]:
 
 
 def _submitted(
-    service: Served, response: Response, paths: list[Path], skipped: Sequence[Skipped] = ()
+    service: Served,
+    response: Response,
+    paths: list[Path],
+    skipped: Sequence[Skipped] = (),
+    continues: str | None = None,
 ) -> Progress:
-    progress = service.jobs.submit(paths, skipped)
+    progress = service.jobs.submit(paths, skipped, continues)
     response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
     return progress

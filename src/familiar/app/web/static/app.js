@@ -164,17 +164,19 @@ async function upload(chosen) {
   const total = files.reduce((sum, file) => sum + file.size, 0);
   const refused = every.filter((file) => !isPhoto(file)).map((file) => `${file.name}: is no photo`);
   let before = 0;
+  let job = null; // of the batch before
   uploading = true;
   bar.closest("[hidden]")?.removeAttribute("hidden");
   say(`Sending ${counted(files.length, "photo")}.`);
   try {
     for (const batch of batches(files)) {
-      const some = await sent(batch, (bytes) => {
+      const some = await sent(batch, job, (bytes) => {
         bar.value = total ? Math.min((before + bytes) / total, 1) : 1;
         words.textContent = `Sending ${counted(files.length, "photo")}: ${Math.round(100 * bar.value)} %`;
       });
       if (!some) return;
-      refused.push(...some);
+      refused.push(...some.refused);
+      job = some.job ?? job;
       before += batch.reduce((sum, file) => sum + file.size, 0);
       refresh();
     }
@@ -218,28 +220,31 @@ function batches(files) {
   return all;
 }
 
-// Resolves once the server has them on its disk, with what it says of those it refused; waits where it is busy.
-async function sent(files, progress) {
+// Resolves once the server has them on its disk, with their job and what it says of those it refused; waits where it is
+// busy. `before`: the job of the batch before.
+async function sent(files, before, progress) {
   for (;;) {
-    const request = await posted(files, progress);
+    const request = await posted(files, before, progress);
     if (request.status === 202) {
       const job = JSON.parse(request.responseText);
       follow(job.number);
-      return job.skipped.map((one) => `${one.name}: ${one.reason}`);
+      return { job: job.number, refused: job.skipped.map((one) => `${one.name}: ${one.reason}`) };
     }
-    if (request.status === 415) return files.length === 1 ? [reason(request)] : files.map((file) => `${file.name}: is no photo that can be read`);
+    if (request.status === 415) {
+      return { refused: files.length === 1 ? [reason(request)] : files.map((file) => `${file.name}: is no photo that can be read`) };
+    }
     if (request.status === 401 || request.responseURL.includes("/login")) return toLogin();
     if (request.status !== 503 && request.status !== 429) throw new Error(reason(request));
     await new Promise((done) => setTimeout(done, 1000 * (Number(request.getResponseHeader("Retry-After")) || 2)));
   }
 }
 
-function posted(files, progress) {
+function posted(files, before, progress) {
   const body = new FormData();
   files.forEach((file) => body.append("files", file, file.name));
   return new Promise((done) => {
     const request = new XMLHttpRequest();
-    request.open("POST", "/api/v1/photos");
+    request.open("POST", `/api/v1/photos${before ? `?continues=${encodeURIComponent(before)}` : ""}`);
     request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
@@ -256,6 +261,7 @@ const watched = new Map();
 function follow(number) {
   watched.get(number)?.close();
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
+  let state; // as it was told last
   watched.set(number, events);
   events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // else it tries again
   events.onmessage = (event) => {
@@ -264,12 +270,14 @@ function follow(number) {
     const shown = document.getElementById(`job-${number}`);
     if (shown) show(shown, job);
     const over = ["done", "failed", "stopped"].includes(job.state);
+    const known = shown ? shown.dataset.state : state;
+    state = job.state;
     if (over) {
       events.close();
       watched.delete(number);
     }
     if (job.state === "done") say(taken(job));
-    if (over || (shown && job.state !== shown.dataset.state)) refresh();
+    if (over || (known && job.state !== known)) refresh();
   };
 }
 
