@@ -82,8 +82,8 @@ class _Job:
     @property
     def is_told_elsewhere(self) -> bool:
         """By the job that goes on with it; or by the one it goes on with, before its own turn."""
-        waits = self.progress.state == "waiting" and self.before is not None
-        return self.told_by_next or (waits and self.before is not None and not self.before.progress.ended)
+        before = self.before if self.progress.state == "waiting" else None
+        return self.told_by_next or (before is not None and not before.progress.ended)
 
     def begin(self, *, goes_on: bool) -> None:
         if goes_on and self.before is not None:
@@ -186,8 +186,8 @@ class Jobs:
     def _run(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
         """Never raises: the next job has its turn."""
         progress = job.progress
-        before = None if job.before is None else job.before.reached
-        if before is not None and before.state != "done":
+        before = job.before.reached if job.before else None
+        if before and before.state != "done":  # what went wrong there is told there
             before = None
         loop.call_soon_threadsafe(partial(job.begin, goes_on=before is not None))
 
