@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, GalleryChanged, SpaceMismatch
+from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
 from familiar.gallery import schema, store
 from familiar.gallery.check import repair
 from familiar.gallery.enrol import enrol_embeddings
@@ -249,27 +249,39 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_change_is_made_only_to_what_was_seen(gallery: Gallery, folder: Path):
-    def write(to: Gallery) -> None:
+def test_those_beside_each_other_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+    order: list[str] = []
+
+    def written(to: Gallery, what: str) -> None:
         with to.writing():
-            pass
+            order.append(what)
 
-    def meddled_with(other: Gallery) -> None:
-        with gallery.as_seen():
-            write(other)
-            write(gallery)
+    with gallery.beside() as other:
+        waiting = threading.Thread(target=written, args=(other, "afterwards"))
+        with gallery.alone():
+            waiting.start()
+            waiting.join(0.3)
+            written(gallery, "first")
+            with gallery.beside() as third:
+                written(third, "in the same thread")  # which would wait for itself for ever
+        waiting.join(10)
+        assert order == ["first", "in the same thread", "afterwards"]
+        assert gallery.revision == 3
+        monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+        told: list[str] = []
 
-    with gallery.as_seen():
-        write(gallery)
-        write(gallery)  # about what the first has left
-    with Gallery.open(folder) as other:
-        with pytest.raises(GalleryChanged, match="changed meanwhile"):
-            meddled_with(other)
-        with gallery.as_seen():
-            pass
-        write(other)
-    write(gallery)  # afterwards as ever
-    assert gallery.revision == 5
+        def hasty() -> None:
+            with pytest.raises(GalleryBusy, match="something else is being written") as error:
+                written(other, "never")
+            told.append(str(error.value))
+
+        with gallery.alone():
+            waiting = threading.Thread(target=hasty)
+            waiting.start()
+            waiting.join(10)
+        assert len(told) == 1
+        written(other, "again")
+        assert "never" not in order
 
 
 def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(tmp_path: Path):

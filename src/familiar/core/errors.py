@@ -41,10 +41,6 @@ class GalleryBusy(FamiliarError):
     """Another process is writing to the gallery."""
 
 
-class GalleryChanged(FamiliarError):
-    """Somebody else wrote to the gallery between a look at it and the change that was decided by it."""
-
-
 class NotInGallery(FamiliarError):
     """A name, a number or a photo that a gallery does not know."""
 

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import sqlite3
+import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,14 +21,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import (
-    BadGallery,
-    CannotWrite,
-    CorruptGallery,
-    GalleryBusy,
-    GalleryChanged,
-    SpaceMismatch,
-)
+from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy, SpaceMismatch
 from familiar.core.vectors import check_unit_rows
 from familiar.faces.bundle import BundleMetadata
 from familiar.gallery.schema import APPLICATION_ID, VERSION, create_tables, update_tables
@@ -110,7 +104,7 @@ class Gallery:
         self._file = _file_of(folder)
         self._kept: dict[str, tuple[int, Any]] = {}
         self._writing = self._faces_change = False
-        self._as_seen: int | None = None  # the revision that the next write is for
+        self._turn = threading.RLock()  # of whoever writes here or beside it
 
     @staticmethod
     def create(folder: Path, space: Space, *, element: str = "float16") -> "Gallery":
@@ -175,7 +169,8 @@ class Gallery:
         return gallery
 
     def beside(self) -> "Gallery":
-        """Another connection to the same gallery, for another thread; both share what they hold in memory.
+        """Another connection to the same gallery, for another thread; both share what they hold in memory, and write
+        in turns.
 
         BadGallery where its file has been replaced since it was opened.
         """
@@ -184,7 +179,7 @@ class Gallery:
             connection = _connect(self.folder / DATABASE)
             _configure(connection)
         other = Gallery(self.folder, connection)
-        other._file, other._kept = self._file, self._kept
+        other._file, other._kept, other._turn = self._file, self._kept, self._turn
         return other
 
     def close(self) -> None:
@@ -213,16 +208,14 @@ class Gallery:
     def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
         """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
 
-        GalleryBusy where another process writes for longer than ten seconds, BadGallery where the file has been
-        replaced since it was opened, GalleryChanged as `as_seen` has it. `faces_change`: faces come or go, or their
-        embeddings change.
+        GalleryBusy where somebody else writes for longer than ten seconds, BadGallery where the file has been
+        replaced since it was opened. `faces_change`: faces come or go, or their embeddings change.
         """
-        with told(self.folder):
+        with told(self.folder), self.alone():
             self._connection.execute("BEGIN IMMEDIATE")
             self._writing, self._faces_change = True, faces_change
             try:
                 self._check_in_place()  # only now: it may have waited for seconds
-                self._check_as_seen()
                 yield self._connection
                 self._connection.execute("UPDATE gallery SET revision = revision + 1")
                 if faces_change:
@@ -238,14 +231,15 @@ class Gallery:
         _note_high_water(self.folder, revision)
 
     @contextlib.contextmanager
-    def as_seen(self) -> Generator[None, None, None]:
-        """For a change that looks before it writes: the first write within is made only where nobody else has written
-        since this began. GalleryChanged otherwise, and nothing is written."""
-        self._as_seen = self.revision
+    def alone(self) -> Generator[None, None, None]:
+        """For a change that looks before it writes: no connection `beside` this one writes meanwhile. Other processes
+        may. GalleryBusy as in `writing`."""
+        if not self._turn.acquire(timeout=BUSY_SECONDS):
+            raise GalleryBusy(f"{self.folder}: something else is being written; try again when it is done")
         try:
             yield
         finally:
-            self._as_seen = None
+            self._turn.release()
 
     @property
     def space(self) -> Space:
@@ -336,13 +330,6 @@ class Gallery:
             raise BadGallery(
                 f"{self.folder}: {DATABASE} has been replaced since it was opened; open it again (a server: start it "
                 "anew). Nothing was changed"
-            )
-
-    def _check_as_seen(self) -> None:
-        seen, self._as_seen = self._as_seen, None
-        if seen is not None and seen != self.revision:
-            raise GalleryChanged(
-                f"{self.folder}: something was changed meanwhile; look at it anew. Nothing was written"
             )
 
     def _empty_log(self) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from familiar.app.web.problems import Refused
-from familiar.app.web.threads import LOOKS, READERS, GalleryThreads
-from familiar.core.errors import GalleryChanged
+from familiar.app.web.threads import READERS, GalleryThreads
 from familiar.gallery.corrections import name
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
@@ -53,39 +52,31 @@ def test_what_is_written_is_read(folder: Path):
     assert running(folder, work) == {1: "Red"}
 
 
-class Meddling:
-    """Names the first individual and says what it was called before; the first `times` another writes in between."""
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_job_writes_between_look_and_decision(folder: Path, alone: bool):
+    async def work(threads: GalleryThreads) -> tuple[dict[int, str], dict[int, str]]:
+        looked, job = threading.Event(), threads.beside()
 
-    def __init__(self, folder: Path, times: int) -> None:
-        self._folder, self._left = folder, times
+        def meddle() -> None:
+            assert looked.wait(10)
+            name(job, 1, "Meddler")
 
-    def __call__(self, gallery: Gallery) -> str | None:
-        before = who_is_who(gallery).names.get(1)
-        if self._left:
-            self._left -= 1
-            with Gallery.open(self._folder) as other:
-                name(other, 1, f"Meddler {self._left}")
-        name(gallery, 1, "Red")
-        return before
+        def change(gallery: Gallery) -> dict[int, str]:
+            looked.set()
+            meddling.join(0.3)  # which ends in time where it may
+            name(gallery, 2, "Green")
+            return who_is_who(gallery).names
 
+        meddling = threading.Thread(target=meddle)
+        meddling.start()
+        left = await (threads.decide if alone else threads.write)(change)
+        await asyncio.to_thread(meddling.join, 10)
+        job.close()
+        return left, (await threads.read(who_is_who)).names
 
-@pytest.mark.parametrize("times", [0, 1, LOOKS - 1])
-def test_a_decision_looks_again_where_another_wrote_in_between(folder: Path, times: int):
-    async def work(threads: GalleryThreads) -> tuple[str | None, dict[int, str]]:
-        seen = await threads.decide(Meddling(folder, times))
-        return seen, (await threads.read(who_is_who)).names
-
-    assert running(folder, work) == ("Meddler 0" if times else None, {1: "Red"})
-
-
-def test_a_decision_about_what_never_keeps_still_is_given_up(folder: Path):
-    async def work(threads: GalleryThreads) -> dict[int, str]:
-        with pytest.raises(GalleryChanged, match="Nothing was written"):
-            await threads.decide(Meddling(folder, LOOKS))
-        await threads.write(Meddling(folder, 1))  # which is no decision
-        return (await threads.read(who_is_who)).names
-
-    assert running(folder, work) == {1: "Red"}
+    left, then = running(folder, work)
+    assert left == ({2: "Green"} if alone else {1: "Meddler", 2: "Green"})
+    assert then == {1: "Meddler", 2: "Green"}
 
 
 def test_one_more_than_may_wait_is_refused(folder: Path):

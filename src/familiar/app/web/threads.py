@@ -1,7 +1,6 @@
 """Requests at the gallery: few threads, each with its own connection, and a bounded queue before them."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
@@ -10,11 +9,9 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from familiar.app.web.problems import Refused, busy
-from familiar.core.errors import GalleryChanged
 from familiar.gallery.store import Gallery
 
 READERS = 3
-LOOKS = 5  # at what a change hangs on, before somebody is told that it does not keep still
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,14 +53,10 @@ class GalleryThreads:
     async def decide(
         self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `write`, for a change that looks before it writes: where a job or another process wrote in between, it
-        looks again. GalleryChanged where that goes on."""
+        """As `write`, for a change that looks before it writes: meanwhile nobody else writes, no job either."""
 
         def decided(gallery: Gallery) -> T:
-            for _ in range(LOOKS - 1):
-                with contextlib.suppress(GalleryChanged), gallery.as_seen():
-                    return change(gallery, *args, **kwargs)
-            with gallery.as_seen():
+            with gallery.alone():
                 return change(gallery, *args, **kwargs)
 
         return await self.write(decided)
