@@ -208,7 +208,8 @@ class Gallery:
     def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
         """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
 
-        GalleryBusy where somebody else writes for longer than ten seconds, BadGallery where the file has been
+        GalleryBusy where another connection beside this one, or another process, writes for longer than ten
+        seconds, BadGallery where the file has been
         replaced since it was opened. `faces_change`: faces come or go, or their embeddings change.
         """
         with told(self.folder), self.alone():
@@ -228,12 +229,12 @@ class Gallery:
                 raise
             finally:
                 self._writing = self._faces_change = False
-        _note_high_water(self.folder, revision)
+            _note_high_water(self.folder, revision)
 
     @contextlib.contextmanager
     def alone(self) -> Generator[None, None, None]:
         """For a change that looks before it writes: no connection `beside` this one writes meanwhile. Other processes
-        may. GalleryBusy as in `writing`."""
+        may. GalleryBusy after ten seconds."""
         if not self._turn.acquire(timeout=BUSY_SECONDS):
             raise GalleryBusy(f"{self.folder}: something else is being written; try again when it is done")
         try:

@@ -254,6 +254,18 @@ def test_parts_of_one_set_are_told_together(service: Service, more: Path):
     assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
 
 
+def test_only_one_goes_on_with_a_part(service: Service, more: Path):
+    async def work(jobs: Jobs) -> None:
+        first = (await ended(jobs, jobs.submit([more / "white1.png"]).number)).number
+        second, third = (
+            jobs.submit([more / name], continues=first).number for name in ("white2.png", "red9.png")
+        )
+        assert [(await ended(jobs, number)).photos for number in (second, third)] == [2, 1]
+        assert [job.number for job in jobs.all()] == [third, second]
+
+    running(service, work)
+
+
 def test_a_part_that_waits_is_told_by_the_one_under_way(service: Service, more: Path, gate: Gate):
     async def work(jobs: Jobs) -> None:
         first = jobs.submit([more / "white1.png"]).number

@@ -30,7 +30,7 @@ from familiar.app.web.uploads import (
     shown,
 )
 from familiar.app.web.vision import Vision
-from familiar.core.errors import CannotWrite, NoFaceFound
+from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Detection, Photo
 from familiar.faces.embedder import Embedder
 
@@ -75,7 +75,7 @@ def receiving(
 def refusal(*files: UploadFile, **limits: int) -> Refused:
     allowed = Limits(**limits)
     with pytest.raises(Refused) as error:
-        receiving(files, lambda uploads: [each.judged(allowed) for each in uploads], allowed)
+        receiving(files, lambda uploads: [each.judge(each.read(), allowed) for each in uploads], allowed)
     assert all(file.file.closed for file in files)
     return error.value
 
@@ -158,10 +158,10 @@ def test_too_much(files: int, limits: dict[str, int], kind: str, says: str):
     assert says in str(error)
 
 
-def test_as_much_as_is_allowed():
+def test_as_much_as_is_allowed(tmp_path: Path):
     limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
-    read = receiving([sent(encoded())] * 2, lambda uploads: [each.judged(limits) for each in uploads], limits)
-    assert read == [encoded()] * 2
+    kept = receiving([sent(encoded())] * 2, lambda uploads: keep(uploads, tmp_path, limits), limits)
+    assert [path.read_bytes() for path in kept] == [encoded()] * 2
 
 
 def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch):
@@ -283,16 +283,58 @@ def test_where_nothing_can_be_written(tmp_path: Path):
         receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
 
 
-def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):
-    async def run() -> None:
-        vision = Vision(Embedder(mean_colour_bundle, threads=1), Nobody(), Limits())
+def seen(
+    mean_colour_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vision, list[Upload]], Any]
+) -> Any:
+    """What a model says of uploads, in one thread."""
+
+    async def run() -> Any:
+        vision = Vision(Embedder(mean_colour_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
         await vision.start()
         try:
-            async with received([sent(encoded(), "mia\n.png")], Limits()) as (upload,):
-                assert (await vision.look(upload)).size_px == (8, 6)
-                await vision.best(upload)
+            async with received(files, Limits()) as uploads:
+                return await ask(vision, uploads)
         finally:
             await vision.stop()
 
+    return asyncio.run(run())
+
+
+def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):
+    async def ask(vision: Vision, uploads: list[Upload]) -> None:
+        assert (await vision.look(uploads[0])).size_px == (8, 6)
+        await vision.best(uploads[0])
+
     with pytest.raises(NoFaceFound, match=r"^mia\\n\.png: no face found$"):
-        asyncio.run(run())
+        seen(mean_colour_bundle, [sent(encoded(), "mia\n.png")], ask)
+
+
+def test_a_bad_one_is_told_in_its_place_and_not_held(mean_colour_bundle: Path):
+    torn = np.random.default_rng(0).bytes(40)
+    files = [
+        sent(b"no", "a"),
+        sent(encoded(size_px=(90, 90)), "b"),
+        sent(encoded()[:-30] + torn, "c"),
+        sent(encoded()),
+    ]
+    no_photo, large, broken, good = seen(mean_colour_bundle, files, Vision.look_all)
+    assert (no_photo.kind, large.kind) == ("not-a-photo", "too-large")
+    assert type(broken) is UnreadablePhoto
+    for error, name in ((no_photo, "a"), (large, "b"), (broken, "c")):
+        assert str(error).startswith(f"{name}: ")
+        assert (error.__traceback__, error.__context__, error.__cause__) == (
+            None,
+            None,
+            None,
+        )  # which hold its bytes
+    assert good.size_px == (8, 6)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_of_two_bad_ones_the_one_that_is_no_photo_is_told(mean_colour_bundle: Path, names: tuple[str, str]):
+    content = {"a": b"no", "b": encoded()}  # nobody is on the other
+    files = [sent(content[name], name) for name in names]
+    with pytest.raises(BadUpload, match=r"^a: "):
+        seen(mean_colour_bundle, files, Vision.best_of_each)
+    with pytest.raises(NoFaceFound, match=r"^b: "):
+        seen(mean_colour_bundle, [sent(content["b"], "b")], Vision.best_of_each)

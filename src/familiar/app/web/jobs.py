@@ -186,7 +186,9 @@ class Jobs:
     def _run(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
         """Never raises: the next job has its turn."""
         progress = job.progress
-        before = job.before.reached if job.before else None
+        before = None
+        if job.before:  # whose figures one job goes on with, if several would
+            before, job.before.reached = job.before.reached, None
         if before and before.state != "done":  # what went wrong there is told there
             before = None
         loop.call_soon_threadsafe(partial(job.begin, goes_on=before is not None))
@@ -263,7 +265,7 @@ class Jobs:
         return self._patiently(go_on)
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Again and again while other processes write, which has an end: nobody else would take these photos in."""
+        """Again and again while others write, which has an end: nobody else would take these photos in."""
         while True:
             try:
                 return work()

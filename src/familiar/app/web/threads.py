@@ -53,7 +53,7 @@ class GalleryThreads:
     async def decide(
         self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `write`, for a change that looks before it writes: meanwhile nobody else writes, no job either."""
+        """As `write`, for a change that looks before it writes: meanwhile no job and no other request does."""
 
         def decided(gallery: Gallery) -> T:
             with gallery.alone():

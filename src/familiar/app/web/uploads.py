@@ -58,16 +58,14 @@ class Upload:
             self.file.file.seek(0)
             return self.file.file.read()
 
-    def judged(self, limits: Limits) -> bytes:
-        """`read`, where that is a photo of no more pixels than are allowed; BadUpload."""
-        content = self.read()
+    def judge(self, content: bytes, limits: Limits) -> None:
+        """BadUpload where what was `read` is no photo, or one of more pixels than are allowed."""
         try:
             width, height = header_of(content, self.name).size_px
         except UnreadablePhoto as error:
             raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
             raise _too_large(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
-        return content
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Skipped:
 async def received(
     files: Sequence[UploadFile], limits: Limits, *, skipped: list[Skipped] | None = None
 ) -> AsyncIterator[list[Upload]]:
-    """The photos of a request, which are gone afterwards; their content is for `Upload.judged`.
+    """The photos of a request, which are gone afterwards; their content is for `Upload.judge`.
 
     Refused with 413 where there are too many, or one is too large in bytes. Where `skipped` is given, such a photo is
     put there instead, and the others are received.
@@ -202,7 +200,7 @@ def _keep(
     photos: list[Upload] = []
     for upload in uploads:  # all of them before one is kept
         with _left_out(upload, skipped):
-            upload.judged(limits)
+            upload.judge(upload.read(), limits)
             photos.append(upload)
     if not photos:
         return []

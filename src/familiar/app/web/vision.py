@@ -163,6 +163,14 @@ class Vision:
             raise NoFaceFound(f"{_name(photo)}: no face found")
         return looked.faces[0]
 
+    async def best_of_each(self, photos: Sequence[Path | Upload]) -> list[Seen]:
+        """`best` of each. Where several have none, the first that is no photo is told, else the first."""
+        found = await asyncio.gather(*map(self.best, photos), return_exceptions=True)
+        errors = [error for error in found if isinstance(error, BaseException)]
+        if errors:
+            raise min(errors, key=lambda error: not isinstance(error, BadUpload))
+        return [seen for seen in found if isinstance(seen, Seen)]
+
     async def embed(self, crops: Sequence[Crop]) -> Float32[np.ndarray, "n d"]:
         """One unit row per crop, computed together with those of other requests."""
         parts = [crops[start : start + self._batch_size] for start in range(0, len(crops), self._batch_size)]
@@ -242,23 +250,28 @@ class Vision:
         try:
             photo = self._decoded(asked.photo)
             faces = every_face(photo, self.detector, self._crops, MIN_SCORE)[: asked.most]
+        except (BadUpload, UnreadablePhoto) as error:
+            # Others of the request may take long, and what led to it holds the photo's bytes.
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
         except Exception as error:  # whoever asked is told
             return error
         seen = [Seen(in_the_file(face.detection, photo), face.crop, face.quality, None) for face in faces]
         return Looked(photo.source_size_px, tuple(seen))
 
     def _decoded(self, photo: Path | Upload) -> Photo:
-        """BadUpload, UnreadablePhoto. Only what cannot be decoded is judged: others would be read twice."""
+        """BadUpload, UnreadablePhoto. Only what cannot be decoded is judged: the header of others is sound."""
+        content = photo.read() if isinstance(photo, Upload) else photo_bytes(photo)
         try:
             return decode_photo(
-                photo.read() if isinstance(photo, Upload) else photo_bytes(photo),
+                content,
                 _name(photo),
                 min_side_px=side_to_read_px(self.detector, self._crops),
                 max_pixels=self._limits.photo_pixels,
             )
         except UnreadablePhoto:
             if isinstance(photo, Upload):
-                photo.judged(self._limits)
+                photo.judge(content, self._limits)
             raise
 
 

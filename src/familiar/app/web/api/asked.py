@@ -35,7 +35,8 @@ Continues = Annotated[
     str | None,
     Query(
         max_length=20,
-        description="The job of the part before, where one set comes in parts: what is told then holds for all of it.",
+        description="The job of the part before, where one set comes in parts: what is told then holds for all "
+        "of it. One that is not known any more is left unheard.",
     ),
 ]
 

@@ -1,6 +1,5 @@
 """Photos that are in no gallery: the faces on them, who they show, and whether two show one individual."""
 
-import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -129,7 +128,7 @@ async def _looked_at(service: Service, files: Sequence[UploadFile], *, embed: bo
 async def _best(service: Service, *files: UploadFile) -> list[Seen]:
     """The best face of each, embedded. NoFaceFound, UnreadablePhoto, Refused."""
     async with received(files, service.settings.limits) as uploads:
-        return await asyncio.gather(*(service.vision.best(upload) for upload in uploads))
+        return await service.vision.best_of_each(uploads)
 
 
 def _face(seen: Seen) -> dict[str, Any]:

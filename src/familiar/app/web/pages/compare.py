@@ -1,6 +1,5 @@
 """Two photos: one individual or two, where that lies between the thresholds, and what the network saw."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -61,7 +60,7 @@ async def answer(
 ) -> HTMLResponse:
     """By the best face of each. NoFaceFound, UnreadablePhoto, Refused."""
     async with received([first, second], service.settings.limits) as uploads:
-        one, other = await asyncio.gather(*(service.vision.best(upload) for upload in uploads))
+        one, other = await service.vision.best_of_each(uploads)
     assert one.embedding is not None, "the best face is embedded"
     assert other.embedding is not None, "the best face is embedded"
     means = await service.compare(calibration)

@@ -24,7 +24,7 @@ Box = tuple[float, float, float, float]
 FILLED = 0.95  # of a photo by one face: beside it there is no room
 
 
-def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
+async def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
     """In pixels of the whole upright photo, as the fields of a form say it."""
     return left, top, right, bottom
 

@@ -228,6 +228,8 @@ async function sent(files, before, progress) {
     if (request.status === 202) {
       const job = JSON.parse(request.responseText);
       follow(job.number);
+      // One that waits unseen is told by those before it: a browser keeps few connections to a server.
+      if (before && !document.getElementById(`job-${before}`)) unfollow(before);
       return { job: job.number, refused: job.skipped.map((one) => `${one.name}: ${one.reason}`) };
     }
     if (request.status === 415) {
@@ -257,9 +259,14 @@ function posted(files, before, progress) {
 
 const watched = new Map();
 
+function unfollow(number) {
+  watched.get(number)?.close();
+  watched.delete(number);
+}
+
 // To its end, which may come before the album shows it.
 function follow(number) {
-  watched.get(number)?.close();
+  unfollow(number);
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
   let state; // as it was told last
   watched.set(number, events);
@@ -272,10 +279,7 @@ function follow(number) {
     const over = ["done", "failed", "stopped"].includes(job.state);
     const known = shown ? shown.dataset.state : state;
     state = job.state;
-    if (over) {
-      events.close();
-      watched.delete(number);
-    }
+    if (over) unfollow(number);
     if (job.state === "done") say(taken(job));
     if (over || (known && job.state !== known)) refresh();
   };
