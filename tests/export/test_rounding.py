@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import ParityFailed
@@ -31,13 +31,14 @@ any_weights = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(any_weights)
+@example(np.zeros((2, 3), np.float32))  # which numbers of 1e-42 become now and then
 def test_each_is_within_a_step_and_alone_in_its_kernel_within_half(values):
     steps, scale = rows_in_8_bits(values)
     assert (steps.dtype, scale.dtype) == (np.int8, np.float16)
     assert steps.shape == values.shape
     assert scale.shape == (len(values), *[1] * (values.ndim - 1))
     assert np.abs(steps.astype(int)).max() <= LARGEST_INT8
-    of_a_step = np.abs(multiplied(steps, scale) - values) / scale.astype(np.float64)
+    of_a_step = np.abs(multiplied(steps, scale) - values) / np.where(scale > 0, scale, 1).astype(np.float64)
     alone = values.ndim == 2 or values.shape[2:] == (1, 1)
     assert of_a_step.max() <= (0.5 + 1e-9 if alone else 1)
 
