@@ -306,7 +306,7 @@ class _Watched(Gallery):
     """Tells of each transaction when it begins and when it is on the disk."""
 
     def __init__(self, opened: Gallery, tell: Callable[[str], None]) -> None:
-        super().__init__(opened.folder, opened._connection)
+        super().__init__(opened.folder, opened._connection, opened._file)
         self._tell = tell
 
     @contextlib.contextmanager

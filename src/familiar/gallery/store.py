@@ -98,10 +98,10 @@ class Gallery:
     first argument.
     """
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+        """`file` is the one that `connection` was opened of, as `_file_of` tells it."""
         self.folder = folder
-        self._connection = connection
-        self._file = _file_of(folder)
+        self._connection, self._file = connection, file
         self._kept: dict[str, tuple[int, Any]] = {}
         self._writing = self._faces_change = False
         self._turn = threading.RLock()  # of whoever writes here or beside it
@@ -163,8 +163,7 @@ class Gallery:
             except BaseException:
                 connection.close()
                 raise
-        gallery = Gallery(folder, connection)
-        gallery._file = file
+        gallery = Gallery(folder, connection, file)
         gallery.try_to_erase()
         return gallery
 
@@ -178,8 +177,8 @@ class Gallery:
         with told(self.folder):
             connection = _connect(self.folder / DATABASE)
             _configure(connection)
-        other = Gallery(self.folder, connection)
-        other._file, other._kept, other._turn = self._file, self._kept, self._turn
+        other = Gallery(self.folder, connection, self._file)
+        other._kept, other._turn = self._kept, self._turn
         return other
 
     def close(self) -> None:
@@ -208,9 +207,9 @@ class Gallery:
     def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
         """One transaction: all of it is on the disk at the end, or, after an error or a crash, none of it.
 
-        GalleryBusy where another connection beside this one, or another process, writes for longer than ten
-        seconds, BadGallery where the file has been
-        replaced since it was opened. `faces_change`: faces come or go, or their embeddings change.
+        GalleryBusy where another connection beside this one, or another process, writes for longer than ten seconds,
+        BadGallery where the file has been replaced since it was opened. `faces_change`: faces come or go, or their
+        embeddings change.
         """
         with told(self.folder), self.alone():
             self._connection.execute("BEGIN IMMEDIATE")

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -125,23 +125,25 @@ def test_others_write_while_one_computes_what_it_writes(folder: Path):
     assert running(folder, work) == {1: "Red", 2: "Green"}
 
 
+async def given_up(threads: GalleryThreads, change: Callable[[Gallery], None]) -> None:
+    """A write that nobody waits for any more once it has begun."""
+    begun, go = threading.Event(), threading.Event()
+
+    def held(gallery: Gallery) -> None:
+        begun.set()
+        go.wait(10)
+        change(gallery)
+
+    task = asyncio.ensure_future(threads.write(held))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+
+
 def test_a_write_ends_though_nobody_waits_for_it(folder: Path):
-    async def work(threads: GalleryThreads) -> None:
-        begun, go = threading.Event(), threading.Event()
-
-        def change(gallery: Gallery) -> None:
-            begun.set()
-            go.wait(10)
-            name(gallery, 1, "Red")
-
-        task = asyncio.ensure_future(threads.write(change))
-        await asyncio.to_thread(begun.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go.set()
-
-    running(folder, work)
+    running(folder, lambda threads: given_up(threads, lambda gallery: name(gallery, 1, "Red")))
     with Gallery.open(folder) as gallery:
         assert who_is_who(gallery).names == {1: "Red"}
 
@@ -156,19 +158,10 @@ def test_a_failure_reaches_who_asked(folder: Path):
 
 def test_a_failure_that_nobody_waits_for_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
     async def work(threads: GalleryThreads) -> None:
-        begun, go = threading.Event(), threading.Event()
-
         def change(_: Gallery) -> None:
-            begun.set()
-            go.wait(10)
             raise ValueError("mia.png")
 
-        task = asyncio.ensure_future(threads.write(change))
-        await asyncio.to_thread(begun.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go.set()
+        await given_up(threads, change)
         await threads.write(lambda _: None)
         gc.collect()  # of a future whose error nobody has looked at
 

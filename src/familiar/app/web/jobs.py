@@ -5,13 +5,13 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from familiar.app.web.problems import Refused, busy, mistake
 from familiar.app.web.roots import Roots
@@ -322,13 +322,16 @@ class Jobs:
 
 def _together(before: Progress, now: Progress) -> Progress:
     """What is told of parts of one set."""
-    counts = {name: getattr(before, name) + getattr(now, name) for name in COUNTS}
-    return replace(now, **counts, skipped=(*before.skipped, *now.skipped)[:SHOWN])
+    skipped = (*before.skipped, *now.skipped)[:SHOWN]
+    return replace(now, **_sums(before, now, COUNTS), skipped=skipped)
 
 
 def _sum(one: Enrolled, other: Enrolled) -> Enrolled:
-    names = [each.name for each in fields(Enrolled)]
-    return Enrolled(**{name: getattr(one, name) + getattr(other, name) for name in names})
+    return Enrolled(**_sums(one, other, [each.name for each in fields(Enrolled)]))
+
+
+def _sums(one: object, other: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(one, name) + getattr(other, name) for name in names}
 
 
 def _is_left_ungrouped(gallery: Gallery) -> bool:

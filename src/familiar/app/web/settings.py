@@ -24,9 +24,7 @@ class Limits:
     waiting: int = 256  # requests that wait for the gallery or the network; one more is told 503
     jobs: int = 16  # that wait; one more is told 503
     connections: int = 512  # of all clients; one more is closed
-    header_seconds: float = (
-        10.0  # until a connection has done TLS, and again until it has asked for something
-    )
+    header_seconds: float = 10.0  # until a connection has done TLS, and again until it has asked
     chunk_seconds: float = 20.0  # between two pieces of a body
     request_seconds: float = 120.0  # from a body's end to the answer
     stop_seconds: float = 20.0  # that a stop waits for the job under way, and then for requests

@@ -38,11 +38,6 @@ def _closed(part: APIRouter) -> APIRouter:
 
 
 router = APIRouter(prefix="/api/v1", responses=problems(*ANYWHERE))
-for _part in (
-    looking,
-    state,
-    photos,
-    faces,
-    identities,
-):  # paths are tried in turn: what is asked most comes first
+# Paths are tried in turn: what is asked most comes first.
+for _part in (looking, state, photos, faces, identities):
     router.include_router(_closed(_part.router))

@@ -268,7 +268,7 @@ function unfollow(number) {
 function follow(number) {
   unfollow(number);
   const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
-  let state; // as it was told last
+  let state = document.getElementById(`job-${number}`)?.dataset.state; // as it was shown or told last
   watched.set(number, events);
   events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // else it tries again
   events.onmessage = (event) => {
@@ -277,11 +277,10 @@ function follow(number) {
     const shown = document.getElementById(`job-${number}`);
     if (shown) show(shown, job);
     const over = ["done", "failed", "stopped"].includes(job.state);
-    const known = shown ? shown.dataset.state : state;
-    state = job.state;
     if (over) unfollow(number);
     if (job.state === "done") say(taken(job));
-    if (over || (known && job.state !== known)) refresh();
+    if (over || (state && job.state !== state)) refresh();
+    state = job.state;
   };
 }
 
