@@ -3,16 +3,32 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PLAIN := .venv-plain
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# Seconds matter on few cores: one test process each with one thread beats one with many.
+# Seconds matter on few cores: one test process each with one thread beats one with many. A module's tests stay
+# together (loadfile), so that what they share is made once.
 WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Python files are compiled once, not again by every worker and every command that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-plain lint format clean
+.PHONY: quickstart test test-fast test-all test-durations test-plain lint format clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
 
 test: $(VENV)/ready lint test-plain
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) -m "not plain"
+	$(PYTEST) -m "not plain and not exhaustive"
+
+# For the inner loop: no training, no export, no server, no browser.
+test-fast: $(VENV)/ready
+	$(PYTEST) -m "not plain and not exhaustive and not slow"
+
+test-all: $(VENV)/ready lint test-plain
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough
+
+# Every test, and docs/test-durations.md made anew.
+test-durations: $(VENV)/ready
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file $(VENV)/test-durations.json
+	cd tests && ../$(VENV)/bin/python -m support.durations_page ../$(VENV)/test-durations.json ../docs/test-durations.md
 
 test-plain: $(PLAIN)/ready
 	$(PLAIN)/bin/python -m pytest --override-ini addopts=--strict-markers -m plain tests/plain
@@ -33,7 +49,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 # What the user with photos gets: the package without torch, and only pytest beside it.
-$(PLAIN)/ready: pyproject.toml constraints.txt
+$(PLAIN)/ready: pyproject.toml constraints.txt $(shell find src -type f ! -name '*.pyc')
 	$(PYTHON) -m venv $(PLAIN)
 	$(PLAIN)/bin/python $(PIP_INSTALL) . pytest
 	touch $@

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from command import Answer, Familiar
 from familiar.app import cli
+from support.cli import Answer, Familiar
 
 
 @pytest.fixture

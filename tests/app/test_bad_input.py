@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import Answer, Familiar
 from familiar.datasets.folders import DataSpec
 from familiar.faces import photo as photo_module
+from support.cli import Answer, Familiar
 
 SETTINGS = (
     "budget.epochs=2 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
@@ -93,7 +93,7 @@ def odd(colours: Path) -> Path:
 BROKEN = ["text.jpg", "zero.jpg", "cut.png", "bomb.png", "line.png", "caf"]
 
 
-def test_embed_counts_and_lists_bad_photos_and_keeps_odd_names(
+def test_embed_lists_unreadable_photos_and_keeps_unusual_names(
     odd: Path, familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
 ):
     answer = familiar("embed", odd, "-m", mean_colour_bundle, "-o", tmp_path / "v.npz", "--json")
@@ -110,7 +110,7 @@ def test_embed_counts_and_lists_bad_photos_and_keeps_odd_names(
     assert all(Path(path).exists() for path in embedded)
 
 
-def test_inspect_counts_and_lists_them(odd: Path, familiar: Familiar):
+def test_inspect_lists_unreadable_photos_with_escaped_names(odd: Path, familiar: Familiar):
     answer = familiar("inspect", odd, "--json")
     assert len(json.loads(answer.out)["unreadable"]) == len(BROKEN)
     shown = familiar("inspect", odd)
@@ -120,7 +120,7 @@ def test_inspect_counts_and_lists_them(odd: Path, familiar: Familiar):
 
 
 @pytest.mark.slow
-def test_train_and_evaluate_go_on_without_them(odd: Path, familiar: Familiar, tmp_path: Path):
+def test_train_and_evaluate_skip_unreadable_photos(odd: Path, familiar: Familiar, tmp_path: Path):
     (odd / "id 02").rename(odd / os.fsdecode(b"n\xe9\nw"))
     data = odd.rename(tmp_path / os.fsdecode(b"c\xe9ts"))
     answer = familiar("train", data, "-o", tmp_path / "run", *TINY, "--set", "budget.epochs=1", "--json")
@@ -135,7 +135,7 @@ def test_train_and_evaluate_go_on_without_them(odd: Path, familiar: Familiar, tm
     assert "6 photos" in (report / "report.html").read_text()
 
 
-def test_photos_that_vanish_after_the_scan_are_skipped(
+def test_skips_photos_deleted_after_the_scan(
     colours: Path,
     familiar: Familiar,
     mean_colour_bundle: Path,
@@ -166,7 +166,7 @@ def test_photos_that_vanish_after_the_scan_are_skipped(
     assert "No such file or directory" in str(unreadable)
 
 
-def test_places_without_photos(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_folders_without_photos(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_fails(familiar("inspect", empty), "empty", "IDENTITY/PHOTO")
@@ -180,7 +180,9 @@ def test_places_without_photos(familiar: Familiar, mean_colour_bundle: Path, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
-def test_identities_with_one_photo(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
+def test_one_photo_per_identity_fails_train_but_not_evaluate(
+    familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
+):
     singles = draw(tmp_path / "singles", photos=1)
     assert_fails(familiar("train", singles, "-o", tmp_path / "run", *TINY), "no pair to validate on")
     assert not (tmp_path / "run").exists()
@@ -189,7 +191,9 @@ def test_identities_with_one_photo(familiar: Familiar, mean_colour_bundle: Path,
     assert answer.err.count("could not be computed") == 5
 
 
-def test_listed_identities_that_are_missing_are_named(colours: Path, familiar: Familiar, tmp_path: Path):
+def test_inspect_counts_listed_identities_missing_from_data(
+    colours: Path, familiar: Familiar, tmp_path: Path
+):
     (tmp_path / "list.txt").write_text("id 01\nTom\nid 02\n")
     answer = familiar("inspect", colours, "--identities", tmp_path / "list.txt")
     assert answer.code == 0
@@ -200,9 +204,7 @@ def test_listed_identities_that_are_missing_are_named(colours: Path, familiar: F
 
 
 @pytest.mark.parametrize("damage", ["half", "graph", "weights", "metadata"])
-def test_a_damaged_bundle_is_refused_by_every_command(
-    damage: str, trained: Path, familiar: Familiar, tmp_path: Path
-):
+def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, familiar: Familiar, tmp_path: Path):
     content = bytearray((trained / "run" / "model.onnx").read_bytes())
     if damage == "half":
         del content[len(content) // 2 :]
@@ -221,7 +223,7 @@ def test_a_damaged_bundle_is_refused_by_every_command(
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.onnx"]
 
 
-def test_a_run_is_resumed_only_with_its_recipe_and_photos(trained: Path, familiar: Familiar, tmp_path: Path):
+def test_resume_rejects_another_recipe_or_other_photos(trained: Path, familiar: Familiar, tmp_path: Path):
     run = shutil.copytree(trained / "run", tmp_path / "run")
     data = shutil.copytree(trained / "colours", tmp_path / "colours")
     before = contents(run)
@@ -237,7 +239,7 @@ def test_a_run_is_resumed_only_with_its_recipe_and_photos(trained: Path, familia
 
 
 @pytest.mark.slow
-def test_two_trainings_do_not_share_a_folder(trained: Path, tmp_path: Path):
+def test_concurrent_trainings_cannot_share_an_output_folder(trained: Path, tmp_path: Path):
     command = [sys.executable, "-m", "familiar", "train", trained / "colours", "-o", tmp_path / "run", *TINY]
     both = [
         subprocess.Popen(
@@ -269,7 +271,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
-def test_without_room_what_was_there_stays(trained: Path, familiar: Familiar, tmp_path: Path):
+def test_failed_write_keeps_existing_outputs(trained: Path, familiar: Familiar, tmp_path: Path):
     run, data = shutil.copytree(trained / "run", tmp_path / "run"), trained / "colours"
     for name in ("v.npz", "model.onnx"):
         (tmp_path / name).write_bytes(b"before")
@@ -289,7 +291,9 @@ def test_without_room_what_was_there_stays(trained: Path, familiar: Familiar, tm
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_costs_no_whole_epoch(trained: Path, familiar: Familiar, tmp_path: Path):
+def test_training_resumes_after_disk_full_without_losing_epochs(
+    trained: Path, familiar: Familiar, tmp_path: Path
+):
     """Room for the first epoch and not for the second; then more room, and the run goes on."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -315,7 +319,7 @@ def test_a_disk_that_fills_up_costs_no_whole_epoch(trained: Path, familiar: Fami
     assert resumed == (trained / "run" / "embedder.safetensors").read_bytes()
 
 
-def test_an_output_that_is_in_the_way_is_named(trained: Path, familiar: Familiar, tmp_path: Path):
+def test_rejects_output_blocked_by_existing_file_or_folder(trained: Path, familiar: Familiar, tmp_path: Path):
     run, data = trained / "run", trained / "colours"
     (tmp_path / "file").write_bytes(b"before")
     (tmp_path / "folder").mkdir()
@@ -333,7 +337,7 @@ def test_an_output_that_is_in_the_way_is_named(trained: Path, familiar: Familiar
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_full_disk_behind_the_output(colours: Path):
+def test_inspect_reports_full_disk_on_stdout(colours: Path):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "familiar", "inspect", colours],
@@ -345,7 +349,7 @@ def test_a_full_disk_behind_the_output(colours: Path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "latin-1:strict", "ascii:strict"])
-def test_any_name_is_printed_in_any_coding(
+def test_embed_prints_any_file_name_in_any_output_encoding(
     encoding: str, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):
     output = tmp_path / os.fsdecode("قطة ".encode() + b"\xe9.npz")

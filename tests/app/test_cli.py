@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
-from command import Answer, Familiar
 from familiar.app import cli
 from familiar.core.errors import TrainingFailed
 from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
+from support.cli import Answer, Familiar
 
 TINY_SETTINGS = (
     "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
@@ -45,7 +45,7 @@ def assert_fails(answer: Answer, *said: str) -> None:
         assert text in line
 
 
-def test_help_shows_every_command_and_each_shows_an_example(familiar: Familiar):
+def test_help_lists_every_command_with_an_example(familiar: Familiar):
     shown = familiar("--help")
     assert shown.code == 0
     for command in cli.COMMANDS:
@@ -65,18 +65,18 @@ def test_every_command_and_option_is_documented():
         assert [option for option in options if not re.search(rf"{option}\b(?!-)", said)] == []
 
 
-def test_wrong_usage_is_exit_2(familiar: Familiar):
+def test_wrong_usage_exits_with_2(familiar: Familiar):
     assert familiar("no-such-command").code == 2
     assert familiar("train").code == 2
     assert familiar("embed", "x", "--model", "y").code == 2
 
 
-def test_recipes(familiar: Familiar):
+def test_recipes_lists_names_and_settings(familiar: Familiar):
     assert "pet-mobile" in familiar("recipes").out
     assert json.loads(familiar("recipes", "--json").out)["pet-mobile"]["loss"]["scale"] == 32.0
 
 
-def test_inspect(familiar: Familiar, colours: Path):
+def test_inspect_counts_identities_photos_and_unreadable_files(familiar: Familiar, colours: Path):
     (colours / "id 00" / "fake.jpg").write_text("text")
     found = json.loads(familiar("inspect", colours, "--json").out)
     assert (found["identities"], found["photos"], found["width_px"]) == (12, 49, [40, 40.0, 40])
@@ -84,7 +84,7 @@ def test_inspect(familiar: Familiar, colours: Path):
     assert "49 photos of 12 identities" in familiar("inspect", colours).out
 
 
-def test_the_walk(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, colours: Path, tmp_path: Path):
     run, report = tmp_path / "run", tmp_path / "report"
     (colours / "id 03" / "fake.jpg").write_text("text")
     trained = familiar("train", colours, "--output", run, *TINY, "--json")
@@ -122,7 +122,7 @@ def test_the_walk(familiar: Familiar, colours: Path, tmp_path: Path):
     assert_fails(familiar("train", colours, "--output", run, *TINY), "holds a run already", "--resume")
 
 
-def test_embed_writes_vectors_and_names_what_it_skipped(
+def test_embed_writes_unit_embeddings_and_lists_skipped_files(
     familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):
     (colours / "id 01" / "fake.png").write_text("text")
@@ -138,7 +138,7 @@ def test_embed_writes_vectors_and_names_what_it_skipped(
         assert str(stored["space_id"]) == "mean-colour"
 
 
-def test_data_that_cannot_serve(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_rejects_unusable_data(familiar: Familiar, colours: Path, tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_fails(familiar("train", empty, "--output", tmp_path / "r", *TINY), "empty", "IDENTITY/PHOTO")
@@ -156,7 +156,7 @@ def test_data_that_cannot_serve(familiar: Familiar, colours: Path, tmp_path: Pat
     assert not (tmp_path / "r").exists()
 
 
-def test_settings_that_are_wrong(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_rejects_invalid_settings(familiar: Familiar, colours: Path, tmp_path: Path):
     run = tmp_path / "r"
     assert_fails(familiar("train", colours, "-o", run, "--set", "optimizer.learning_rate=1"), "optimizer.lr")
     assert_fails(
@@ -172,7 +172,7 @@ def test_settings_that_are_wrong(familiar: Familiar, colours: Path, tmp_path: Pa
     assert not run.exists()
 
 
-def test_a_training_that_failed_is_exit_3(
+def test_failed_training_exits_with_3(
     familiar: Familiar, colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """So that a script can tell what it may try again from what it may not."""
@@ -186,7 +186,9 @@ def test_a_training_that_failed_is_exit_3(
     assert answer.err.strip().splitlines()[-1] == "familiar: all embeddings fell on one point"
 
 
-def test_models_that_are_wrong(familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_missing_or_damaged_models_photos_and_detectors(
+    familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+):
     photo = next((colours / "id 00").iterdir())
     content = bytearray(mean_colour_bundle.read_bytes())
     content[len(content) // 2] ^= 1
@@ -200,7 +202,7 @@ def test_models_that_are_wrong(familiar: Familiar, colours: Path, mean_colour_bu
     assert_fails(answer, "dog-nose", "haar")
 
 
-def test_a_message_stays_one_line_whatever_a_file_is_called(
+def test_error_message_is_one_line_for_any_file_name(
     familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
 ):
     odd = tmp_path / "a\nb 🐈 «قطة».png"
@@ -210,7 +212,9 @@ def test_a_message_stays_one_line_whatever_a_file_is_called(
     assert len(answer.err.strip().splitlines()) == 1
 
 
-def test_detectors_find_what_is_cropped(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
+def test_embed_crops_by_detector_and_fails_without_detection(
+    familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
+):
     wide = np.zeros((60, 180, 3), np.uint8)
     wide[:, 60:120] = (0, 0, 200)
     path = tmp_path / "wide.png"
@@ -228,7 +232,7 @@ def test_detectors_find_what_is_cropped(familiar: Familiar, mean_colour_bundle: 
     assert not (tmp_path / "n.npz").exists()
 
 
-def test_a_bundle_that_was_never_calibrated_says_so(
+def test_uncalibrated_bundle_reports_no_probability(
     familiar: Familiar, colours: Path, uncalibrated_bundle: Path, tmp_path: Path
 ):
     model = uncalibrated_bundle
@@ -242,7 +246,7 @@ def test_a_bundle_that_was_never_calibrated_says_so(
     assert "fixed ones" in evaluated.err
 
 
-def test_two_results_are_compared(
+def test_evaluate_compares_two_results_on_the_same_photos(
     familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):
     suites = ("--suite", "verification", "--suite", "retrieval", "--leaks", "skip")
@@ -263,7 +267,7 @@ def test_two_results_are_compared(
     assert_fails(familiar("evaluate", "--compare", files[0], tmp_path / "few/eval_results.json"), "photos")
 
 
-def test_how_evaluate_may_be_asked(
+def test_evaluate_rejects_wrong_usage_and_draws_chosen_pairs(
     familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):
     out = ("-o", tmp_path / "e")

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
-from command import Familiar
 from familiar.app.commands.download import download
 from familiar.core.errors import BadDataset
 from familiar.loading import downloads
+from support.cli import Familiar
 
 
 @pytest.fixture
@@ -26,13 +26,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
     return asked
 
 
-def test_the_sets_that_can_be_named_are_those_that_can_be_fetched() -> None:
+def test_name_choices_match_available_downloads() -> None:
     (argument,) = [parameter for parameter in download.params if parameter.name == "name"]
     assert isinstance(argument.type, click.Choice)
     assert list(argument.type.choices) == list(downloads.DOWNLOADS)
 
 
-def test_it_says_what_to_do_next(familiar: Familiar, asked: list[tuple[str, Path]], tmp_path: Path) -> None:
+def test_prints_folder_and_suggests_inspect(
+    familiar: Familiar, asked: list[tuple[str, Path]], tmp_path: Path
+) -> None:
     done = familiar("download", "mnist", "--output", tmp_path / "digits")
     assert done.code == 0
     assert (
@@ -45,7 +47,7 @@ def test_it_says_what_to_do_next(familiar: Familiar, asked: list[tuple[str, Path
 
 
 @pytest.mark.usefixtures("asked")
-def test_json(familiar: Familiar, tmp_path: Path) -> None:
+def test_json_reports_folder_downloaded_flag_and_data(familiar: Familiar, tmp_path: Path) -> None:
     document = json.loads(familiar("download", "mnist", "-o", tmp_path / "digits", "--json").out)
     assert document == {
         "folder": f"{tmp_path}/digits",
@@ -54,7 +56,7 @@ def test_json(familiar: Familiar, tmp_path: Path) -> None:
     }
 
 
-def test_without_a_network_it_is_one_line(
+def test_without_network_error_is_one_line(
     familiar: Familiar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path) -> bool:
@@ -67,6 +69,6 @@ def test_without_a_network_it_is_one_line(
 
 
 @pytest.mark.usefixtures("asked")
-def test_wrong_usage(familiar: Familiar, tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_2(familiar: Familiar, tmp_path: Path) -> None:
     assert familiar("download", "imagenet", "-o", tmp_path / "x").code == 2
     assert familiar("download", "mnist").code == 2

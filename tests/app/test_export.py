@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from torch import nn
 
-from colour_folders import colour_folder
-from command import Answer, Familiar
 from familiar.app.commands import export as command
 from familiar.core.errors import GateRefused, TooLarge
 from familiar.datasets.folders import DataSpec
@@ -22,7 +20,9 @@ from familiar.faces.bundle import Bundle, load_bundle
 from familiar.training import loop
 from familiar.training.fit import fit
 from familiar.training.run import RunFolder
-from tiny import TINY
+from support.cli import Answer, Familiar
+from support.color_folders import colour_folder
+from support.tiny_run import TINY
 
 SETTINGS = ["model.name=simple_v2", "model.blocks=3", "split.validation=0.4", "budget.epochs=1"]
 BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": None, "1e-3": None, "1e-4": None})
@@ -90,7 +90,9 @@ def assert_refused(answer: Answer, *said: str) -> None:
         ("0", 0),
     ],
 )
-def test_sizes(familiar: Familiar, asked: list[dict[str, Any]], written: str, count: int):
+def test_accepts_max_size_in_bytes_or_with_unit(
+    familiar: Familiar, asked: list[dict[str, Any]], written: str, count: int
+):
     assert familiar("export", "run", "-o", "out.onnx", "--max-size", written).code == 0
     assert asked[0]["max_bytes"] == count
     assert asked[0]["precisions"] == PRECISIONS == command.PRECISIONS
@@ -115,19 +117,19 @@ def test_sizes(familiar: Familiar, asked: list[dict[str, Any]], written: str, co
         "0x10",
     ],
 )
-def test_sizes_that_are_none(familiar: Familiar, asked: list[dict[str, Any]], nonsense: str):
+def test_rejects_invalid_max_size(familiar: Familiar, asked: list[dict[str, Any]], nonsense: str):
     answer = familiar("export", "run", "-o", "out.onnx", "--max-size", nonsense)
     assert answer.code == 2
     assert f"{nonsense!r} is no size; write it as 308KB, 2MiB or 308000" in answer.err
     assert not asked
 
 
-def test_a_size_of_many_digits(familiar: Familiar, asked: list[dict[str, Any]]):
+def test_accepts_very_large_max_size(familiar: Familiar, asked: list[dict[str, Any]]):
     assert familiar("export", "run", "-o", "out.onnx", "--max-size", "9" * 400 + "GB").code == 0
     assert asked[0]["max_bytes"] > 10**400
 
 
-def test_what_is_asked_for(familiar: Familiar, asked: list[dict[str, Any]]):
+def test_options_and_defaults_are_passed_to_export(familiar: Familiar, asked: list[dict[str, Any]]):
     assert familiar("export", "run", "-o", "out.onnx").code == 0
     plain = asked.pop()
     assert (plain["run"], plain["output"]) == (Path("run"), Path("out.onnx"))
@@ -154,12 +156,12 @@ def test_what_is_asked_for(familiar: Familiar, asked: list[dict[str, Any]]):
         ("run", "-o", "out.onnx", "--max-auc-drop", "a little"),
     ],
 )
-def test_wrong_usage(familiar: Familiar, asked: list[dict[str, Any]], wrong: tuple[str, ...]):
+def test_wrong_usage_exits_with_2(familiar: Familiar, asked: list[dict[str, Any]], wrong: tuple[str, ...]):
     assert familiar("export", *wrong).code == 2
     assert not asked
 
 
-def test_help(familiar: Familiar):
+def test_help_shows_examples_precisions_and_defaults(familiar: Familiar):
     said = familiar("export", "--help").out
     assert "Example:\n    familiar export runs/cats --output cats.onnx --precision int8-weights\n" in said
     assert "    familiar export runs/nano --output nano.onnx --max-size 308KB\n" in said
@@ -169,14 +171,14 @@ def test_help(familiar: Familiar):
 
 
 @pytest.mark.usefixtures("asked")
-def test_without_pairs_only_the_proof_is_reported(familiar: Familiar):
+def test_without_pairs_reports_only_parity(familiar: Familiar):
     answer = familiar("export", "run", "-o", "out.onnx")
     assert answer.out.endswith(" bytes in float32; on 3 crops within 1.2e-02 of the network it came from\n")
     assert len(answer.out.splitlines()) == 1
 
 
 @pytest.mark.parametrize("error", [GateRefused, TooLarge])
-def test_what_will_not_do_is_one_line(
+def test_export_error_is_one_line(
     familiar: Familiar, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ):
     def export_run(*_: Any) -> Bundle:
@@ -188,7 +190,7 @@ def test_what_will_not_do_is_one_line(
     )
 
 
-def test_one_line_says_what_it_cost(familiar: Familiar, run: Path, tmp_path: Path):
+def test_reports_size_parity_auc_and_recall_in_one_line(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
     loose = ("--max-auc-drop", "1", "--max-recall-drop", "1")
     answer = familiar("export", run, "-o", output, "--precision", "int8-weights", *loose)
@@ -204,7 +206,7 @@ def test_one_line_says_what_it_cost(familiar: Familiar, run: Path, tmp_path: Pat
     assert not answer.err, "nobody has to read what ONNX Runtime thinks of it"
 
 
-def test_json(familiar: Familiar, run: Path, tmp_path: Path):
+def test_json_matches_bundle_metadata(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
     flags = ("--max-auc-drop", "1", "--max-recall-drop", "1", "--licence", "MIT", "--json")
     answer = familiar("export", run, "-o", output, "--precision", "int8", *flags)
@@ -223,7 +225,7 @@ def test_json(familiar: Familiar, run: Path, tmp_path: Path):
     assert not answer.err
 
 
-def test_the_most_faithful_that_fits(familiar: Familiar, run: Path, tmp_path: Path):
+def test_max_size_selects_most_precise_bundle_that_fits(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
     assert familiar("export", run, "-o", output).code == 0
     whole = output.stat().st_size
@@ -239,7 +241,7 @@ def test_the_most_faithful_that_fits(familiar: Familiar, run: Path, tmp_path: Pa
     assert output.read_bytes() == kept
 
 
-def test_a_bundle_that_lost_too_much_is_refused(
+def test_rejects_bundle_beyond_max_auc_drop(
     familiar: Familiar, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     told = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from colour_album import album, gallery_of, photo
-from command import Familiar
 from familiar.app.commands.gallery import COMMANDS
 from familiar.gallery import search
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from random_bundle import random_bundle
+from support.cli import Familiar
+from support.color_album import album, gallery_of, photo
+from support.random_bundle import random_bundle
 
 DOCS = Path(__file__).parents[2] / "docs" / "commands.md"
 
@@ -62,7 +62,7 @@ def whose(folder: Path) -> dict[str, str]:
     return {Path(paths[face]).stem: who.names.get(number, str(number)) for face, number in numbers}
 
 
-def test_every_command_shows_an_example_and_is_documented(familiar: Familiar):
+def test_every_command_has_an_example_and_documentation(familiar: Familiar):
     shown = familiar("gallery", "--help").out
     section = DOCS.read_text().split("\n## gallery\n")[1].split("\n## ")[0]
     preamble, *sections = section.split("\n### ")
@@ -81,7 +81,9 @@ def test_every_command_shows_an_example_and_is_documented(familiar: Familiar):
         ] == []
 
 
-def test_enrol(familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bundle: Path):
+def test_enroll_counts_new_known_and_skipped_photos(
+    familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bundle: Path
+):
     (photos / "fake.png").write_text("text")
     to = ("enrol", tmp_path / "g", photos, "--model", mean_colour_bundle)
     first = familiar("gallery", *to, "--float32", "--species", "colour", "--tta")
@@ -105,7 +107,7 @@ def test_enrol(familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bun
     }
 
 
-def test_enrol_builds_the_index_of_a_large_gallery(
+def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     familiar: Familiar,
     tmp_path: Path,
     photos: Path,
@@ -122,7 +124,9 @@ def test_enrol_builds_the_index_of_a_large_gallery(
     assert said(familiar, "stats", tmp_path / "g")["indexed"]
 
 
-def test_what_enrol_refuses(familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bundle: Path):
+def test_enroll_rejects_router_and_missing_photo(
+    familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bundle: Path
+):
     router = tmp_path / "router.json"
     assert "make a gallery for each species" in fails(familiar, "enrol", tmp_path / "g", photos, "-m", router)
     assert "gone.png" in fails(
@@ -131,7 +135,9 @@ def test_what_enrol_refuses(familiar: Familiar, tmp_path: Path, photos: Path, me
     assert not (tmp_path / "g").exists()
 
 
-def test_search_and_verify(familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path, grouped: Path):
+def test_search_and_verify_report_known_identity_or_error(
+    familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path, grouped: Path
+):
     model = ("--model", mean_colour_bundle)
     new = photo(tmp_path / "new.png", "red", shade=20)
     familiar("gallery", "name", grouped, "#" + whose(grouped)["red1"], "Rosa")
@@ -160,7 +166,7 @@ def test_search_and_verify(familiar: Familiar, tmp_path: Path, mean_colour_bundl
     assert "holds no gallery" in fails(familiar, "search", tmp_path / "none", new, *model)
 
 
-def test_another_model_s_space_is_refused_until_the_gallery_migrates(
+def test_rejects_model_of_another_space_until_migration(
     familiar: Familiar, tmp_path: Path, photos: Path, mean_colour_bundle: Path, grouped: Path
 ):
     from familiar.faces.tensor import Preprocessing
@@ -177,7 +183,7 @@ def test_another_model_s_space_is_refused_until_the_gallery_migrates(
     assert "is a router" in fails(familiar, "migrate", grouped, "-m", tmp_path / "router.json")
 
 
-def test_group_and_stats(familiar: Familiar, grouped: Path, tmp_path: Path):
+def test_stats_and_group_report_counts_and_threshold(familiar: Familiar, grouped: Path, tmp_path: Path):
     seen = said(familiar, "stats", grouped)
     assert (seen["photos"], seen["faces"], seen["alone"]) == (7, 7, 1)
     assert [one["faces"] for one in seen["identities"]] == [3, 3]
@@ -194,7 +200,7 @@ def test_group_and_stats(familiar: Familiar, grouped: Path, tmp_path: Path):
     assert "holds no gallery" in fails(familiar, "group", tmp_path)
 
 
-def test_corrections_and_the_way_back(familiar: Familiar, grouped: Path, photos: Path):
+def test_corrections_apply_and_undo_reverts_each_in_order(familiar: Familiar, grouped: Path, photos: Path):
     red, green = "#" + whose(grouped)["red1"], "#" + whose(grouped)["green1"]
     assert (
         familiar("gallery", "name", grouped, red, "Rosa", "--confirm").out == f"{red} is now Rosa ({red})\n"
@@ -221,7 +227,9 @@ def test_corrections_and_the_way_back(familiar: Familiar, grouped: Path, photos:
     assert "no decision left" in fails(familiar, "undo", grouped)
 
 
-def test_who_and_which_face_must_be_known(familiar: Familiar, grouped: Path, photos: Path):
+def test_corrections_reject_unknown_identity_face_or_bad_name(
+    familiar: Familiar, grouped: Path, photos: Path
+):
     for who in ("Ruth", "#99", "#99999999999999999999", "\udcff"):
         assert "knows no" in fails(familiar, "name", grouped, who, "Rosa")
     for face in ("99", "99999999999999999999", photos / "gone.png"):
@@ -233,7 +241,9 @@ def test_who_and_which_face_must_be_known(familiar: Familiar, grouped: Path, pho
     assert familiar("gallery", "split", grouped).code == 2
 
 
-def test_suggest(familiar: Familiar, grouped: Path, monkeypatch: pytest.MonkeyPatch):
+def test_suggest_lists_questions_and_records_answers(
+    familiar: Familiar, grouped: Path, monkeypatch: pytest.MonkeyPatch
+):
     questions = said(familiar, "suggest", grouped, "-n", 2)
     assert questions
     assert Path(questions[0]["first_path"]).is_file()
@@ -251,7 +261,9 @@ def test_suggest(familiar: Familiar, grouped: Path, monkeypatch: pytest.MonkeyPa
     assert said(familiar, "suggest", grouped, "--ask") == {"answered": 0}
 
 
-def test_forget_asks_first(familiar: Familiar, grouped: Path, photos: Path, monkeypatch: pytest.MonkeyPatch):
+def test_forget_requires_confirmation_before_erasing(
+    familiar: Familiar, grouped: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+):
     red = "#" + whose(grouped)["red1"]
     assert familiar("gallery", "forget", grouped).code == 2
     assert familiar("gallery", "forget", grouped, "--identity", red, "--photo", photos / "red1.png").code == 2
@@ -271,7 +283,9 @@ def test_forget_asks_first(familiar: Familiar, grouped: Path, photos: Path, monk
     assert "gone.png" in fails(familiar, "forget", grouped, "--photo", photos / "gone.png", "--yes")
 
 
-def test_calibrate(familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path, grouped: Path):
+def test_calibrate_fits_confirmed_faces_and_reset_restores_model(
+    familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path, grouped: Path
+):
     assert "confirmed" in fails(familiar, "calibrate", grouped)
     folder = tmp_path / "large"
     gallery_of(folder, mean_colour_bundle, album(tmp_path / "more", red=6, green=6)).close()
@@ -283,7 +297,7 @@ def test_calibrate(familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path,
     assert said(familiar, "calibrate", folder, "--reset") == {"threshold": 0.9, "own": False, "f": None}
 
 
-def test_check_and_repair(familiar: Familiar, grouped: Path, photos: Path):
+def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, grouped: Path, photos: Path):
     (photos / "blue1.png").unlink()
     whole = familiar("gallery", "check", grouped)
     assert whole.code == 0
@@ -302,7 +316,9 @@ def test_check_and_repair(familiar: Familiar, grouped: Path, photos: Path):
     assert "no gallery to repair" in fails(familiar, "repair", photos)
 
 
-def test_export_and_import(familiar: Familiar, tmp_path: Path, grouped: Path, photos: Path):
+def test_import_restores_names_from_exported_csv_and_folders(
+    familiar: Familiar, tmp_path: Path, grouped: Path, photos: Path
+):
     familiar("gallery", "name", grouped, "#1", "Rosa")
     before = whose(grouped)
     assert (

@@ -46,7 +46,7 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
-def test_the_text_at_a_glance(printed: Printed, folder: Path) -> None:
+def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder: Path) -> None:
     out = printed(folder)
     assert out.startswith("14 photos of 3 identities, 0 of them with one photo only\n")
     for line in (
@@ -77,11 +77,11 @@ def test_the_text_at_a_glance(printed: Printed, folder: Path) -> None:
     assert max(len(line) for line in out.splitlines() if "broken.jpg" not in line) <= 100
 
 
-def test_without_duplicates_nobody_is_under_a_wrong_name(printed: Printed) -> None:
+def test_without_duplicates_reports_no_wrong_names(printed: Printed) -> None:
     assert "wrong name" not in printed("synthetic:cats:20x2")
 
 
-def test_the_page_and_the_json(printed: Printed, folder: Path, tmp_path: Path) -> None:
+def test_output_writes_page_and_json_reports_its_path(printed: Printed, folder: Path, tmp_path: Path) -> None:
     assert printed(folder, "--output", tmp_path / "a" / "b").endswith(
         f"page: {tmp_path}/a/b/inspection.html\n"
     )
@@ -91,15 +91,13 @@ def test_the_page_and_the_json(printed: Printed, folder: Path, tmp_path: Path) -
     assert "page" not in json.loads(printed(folder, "--json"))
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(
-    printed: Printed, tmp_path: Path
-) -> None:
+def test_rejects_unwritable_output_before_reading_data(printed: Printed, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for output in (tmp_path / "file", tmp_path / "file" / "within"):
         assert "file" in printed(tmp_path / "no such folder", "--output", output, code=1)
 
 
-def test_long_lists_are_cut(printed: Printed, tmp_path: Path) -> None:
+def test_long_lists_are_truncated_with_a_count(printed: Printed, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in range(15):
         (tmp_path / "cats" / f"{name:02d}").mkdir(parents=True)
@@ -132,9 +130,7 @@ def oddly_named(tmp_path: Path) -> Path:
     return tmp_path / "cats"
 
 
-def test_no_name_moves_the_cursor_or_breaks_a_line(
-    printed: Printed, oddly_named: Path, tmp_path: Path
-) -> None:
+def test_control_characters_in_names_are_escaped(printed: Printed, oddly_named: Path, tmp_path: Path) -> None:
     out = printed(oddly_named, "--output", tmp_path / "new\nline\x1b")
     assert not {"\x1b", "\x9b", "\u202e", "\udcff"} & set(out)
     assert "new\\nline" in out
@@ -142,7 +138,7 @@ def test_no_name_moves_the_cursor_or_breaks_a_line(
     assert "\nline" not in out
 
 
-def test_the_json_is_plain_and_leads_back_to_the_files(printed: Printed, oddly_named: Path) -> None:
+def test_json_paths_with_unusual_names_point_to_existing_files(printed: Printed, oddly_named: Path) -> None:
     out = printed(oddly_named, "--json")
     (group,) = json.loads(out)["duplicates"]["exact_across"][:1]
     assert len(group["photos"]) == len(NAMES)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colour_folders import colour_folder
-from command import Familiar
 from familiar.faces import zoo
 from familiar.faces.bundle import load_bundle
 from familiar.models.catalog import NETWORKS
+from support.cli import Familiar
+from support.color_folders import colour_folder
 
 KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
 
@@ -37,7 +37,7 @@ def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     return folder
 
 
-def test_every_network_is_listed_with_its_sizes(rows):
+def test_json_lists_every_network_with_its_sizes(rows):
     assert list(rows) == list(NETWORKS)
     assert all(list(row) == KEYS for row in rows.values())
     rebuilt = rows["efficientnet_b0_rebuilt"]
@@ -46,7 +46,7 @@ def test_every_network_is_listed_with_its_sizes(rows):
     assert rows["facenet_nn1"]["flops"] == pytest.approx(1.6e9, rel=0.02)
 
 
-def test_the_plain_list_says_the_same_and_what_each_is(familiar: Familiar, rows):
+def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, rows):
     head, *lines = familiar("models").out.splitlines()
     assert head.split() == ["name", "input", "dim", "trainable", "total", "flops"]
     for line, (name, spec) in zip(lines, NETWORKS.items(), strict=True):
@@ -55,7 +55,7 @@ def test_the_plain_list_says_the_same_and_what_each_is(familiar: Familiar, rows)
         assert told == [name, *(f"{rows[name][key]:,}" for key in KEYS[1:])]
 
 
-def test_one_network_layer_by_layer_as_keras_does(familiar: Familiar):
+def test_single_network_prints_layer_table_and_totals(familiar: Familiar):
     answer = familiar("models", "simple")
     assert answer.code == 0
     first, empty, head, *lines = answer.out.splitlines()
@@ -74,7 +74,7 @@ def test_one_network_layer_by_layer_as_keras_does(familiar: Familiar):
 
 
 @pytest.mark.parametrize("name", ["facenet_nn1", "efficientnet_b0_frozen", "shufflenet_v2"])
-def test_one_network_as_json(familiar: Familiar, name):
+def test_single_network_json_matches_spec_and_layer_totals(familiar: Familiar, name):
     found = json.loads(familiar("models", name, "--json").out)
     assert list(found) == [*KEYS, "summary", "layers"]
     spec = NETWORKS[name]
@@ -86,7 +86,7 @@ def test_one_network_as_json(familiar: Familiar, name):
     assert found["layers"][-1]["output"] == [found["embedding_dim"]]
 
 
-def test_a_network_that_is_not_there(familiar: Familiar):
+def test_unknown_network_error_lists_known_networks(familiar: Familiar):
     answer = familiar("models", "resnet9000")
     assert answer.code == 1
     assert answer.out == ""
@@ -96,7 +96,7 @@ def test_a_network_that_is_not_there(familiar: Familiar):
     assert answer.err.count("\n") == 1
 
 
-def test_what_is_shipped(familiar: Familiar, our_zoo: Path):
+def test_shipped_lists_bundles_and_prints_model_card(familiar: Familiar, our_zoo: Path):
     bundle = load_bundle(our_zoo / "colour.onnx")
     row = {
         "name": "colour",
@@ -118,7 +118,7 @@ def test_what_is_shipped(familiar: Familiar, our_zoo: Path):
     assert json.loads(familiar("models", "--shipped", "colour", "--json").out) == row | {"card": card}
 
 
-def test_a_bundle_that_is_not_shipped(familiar: Familiar, our_zoo: Path):
+def test_unknown_shipped_bundle_error_lists_shipped_bundles(familiar: Familiar, our_zoo: Path):
     answer = familiar("models", "--shipped", "color")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == "familiar: no shipped bundle is called 'color'; there are colour\n"
@@ -128,12 +128,12 @@ def test_a_bundle_that_is_not_shipped(familiar: Familiar, our_zoo: Path):
 
 
 @pytest.mark.usefixtures("our_zoo")
-def test_what_is_shipped_needs_no_torch(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
+def test_shipped_list_works_without_torch(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "familiar.models.catalog", None)  # not to be imported
     assert familiar("models", "--shipped").code == 0
 
 
-def test_every_command_takes_a_shipped_name(familiar: Familiar, our_zoo: Path):
+def test_every_command_accepts_a_shipped_bundle_name(familiar: Familiar, our_zoo: Path):
     photos = colour_folder(our_zoo.parent / "photos", identities=6)
     first, second, *_ = sorted((photos / "Person_00").iterdir())
     verified = familiar("verify", first, second, "--model", "colour", "--json")

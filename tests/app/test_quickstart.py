@@ -15,7 +15,7 @@ from familiar.gallery.store import Gallery
 from familiar.recipes import RECIPES, recipe_named
 
 
-def test_the_quickstart_leads_from_nothing_to_a_report(
+def test_writes_all_outputs_and_rejects_non_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recipe = recipe_named("quickstart").with_settings(["budget.epochs=2", "sampler.batch_size=32"])

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command import Answer, Familiar
 from familiar.faces.bundle import load_bundle
 from familiar.faces.embedder import Embedder, embed_photos
-from tiny_router import mosaic_bundle, save_coloured
+from support.cli import Answer, Familiar
+from support.tiny_router import mosaic_bundle, save_coloured
 
 COLOURS = {"cat": (200, 30, 30), "dog": (30, 200, 30), "person": (30, 30, 200)}
 
@@ -60,7 +60,7 @@ def assert_fails(answer: Answer, code: int, *said: str) -> None:
         assert text in " ".join(answer.err.split())
 
 
-def test_fits_and_says_how_well(familiar: Familiar, photos: Path, arguments: list[str]):
+def test_fits_router_and_reports_held_out_accuracy(familiar: Familiar, photos: Path, arguments: list[str]):
     (photos / "cats" / "id 0" / "fake.png").write_text("no photo")
     output = photos / "router.json"
     answer = familiar("species", *arguments, "--output", output)
@@ -81,13 +81,13 @@ def test_fits_and_says_how_well(familiar: Familiar, photos: Path, arguments: lis
     assert "fake.png" in document["skipped"][0]
 
 
-def test_limits_keep_a_share_of_each_species(familiar: Familiar, photos: Path, arguments: list[str]):
+def test_limits_apply_to_each_species(familiar: Familiar, photos: Path, arguments: list[str]):
     limits = ("--max-identities", 3, "--max-photos", 1)
     answer = familiar("species", *arguments, *limits, "--output", photos / "r.json", "--json")
     assert json.loads(answer.out)["fitted_on"] == {name: {"identities": 3, "photos": 3} for name in COLOURS}
 
 
-def test_a_species_of_several_sources(familiar: Familiar, photos: Path, arguments: list[str]):
+def test_species_combines_several_sources(familiar: Familiar, photos: Path, arguments: list[str]):
     pet = [text.replace("cat=", "pet=").replace("dog=", "pet=") for text in arguments]
     del pet[5:9]  # the bundles
     answer = familiar("species", *pet, "--output", photos / "r.json", "--json")
@@ -95,7 +95,9 @@ def test_a_species_of_several_sources(familiar: Familiar, photos: Path, argument
     assert json.loads(answer.out)["fitted_on"]["pet"] == {"identities": 10, "photos": 20}
 
 
-def test_embed_by_species(familiar: Familiar, photos: Path, router: Path):
+def test_embed_routes_each_photo_to_the_bundle_for_its_species(
+    familiar: Familiar, photos: Path, router: Path
+):
     gray = save_coloured(photos / "cats" / "gray.png", (120, 120, 120))
     folders = [photos / f"{name}s" for name in COLOURS]
     answer = familiar("embed", *folders, "--model", router, "--output", photos / "v.npz", "--json")
@@ -120,13 +122,15 @@ def test_embed_by_species(familiar: Familiar, photos: Path, router: Path):
         assert "person_embeddings" not in stored
 
 
-def test_embed_writes_nothing_where_nothing_was_sent(familiar: Familiar, photos: Path, router: Path):
+def test_embed_rejects_species_without_bundle_and_writes_nothing(
+    familiar: Familiar, photos: Path, router: Path
+):
     answer = familiar("embed", photos / "persons", "--model", router, "--output", photos / "v.npz")
     assert_fails(answer, 1, "nothing was written")
     assert not (photos / "v.npz").exists()
 
 
-def test_verify_says_the_species(familiar: Familiar, photos: Path, router: Path):
+def test_verify_reports_species_and_requires_its_bundle(familiar: Familiar, photos: Path, router: Path):
     cat, mate, dog = photos / "cats/id 0/0.png", photos / "cats/id 0/1.png", photos / "dogs/id 0/0.png"
     same = json.loads(familiar("verify", cat, mate, "--model", router, "--json").out)
     alone = json.loads(familiar("verify", cat, mate, "--model", photos / "cat.onnx", "--json").out)
@@ -146,7 +150,9 @@ def test_verify_says_the_species(familiar: Familiar, photos: Path, router: Path)
     assert_fails(familiar("verify", cat, person, "--model", router), 1, "shows a person", "no bundle")
 
 
-def test_a_swapped_bundle_and_a_damaged_router(familiar: Familiar, photos: Path, router: Path):
+def test_rejects_replaced_bundle_and_damaged_or_missing_router(
+    familiar: Familiar, photos: Path, router: Path
+):
     photo = photos / "cats/id 0/0.png"
     shutil.copy(photos / "dog run" / "model.onnx", photos / "cat.onnx")
     assert_fails(
@@ -159,7 +165,7 @@ def test_a_swapped_bundle_and_a_damaged_router(familiar: Familiar, photos: Path,
     assert_fails(familiar("verify", photo, photo, "--model", photos / "gone.json"), 1, "gone.json")
 
 
-def test_wrong_usage(familiar: Familiar, photos: Path, arguments: list[str]):
+def test_wrong_usage_exits_with_2(familiar: Familiar, photos: Path, arguments: list[str]):
     output = ("--output", photos / "r.json")
     assert_fails(familiar("species", str(photos / "cats"), *arguments[1:], *output), 2, "not SPECIES=PATH")
     assert_fails(familiar("species", arguments[0], *arguments[3:5], *output), 2, "two species")
@@ -172,7 +178,9 @@ def test_wrong_usage(familiar: Familiar, photos: Path, arguments: list[str]):
     assert not (photos / "r.json").exists()
 
 
-def test_what_cannot_serve(familiar: Familiar, photos: Path, arguments: list[str]):
+def test_rejects_missing_bundle_or_data_and_too_few_identities(
+    familiar: Familiar, photos: Path, arguments: list[str]
+):
     output = ("--output", photos / "r.json")
     gone = [*arguments, "--bundle", f"person={photos / 'gone.onnx'}"]
     assert_fails(familiar("species", *gone, *output), 1, "gone.onnx")

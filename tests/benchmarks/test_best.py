@@ -32,7 +32,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: float) -> Be
 
 
 @pytest.mark.parametrize(("auc_flattened", "head"), [(0.91, "flatten"), (0.89, "gdconv")])
-def test_people_are_trained_like_the_best_with_the_head_that_is_ahead_on_the_smallest(
+def test_final_people_combines_best_settings_and_better_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auc_flattened: float, head: str
 ) -> None:
     final = best.final_people(judged(tmp_path, monkeypatch, people_flatten=auc_flattened))
@@ -41,7 +41,7 @@ def test_people_are_trained_like_the_best_with_the_head_that_is_ahead_on_the_sma
     assert ("model.head=flatten" in final.settings) == (head == "flatten")
 
 
-def test_pets_are_trained_like_the_best_and_with_the_species_that_was_held_out(
+def test_final_pets_uses_best_settings_and_held_out_species(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     final = best.final_pets(judged(tmp_path, monkeypatch))
@@ -49,7 +49,7 @@ def test_pets_are_trained_like_the_best_and_with_the_species_that_was_held_out(
     assert final.data[-1:] == best.HELD_OUT_SPECIES.data
 
 
-def test_nobody_judged_at_the_end_is_trained_on() -> None:
+def test_no_training_uses_final_test_data() -> None:
     for training in (*best.PEOPLE_TRIED.values(), *best.PETS_TRIED.values()):
         assert not set(training.data) & {*CATS.data, *best.HELD_OUT_SPECIES.data}
         if set(PEOPLE) & set(training.data):

@@ -17,7 +17,7 @@ def on_grid(seed: int, rows: int = 40, classes: int = 3) -> tuple[np.ndarray, np
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_neighbours_are_the_first_of_the_nearest_and_of_the_farthest(seed: int) -> None:
+def test_neighbors_match_exhaustive_search(seed: int) -> None:
     points, labels = on_grid(seed)
     found = around(points, labels)
     for row in range(len(points)):
@@ -30,7 +30,7 @@ def test_neighbours_are_the_first_of_the_nearest_and_of_the_farthest(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_outlier_is_the_one_an_exhaustive_search_finds(seed: int) -> None:
+def test_outlier_matches_exhaustive_search(seed: int) -> None:
     raw = np.random.default_rng(seed).normal(size=(30, 2)) + 1
     labels = np.arange(30) % 3
     best, wanted = 0.0, None
@@ -44,11 +44,11 @@ def test_the_outlier_is_the_one_an_exhaustive_search_finds(seed: int) -> None:
     assert outlier(raw, labels) == wanted is not None
 
 
-def test_classes_on_two_points_have_no_outlier() -> None:
+def test_outlier_is_none_for_classes_collapsed_to_points() -> None:
     assert outlier(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1])) is None
 
 
-def test_what_is_nearer_by_angle_alone_is_no_outlier() -> None:
+def test_outlier_must_be_nearer_by_distance_and_angle() -> None:
     inner = np.array([[1.0, 0.0], [1.0, 0.5]])
     outer = np.array([[50.0, 0.0], [50.0, 1.0]])  # one of them along the first of the inner
     assert outlier(np.vstack([inner, outer]), np.array([0, 0, 1, 1])) is None
@@ -56,7 +56,7 @@ def test_what_is_nearer_by_angle_alone_is_no_outlier() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_boundaries_are_where_the_answer_changes_on_a_walk_round(seed: int) -> None:
+def test_boundaries_match_class_changes_on_dense_angle_grid(seed: int) -> None:
     centres = np.random.default_rng(seed).normal(size=(5, 2))
     angles = np.linspace(-np.pi, np.pi, 40_001)
     answers = (np.stack([np.cos(angles), np.sin(angles)], 1) @ centres.T).argmax(1)
@@ -64,13 +64,13 @@ def test_boundaries_are_where_the_answer_changes_on_a_walk_round(seed: int) -> N
     np.testing.assert_allclose(boundaries(centres), changes, atol=2e-4)
 
 
-def test_a_centre_within_the_others_hull_has_no_boundary() -> None:
+def test_center_inside_hull_adds_no_boundary() -> None:
     square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
     corners = [-np.pi / 2, 0.0, np.pi / 2, np.pi]
     np.testing.assert_allclose(boundaries(np.vstack([square, [[0.1, 0.2]]])), corners, atol=1e-12)
 
 
-def test_intervals_are_students() -> None:
+def test_interval_over_seeds_equals_student_t_closed_form() -> None:
     half = (
         2.7764451 * np.sqrt(2.5) / np.sqrt(5)
     )  # of five values, four degrees of freedom; variance of 1 to 5
@@ -79,7 +79,7 @@ def test_intervals_are_students() -> None:
     assert mean_over_trainings([-0.1, 0.1], signed) == ("+.000 [-1.271, +1.271]", False)
 
 
-def test_figures_of_a_plane_that_parts_the_known_digits_and_not_the_others() -> None:
+def test_plane_figures_equal_closed_form() -> None:
     angles = np.arange(5) * 2 * np.pi / 5
     centres = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
     known = np.concatenate([centres, 2 * centres, 3 * centres])  # one direction each, three lengths

@@ -32,7 +32,7 @@ def record(epoch: int, auc: float | None) -> EpochRecord:
     )
 
 
-def test_a_history_is_read_back_over_the_photos_shown(tmp_path: Path) -> None:
+def test_read_history_counts_photos_and_skips_unknown_values(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write_history(run.history_csv, [record(1, None), record(2, 0.7), record(3, 0.8)])
     history = read_history(run)
@@ -41,13 +41,13 @@ def test_a_history_is_read_back_over_the_photos_shown(tmp_path: Path) -> None:
     assert history.known("margin") == []
 
 
-def test_a_run_that_ended_before_its_first_epoch_has_no_epochs(tmp_path: Path) -> None:
+def test_run_without_epochs_has_empty_history(tmp_path: Path) -> None:
     history = read_history(RunFolder(tmp_path))
     assert history == History(())
     assert (history.photos, history.seconds, history.known("loss")) == (0, 0, [])
 
 
-def test_the_spread_of_directions_that_vary_alike() -> None:
+def test_spread_equals_closed_form_for_four_equal_axes() -> None:
     """Eight points along and against four axes, of lengths 1 and 3: nothing is alike but opposite."""
     axes = np.concatenate([np.eye(4), -3 * np.eye(4)]).astype(np.float32)
     found = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
@@ -57,7 +57,7 @@ def test_the_spread_of_directions_that_vary_alike() -> None:
     assert found.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
 
 
-def test_a_collapse_is_one_direction() -> None:
+def test_spread_of_collapsed_embeddings_has_dimension_one() -> None:
     """All photos on one point but for a wobble along one axis; mates do not count among strangers."""
     wobble = 1e-3 * np.array([-1, 1, -1, 1])
     raw = np.stack([np.ones(4), wobble, np.zeros(4)], axis=1).astype(np.float32)

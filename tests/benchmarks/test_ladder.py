@@ -26,7 +26,7 @@ def test_each_cat_is_held_out_once(bench: Bench):
 
 
 @pytest.mark.parametrize("kind", ladder.NAMES)
-def test_what_is_trained_can_be_asked_for(bench: Bench, kind: str):
+def test_training_settings_match_each_ladder_step(bench: Bench, kind: str):
     for training in (ladder.people(bench, kind), ladder.pets(bench, kind, 1)):
         recipe = Recipe(name="x").with_settings(training.settings)
         assert recipe.model.name == ("nano_mobile" if kind == "nano" else "mobilenetv3_small_100")
@@ -37,7 +37,7 @@ def test_what_is_trained_can_be_asked_for(bench: Bench, kind: str):
     assert recipe.split.validate == ("cat 01", "cat 06", "cat 11"), "of its own fold"
 
 
-def test_folds_are_pooled_without_pairs_between_them():
+def test_pooled_figures_ignore_pairs_across_folds():
     generator = np.random.default_rng(0)
     folds = []
     for fold in range(3):

@@ -8,11 +8,11 @@ import pytest
 from rows.figures import mean_of
 from rows.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_short
 
-from colour_folders import colour_folder
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import at_path, read_results
+from support.color_folders import colour_folder
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def evaluated(mean_colour_bundle: Path, colours: Path, tmp_path: Path) -> dict[s
     return read_results(tmp_path / "found" / "eval_results.json")
 
 
-def test_nothing_cut_off_is_what_an_evaluation_finds(
+def test_full_length_matches_evaluate_and_length_1_has_auc_half(
     mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
 ) -> None:
     found = cut_short(mean_colour_bundle, colours, (3, 1))
@@ -40,7 +40,7 @@ def test_nothing_cut_off_is_what_an_evaluation_finds(
     assert found[1]["verification"]["auc"] == 0.5
 
 
-def test_in_its_own_gallery_a_query_finds_what_it_finds_among_all_others(
+def test_across_with_one_bundle_matches_evaluation(
     mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
 ) -> None:
     table = DataSpec((str(colours),)).read()

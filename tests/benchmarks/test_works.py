@@ -37,7 +37,7 @@ class Recorded(Bench):
         return subprocess.CompletedProcess(words, self.ends, "epoch 1\nfamiliar: all fell on one point\n")
 
 
-def test_a_training_is_one_command_with_its_photos_in_place(tmp_path: Path) -> None:
+def test_train_runs_one_command_with_resolved_photo_paths(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
     bench.train([TRAINING], [JUDGED])
     photos = tmp_path / "photos"
@@ -56,20 +56,20 @@ def test_a_training_is_one_command_with_its_photos_in_place(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("source", "word"), [("mnist", "mnist:P/mnist"), ("mnist:test", "mnist:P/mnist:test")]
 )
-def test_digits_are_read_from_their_idx_files(tmp_path: Path, source: str, word: str) -> None:
+def test_mnist_source_resolves_to_photos_folder(tmp_path: Path, source: str, word: str) -> None:
     bench = Recorded(tmp_path)
     bench.train([Training("digits", "digits-softmax", (source,))])
     assert bench.commands[0][1] == word.replace("P/", f"{tmp_path}/photos/")
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_training_and_evaluation_are_not_repeated(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
     bench.train([TRAINING], [JUDGED])
     bench.train([TRAINING], [JUDGED])
     assert [words[0] for words in bench.commands] == ["train", "evaluate"]
 
 
-def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
+def test_interrupted_training_is_resumed(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
     run = tmp_path / "runs/loss/0"
     run.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert "--resume" in bench.commands[0]
 
 
-def test_a_training_that_fails_is_kept_as_a_result_and_not_tried_again(tmp_path: Path) -> None:
+def test_failed_training_is_recorded_and_not_repeated(tmp_path: Path) -> None:
     bench = Recorded(tmp_path, ends=TRAINING_FAILED)
     for _ in range(2):
         bench.train([TRAINING], [JUDGED], may_fail=True)
@@ -92,7 +92,7 @@ def test_a_training_that_fails_is_kept_as_a_result_and_not_tried_again(tmp_path:
 
 
 @pytest.mark.parametrize("ends", [1, 2, -9])
-def test_any_other_failure_stops_the_row_and_is_tried_again(tmp_path: Path, ends: int) -> None:
+def test_other_exit_code_raises_and_training_is_resumed_later(tmp_path: Path, ends: int) -> None:
     bench = Recorded(tmp_path, ends=ends)
     with pytest.raises(RuntimeError, match=f"ended with {ends}:\nepoch 1\nfamiliar: all fell"):
         bench.train([TRAINING])
@@ -103,7 +103,7 @@ def test_any_other_failure_stops_the_row_and_is_tried_again(tmp_path: Path, ends
     assert "--resume" in bench.commands[1]
 
 
-def test_what_was_made_by_another_command_is_not_taken_for_this_one(tmp_path: Path) -> None:
+def test_rejects_run_or_evaluation_made_by_another_command(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
     bench.train([TRAINING], [JUDGED])
     with pytest.raises(RuntimeError, match=r"loss/0: was made by another command \(differs in seed=1\)"):
@@ -112,7 +112,7 @@ def test_what_was_made_by_another_command_is_not_taken_for_this_one(tmp_path: Pa
         bench.train([TRAINING], [replace(JUDGED, options=(*JUDGED.options, "--tta"))])
 
 
-def test_photos_and_runs_may_move(tmp_path: Path) -> None:
+def test_moved_folder_is_not_trained_again(tmp_path: Path) -> None:
     Recorded(tmp_path / "before").train([TRAINING], [JUDGED])
     (tmp_path / "before").rename(tmp_path / "after")
     moved = Recorded(tmp_path / "after")
@@ -120,7 +120,7 @@ def test_photos_and_runs_may_move(tmp_path: Path) -> None:
     assert not moved.commands
 
 
-def test_the_commits_at_which_runs_were_begun_are_told(tmp_path: Path) -> None:
+def test_commits_lists_first_commit_for_each_run(tmp_path: Path) -> None:
     bench = Recorded(tmp_path)
     for bench.commit, training in (("aaa", TRAINING), ("bbb", replace(TRAINING, name="loss/1"))):
         bench.train([training])
@@ -129,7 +129,7 @@ def test_the_commits_at_which_runs_were_begun_are_told(tmp_path: Path) -> None:
     assert bench.commits() == ["aaa", "bbb"]
 
 
-def test_a_section_is_appended_and_then_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publish_appends_then_replaces_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Results\n\n## Another\n\nkept\n")
     monkeypatch.setattr(works, "RESULTS", page)
@@ -147,7 +147,7 @@ def result(auc: float, replicates: list[float]) -> dict:
     return found | {"replicates": {"verification.auc": replicates}}
 
 
-def test_figures_with_their_intervals() -> None:
+def test_figures_are_formatted_with_intervals() -> None:
     assert figures.number(0.9124) == ".912"
     assert figures.number(-0.05) == "-.050"
     assert figures.number(1.0) == "1.000"
@@ -156,7 +156,7 @@ def test_figures_with_their_intervals() -> None:
     assert figures.table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
 
 
-def test_seeds_are_averaged_draw_by_draw() -> None:
+def test_over_seeds_averages_each_bootstrap_draw() -> None:
     """Two seeds that err against each other in every draw: their mean does not vary."""
     draws = np.linspace(-0.1, 0.1, 101)
     seeds = [result(0.8, (0.8 + draws).tolist()), result(0.6, (0.6 - draws).tolist())]
@@ -164,7 +164,7 @@ def test_seeds_are_averaged_draw_by_draw() -> None:
     assert figures.spread(seeds, "verification.auc") == ".600 to .800"
 
 
-def test_a_difference_is_paired_and_bold_where_it_is_more_than_noise() -> None:
+def test_paired_difference_is_bold_if_interval_excludes_zero() -> None:
     draws = np.linspace(-0.1, 0.1, 101)
     worse, better = result(0.7, (0.7 + draws).tolist()), result(0.72, (0.72 + draws).tolist())
     assert figures.paired([worse], [better], "verification.auc") == "**+.020 [+.020, +.020]**"

@@ -16,14 +16,14 @@ import cv2
 import numpy as np
 import pytest
 
-import colour_album
 from familiar.app.web.settings import Settings
 from familiar.client import Client, ServerError, connection
 from familiar.client.shapes import Identity, Progress
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.faces.embedder import Embedder, crop_photo
 from familiar.gallery.group import group
-from served import running
+from support import color_album
+from support.server import running
 
 TOKEN = "the token of this album"
 RED, GREEN, BLUE = 1, 2, 3
@@ -31,12 +31,12 @@ RED, GREEN, BLUE = 1, 2, 3
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    return colour_album.album(tmp_path / "photos", red=4, green=3, blue=2)
+    return color_album.album(tmp_path / "photos", red=4, green=3, blue=2)
 
 
 @pytest.fixture
 def settings(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Settings:
-    with colour_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
+    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
         group(gallery)
     return Settings(tmp_path / "album", mean_colour_bundle, token=TOKEN)
 
@@ -51,13 +51,13 @@ def whom(client: Client, faces: list[int]) -> list[int | None]:
     return [client.face(face).identity for face in faces]
 
 
-def test_what_is_served(client: Client, mean_colour_bundle: Path):
+def test_gallery_and_model_match_the_served_bundle(client: Client, mean_colour_bundle: Path):
     state = client.gallery()
     assert (state.counts.photos, state.embedding_dim, state.thresholds.balanced) == (9, 3, 0.9)
     assert client.model().calibration == dataclasses.asdict(Embedder(mean_colour_bundle).metadata.calibration)
 
 
-def test_lists_go_on_to_their_end(client: Client, monkeypatch: pytest.MonkeyPatch):
+def test_lists_fetch_every_page(client: Client, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("familiar.client.client.PAGE", 2)
     assert [photo.photo for photo in client.photos()] == list(range(1, 10))
     assert [one.identity for one in client.identities()] == [RED, GREEN, BLUE]
@@ -66,14 +66,14 @@ def test_lists_go_on_to_their_end(client: Client, monkeypatch: pytest.MonkeyPatc
     assert [face.face for face in client.unknown_faces()] == [1, 5, 8]
 
 
-def test_pictures_are_jpegs(client: Client):
+def test_images_are_decodable(client: Client):
     for content in (client.photo_image(1, 64), client.face_image(1)):
         image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
         assert image is not None
         assert image[..., 2].mean() > 150
 
 
-def test_corrections(client: Client):
+def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert client.name(RED, "Mia", confirm=True).identity == RED
     assert client.identity(RED) == Identity(RED, "Mia", 4, 4, client.identity(RED).best)
     assert client.names("m") == ("Mia",)
@@ -94,7 +94,7 @@ def test_corrections(client: Client):
     assert (grouped.threshold, grouped.faces + grouped.alone) == (0.95, 9)
 
 
-def test_questions_are_answered(client: Client):
+def test_answer_confirms_face_and_rejects_outdated_question(client: Client):
     question = client.questions(1)[0]
     client.answer(question, same=True)
     assert client.face(question.first_face).by_user
@@ -103,21 +103,21 @@ def test_questions_are_answered(client: Client):
     assert (refused.value.status, refused.value.kind) == (409, "contradiction")
 
 
-def test_faces_by_hand(client: Client):
+def test_face_can_be_deleted_added_and_moved(client: Client):
     client.delete_face(1)
     face = client.add_face(1, (0, 0, 31.5, 32))
     client.move_face(face, (1, 1, 31, 31))
     assert client.photo(1).faces[0].box_xyxy_px == (1, 1, 31, 31)
 
 
-def test_photos_are_taken_in(client: Client, photos: list[Path], tmp_path: Path):
-    new = [colour_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
+def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: list[Path], tmp_path: Path):
+    new = [color_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
     told = list(client.watch(client.enrol([*new[:2], new[2].read_bytes()])))
     assert all(isinstance(progress, Progress) for progress in told)
     assert (told[-1].state, told[-1].photos, told[-1].faces) == ("done", 3, 3)
     assert [job.number for job in client.jobs()] == [told[-1].number]
     assert client.job(told[-1].number) == told[-1]
-    last = colour_album.photo(tmp_path / "18.png", "blue", shade=18)
+    last = color_album.photo(tmp_path / "18.png", "blue", shade=18)
     all_told = list(client.watch(client.enrol([last], continues=told[-1])))[-1]
     assert (all_told.photos, client.jobs()) == (4, (all_told,))
     again = client.enrol_folder(str(photos[0].parent))
@@ -125,7 +125,9 @@ def test_photos_are_taken_in(client: Client, photos: list[Path], tmp_path: Path)
     assert client.identity(BLUE).faces == 6
 
 
-def test_embeddings_are_those_of_the_bundle(client: Client, photos: list[Path], mean_colour_bundle: Path):
+def test_embed_matches_embedder_and_skips_bad_files(
+    client: Client, photos: list[Path], mean_colour_bundle: Path
+):
     embedder = Embedder(mean_colour_bundle)
     expected = embedder.embed([crop_photo(path, embedder.metadata.preprocessing) for path in photos])
     seen = client.embed([*photos, b"no photo"])
@@ -138,7 +140,7 @@ def test_embeddings_are_those_of_the_bundle(client: Client, photos: list[Path], 
     assert (found.size_px, found.faces[0].embedding) == ((32, 32), None)
 
 
-def test_who_it_is(client: Client, photos: list[Path]):
+def test_search_and_verify_return_the_known_identity(client: Client, photos: list[Path]):
     embedding = client.embed(photos[4:5]).photos[0].faces[0].embedding
     for answers in (
         client.search(embedding=embedding, k=3),
@@ -166,8 +168,8 @@ def test_every_method_is_tested_here():
             assert f"client.{name}(" in said or name == "close", name
 
 
-def test_many_photos_are_not_open_at_once(client: Client, tmp_path: Path):
-    photo = colour_album.photo(tmp_path / "one.png", "red")
+def test_upload_keeps_few_files_open(client: Client, tmp_path: Path):
+    photo = color_album.photo(tmp_path / "one.png", "red")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 60
     try:
@@ -178,7 +180,7 @@ def test_many_photos_are_not_open_at_once(client: Client, tmp_path: Path):
     assert len(seen.photos) == 100
 
 
-def test_refusals_say_why(client: Client, settings: Settings, tmp_path: Path):
+def test_errors_report_status_kind_and_reason(client: Client, settings: Settings, tmp_path: Path):
     with pytest.raises(ServerError, match="has no face 99") as refused:
         client.face(99)
     assert (refused.value.status, refused.value.kind) == (404, "not-in-gallery")
@@ -241,7 +243,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_reading_is_tried_again_as_the_server_asks(status: int, waits: list[float]):
+def test_reads_are_retried_after_the_requested_delay(status: int, waits: list[float]):
     def busy_twice(handler: BaseHTTPRequestHandler, before: int) -> None:
         if before < 2:
             say(handler, status, b"{}", Retry_After=str(3600 * before + 2))
@@ -253,7 +255,7 @@ def test_reading_is_tried_again_as_the_server_asks(status: int, waits: list[floa
         assert (len(asked), waits) == (3, [2, 10])
 
 
-def test_writing_is_never_tried_again_and_reading_not_for_ever(waits: list[float], photos: list[Path]):
+def test_writes_are_not_retried_and_reads_at_most_twice(waits: list[float], photos: list[Path]):
     with (
         answering(lambda handler, _: say(handler, 503, b"{}")) as (url, asked),
         Client(url) as client,
@@ -269,7 +271,7 @@ def test_writing_is_never_tried_again_and_reading_not_for_ever(waits: list[float
         assert (len(asked), waits) == (12, [1.0] * 6)
 
 
-def test_an_answer_of_another_program_is_told_as_one():
+def test_rejects_responses_from_another_program():
     bodies = [b"<html>", b"[1, 2", b"null", b"[]", b'{"counts": 3}']
     with (
         answering(lambda handler, before: say(handler, 200, bodies[before])) as (url, _),
@@ -280,7 +282,7 @@ def test_an_answer_of_another_program_is_told_as_one():
                 client.gallery()
 
 
-def test_no_answer_is_one_clear_line():
+def test_connection_failures_raise_clear_errors():
     with socket.create_server(("127.0.0.1", 0)) as unanswered:
         url = f"http://127.0.0.1:{unanswered.getsockname()[1]}"
         with (
@@ -303,7 +305,7 @@ def test_no_answer_is_one_clear_line():
         client.gallery()
 
 
-def test_the_client_needs_neither_the_server_nor_torch():
+def test_import_loads_neither_server_packages_nor_torch():
     code = (
         "import sys, familiar.client; "
         "print([name for name in ('torch', 'fastapi', 'pydantic', 'starlette', 'cv2', 'onnxruntime') "

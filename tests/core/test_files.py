@@ -24,21 +24,21 @@ def umask() -> Iterator[None]:
 @pytest.mark.parametrize(
     "content", [b"", b"\x00\xff\r\n", b"x" * 3_000_000], ids=["empty", "binary", "large"]
 )
-def test_the_content_is_there_and_nothing_else(content: bytes, tmp_path: Path) -> None:
+def test_write_creates_only_the_file_with_its_content(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_atomically(path, content)
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_older_file_is_replaced(tmp_path: Path) -> None:
+def test_write_replaces_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"older and longer")
     write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
 
 
-def test_a_name_without_a_folder_lies_in_the_current_one(
+def test_bare_file_name_is_written_to_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def test_a_name_without_a_folder_lies_in_the_current_one(
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["full", "interrupted"])
 @pytest.mark.parametrize("before", [b"old", None])
-def test_a_failed_write_leaves_what_was_there(
+def test_failed_write_keeps_existing_file(
     step: str, error: BaseException, before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.json"
@@ -66,9 +66,7 @@ def test_a_failed_write_leaves_what_was_there(
     assert [found.read_bytes() for found in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
-def test_the_content_is_on_the_disk_before_it_takes_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"old")
     seen: list[tuple[bytes, bytes]] = []
@@ -92,9 +90,7 @@ def test_the_content_is_on_the_disk_before_it_takes_the_name(
         ("n" * 256, "File name too long"),
     ],
 )
-def test_the_file_that_cannot_be_written_is_named_with_the_reason(
-    name: str, reason: str, tmp_path: Path
-) -> None:
+def test_write_error_names_file_and_reason(name: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"before")
     with pytest.raises(CannotWrite) as caught:
@@ -103,14 +99,14 @@ def test_the_file_that_cannot_be_written_is_named_with_the_reason(
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_what_is_no_name_of_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CannotWrite, match="cannot be written"):
         write_atomically(Path(), b"")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_longest_name_a_file_can_have(tmp_path: Path) -> None:
+def test_accepts_file_name_with_255_characters(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 255)
     write_atomically(path, b"here")
     assert path.read_bytes() == b"here"
@@ -118,7 +114,7 @@ def test_the_longest_name_a_file_can_have(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
 @pytest.mark.parametrize("before", [b"old", None])
-def test_a_disk_without_room_leaves_what_was_there(before: bytes | None, tmp_path: Path) -> None:
+def test_write_beyond_size_limit_keeps_existing_file(before: bytes | None, tmp_path: Path) -> None:
     import resource
 
     path = tmp_path / "state.pt"
@@ -137,14 +133,14 @@ def test_a_disk_without_room_leaves_what_was_there(before: bytes | None, tmp_pat
 @pytest.mark.usefixtures("umask")
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 @pytest.mark.parametrize(("mask", "wanted"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_permissions_are_what_the_user_gives_new_files(mask: int, wanted: int, tmp_path: Path) -> None:
+def test_permissions_follow_umask(mask: int, wanted: int, tmp_path: Path) -> None:
     os.umask(mask)
     path = tmp_path / "run.json"
     write_atomically(path, b"")
     assert mode(path) == wanted
 
 
-def test_what_a_killed_process_left_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_discard_unfinished_removes_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "kept"
     write_atomically(path, b"whole")
     with monkeypatch.context() as killed:
@@ -158,7 +154,7 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path, monkeypatch: pyte
     assert path.read_bytes() == b"whole"
 
 
-def test_what_another_process_may_be_writing_stays(tmp_path: Path):
+def test_discard_unfinished_removes_only_old_temporary_files(tmp_path: Path):
     half, old, whole = (tmp_path / name for name in (".familiar.new", ".familiar.old", "whole"))
     for path in (half, old, whole):
         path.write_bytes(b"")

@@ -3,7 +3,7 @@ import os
 from familiar.core.machine import available_cores
 
 
-def test_only_cores_it_may_run_on_count(monkeypatch):
+def test_available_cores_uses_affinity_then_cpu_count_then_1(monkeypatch):
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3, 5}, raising=False)
     assert available_cores() == 2

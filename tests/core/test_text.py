@@ -19,11 +19,11 @@ from familiar.core.text import one_line, printable
         (os.fsdecode(b"\xff\xc3("), "\\xff\\xc3("),
     ],
 )
-def test_names_as_they_can_be_shown(name: str, shown: str) -> None:
+def test_printable_escapes_control_and_undecodable_characters(name: str, shown: str) -> None:
     assert printable(name) == shown
     printable(name).encode()
 
 
-def test_a_message_of_several_lines_becomes_one():
+def test_one_line_joins_lines_and_escapes_control_characters():
     assert one_line("no such\nfile:\r\n\u2028né \x1b[2J") == "no such file:  né \\x1b[2J"
     assert one_line("") == ""

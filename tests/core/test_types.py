@@ -20,7 +20,7 @@ def unchecked_signatures() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-def test_sizes_are_width_then_height() -> None:
+def test_photo_size_is_width_then_height() -> None:
     photo = Photo(pixels(4, 6), Path("cat.jpg"), (60, 40))
     assert photo.size_px == (6, 4)
     assert Crop(pixels(5, 5), "drawn").size_px == 5
@@ -40,7 +40,7 @@ def test_sizes_are_width_then_height() -> None:
     ],
     ids=lambda wrong: f"{wrong.dtype}{wrong.shape}",
 )
-def test_what_is_no_rgb_image_is_refused_by_name(wrong: np.ndarray) -> None:
+def test_rejects_non_rgb_uint8_pixels_with_photo_name(wrong: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
         Photo(wrong, "cat.jpg", (6, 4))
     with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
@@ -48,17 +48,17 @@ def test_what_is_no_rgb_image_is_refused_by_name(wrong: np.ndarray) -> None:
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
-def test_a_crop_is_square() -> None:
+def test_rejects_non_square_crop() -> None:
     with pytest.raises(ValueError, match=r"^cat\.jpg: a crop is square"):
         Crop(pixels(4, 6), "cat.jpg")
 
 
-def test_the_area_of_a_detection() -> None:
+def test_detection_area_equals_width_times_height() -> None:
     assert Detection((1.0, 2.0, 4.0, 8.0), None, 0.5).area_px == 3 * 6
 
 
 @pytest.mark.parametrize("score", [0.0, 1.0])
-def test_a_box_may_reach_outside_the_photo_and_a_score_to_both_ends(score: float) -> None:
+def test_accepts_box_outside_photo_and_scores_zero_and_one(score: float) -> None:
     Detection((-5.0, -1.0, 4.0, 8.0), np.zeros((5, 2), np.float32), score)
 
 
@@ -74,19 +74,19 @@ def test_a_box_may_reach_outside_the_photo_and_a_score_to_both_ends(score: float
         (0.0, float("-inf"), 1.0, 2.0),
     ],
 )
-def test_an_empty_or_endless_box_is_refused(box: tuple[float, float, float, float]) -> None:
+def test_rejects_empty_or_non_finite_box(box: tuple[float, float, float, float]) -> None:
     with pytest.raises(ValueError, match="box"):
         Detection(box, None, 0.5)
 
 
 @pytest.mark.parametrize("score", [-0.01, 1.01, float("nan")])
-def test_a_score_outside_its_range_is_refused(score: float) -> None:
+def test_rejects_score_outside_zero_to_one(score: float) -> None:
     with pytest.raises(ValueError, match="score"):
         Detection((0.0, 0.0, 1.0, 1.0), None, score)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_landmarks_are_finite(value: float) -> None:
+def test_rejects_non_finite_landmarks(value: float) -> None:
     landmarks_px = np.zeros((5, 2), np.float32)
     landmarks_px[3, 1] = value
     with pytest.raises(ValueError, match="landmarks"):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 import jaxtyping
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -68,13 +68,12 @@ def unchecked_signatures() -> Iterator[None]:
 # normalise
 
 
-def test_the_3_4_5_triangle() -> None:
+def test_normalize_equals_closed_form() -> None:
     assert normalise(rows((3, 4), (0, -2))) == pytest.approx(rows((0.6, 0.8), (0, -1)))
 
 
-@settings(deadline=None)
 @given(matrices)
-def test_normalise_agrees_with_doubles_row_by_row(vectors: np.ndarray) -> None:
+def test_normalize_matches_float64_reference(vectors: np.ndarray) -> None:
     assume(vectors.any(axis=1).all())
     for row, unit in zip(vectors, normalise(vectors), strict=True):
         length = math.hypot(*(float(value) for value in row))
@@ -82,26 +81,26 @@ def test_normalise_agrees_with_doubles_row_by_row(vectors: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-45, 1.5e-22, 1e-10, 1e18, 1e30, 3e38])
-def test_rows_as_small_and_as_large_as_float32_goes(size: float) -> None:
+def test_normalize_is_accurate_at_float32_extremes(size: float) -> None:
     assert normalise(rows((size, 0, -size))) == pytest.approx(rows((math.sqrt(0.5), 0, -math.sqrt(0.5))))
 
 
 @pytest.mark.parametrize("bad", [(0.0, 0.0), (np.nan, 1.0), (np.inf, 1.0), (-np.inf, 1.0)])
-def test_a_row_without_direction_is_refused(bad: tuple[float, float]) -> None:
+def test_normalize_rejects_zero_and_non_finite_rows(bad: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="no direction"):
         normalise(rows((1, 0), bad))
 
 
-def test_no_rows_stay_no_rows() -> None:
+def test_normalize_accepts_empty_matrix() -> None:
     assert normalise(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
-def test_rows_of_no_dimension_have_no_direction() -> None:
+def test_normalize_rejects_rows_with_zero_dimensions() -> None:
     with pytest.raises(ValueError, match="no direction"):
         normalise(np.empty((2, 0), np.float32))
 
 
-def test_normalise_leaves_its_input_alone() -> None:
+def test_normalize_does_not_modify_input() -> None:
     vectors = rows((3, 4))
     normalise(vectors)
     assert vectors.tolist() == [[3, 4]]
@@ -111,35 +110,34 @@ def test_normalise_leaves_its_input_alone() -> None:
 
 
 @pytest.mark.parametrize("length", [1 - 0.9 * UNIT_NORM_TOLERANCE, 1.0, 1 + 0.9 * UNIT_NORM_TOLERANCE])
-def test_unit_rows_pass(length: float) -> None:
+def test_check_unit_rows_accepts_norms_within_tolerance(length: float) -> None:
     check_unit_rows(rows((1, 0), (0, length)))
 
 
-def test_unit_rows_stored_as_float16_pass() -> None:
+def test_check_unit_rows_accepts_float16_rounding() -> None:
     check_unit_rows(directions(0, 500, 128).astype(np.float16).astype(np.float32))
 
 
 @pytest.mark.parametrize("length", [0.0, 0.998, 1.002, -2.0, np.nan, np.inf])
-def test_the_first_row_that_is_no_unit_vector_is_named(length: float) -> None:
+def test_check_unit_rows_error_names_first_bad_row(length: float) -> None:
     with pytest.raises(ValueError, match=r"^2 of 4 rows .* row 1$"):
         check_unit_rows(rows((1, 0), (0, length), (0, 1), (length, 0)))
 
 
-def test_no_rows_are_unit_rows() -> None:
+def test_check_unit_rows_accepts_empty_matrix() -> None:
     check_unit_rows(np.empty((0, 3), np.float32))
 
 
 # cosine_similarity
 
 
-def test_the_same_the_right_angle_and_the_opposite() -> None:
+def test_cosine_similarity_equals_closed_form() -> None:
     similarity = cosine_similarity(rows((1, 0)), rows((1, 0), (0, 1), (-1, 0), (0.5, math.sqrt(0.75))))
     assert similarity == pytest.approx(rows((1, 0, -1, 0.5)))
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 5), st.integers(1, 8))
-def test_cosine_is_symmetric_bounded_and_half_the_distance_away(seed: int, n: int, m: int, dim: int) -> None:
+def test_cosine_is_symmetric_bounded_and_matches_distance(seed: int, n: int, m: int, dim: int) -> None:
     left, right = directions(seed, n, dim), directions(seed + 1, m, dim)
     similarity = cosine_similarity(left, right)
     assert similarity.shape == (n, m)
@@ -149,7 +147,7 @@ def test_cosine_is_symmetric_bounded_and_half_the_distance_away(seed: int, n: in
     assert 2 - 2 * similarity == pytest.approx(distance, abs=1e-5)
 
 
-def test_rounding_never_leads_beyond_one() -> None:
+def test_cosine_similarity_stays_in_range_despite_rounding() -> None:
     vectors = directions(1, 200, 37)
     assert (np.einsum("nd,nd->n", vectors, vectors) > 1).any()  # or this test would show nothing
     assert cosine_similarity(vectors, vectors).max() == 1.0
@@ -159,30 +157,29 @@ def test_rounding_never_leads_beyond_one() -> None:
 # prefix
 
 
-def test_a_prefix_is_cut_and_scaled() -> None:
+def test_prefix_is_truncated_and_normalized() -> None:
     assert prefix(rows((0.3, 0.4, math.sqrt(0.75))), 2) == pytest.approx(rows((0.6, 0.8)))
 
 
-def test_a_prefix_of_all_changes_nothing() -> None:
+def test_full_length_prefix_equals_input() -> None:
     vectors = directions(2, 5, 8)
     assert prefix(vectors, 8) == pytest.approx(vectors, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(0, 3))
-def test_a_prefix_of_a_prefix_is_the_shorter_prefix(seed: int, length: int, more: int) -> None:
+def test_nested_prefix_equals_shorter_prefix(seed: int, length: int, more: int) -> None:
     vectors = directions(seed, 3, 10)
     check_unit_rows(prefix(vectors, length))
     assert prefix(prefix(vectors, length + more), length) == pytest.approx(prefix(vectors, length), abs=1e-6)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 4])
-def test_a_prefix_lies_within_the_vector(length: int) -> None:
+def test_rejects_prefix_length_outside_vector(length: int) -> None:
     with pytest.raises(ValueError, match=f"prefix of 3 dimensions .* not {length}"):
         prefix(rows((1, 0, 0)), length)
 
 
-def test_a_prefix_of_zeros_has_no_direction() -> None:
+def test_rejects_prefix_with_only_zeros() -> None:
     with pytest.raises(ValueError, match="no direction"):
         prefix(rows((0, 0, 1)), 2)
 
@@ -190,7 +187,7 @@ def test_a_prefix_of_zeros_has_no_direction() -> None:
 # Bridge
 
 
-def test_a_bridge_is_an_affine_map_back_onto_the_sphere() -> None:
+def test_bridge_is_an_affine_map_followed_by_normalization() -> None:
     bridge = Bridge(rows((0, 2), (1, 0), (5, 5)), np.array([0, 1], np.float32))
     assert bridge(rows((1, 0, 0), (3, 1, 0))) == pytest.approx(normalise(rows((0, 3), (1, 7))))
     assert bridge(np.empty((0, 3), np.float32)).shape == (0, 2)
@@ -211,20 +208,20 @@ def test_a_bridge_is_an_affine_map_back_onto_the_sphere() -> None:
         (np.zeros((3, 2), np.float32), np.full(2, np.inf, np.float32)),
     ],
 )
-def test_what_is_no_bridge_is_refused(matrix: np.ndarray, offset: np.ndarray) -> None:
+def test_rejects_invalid_bridge_matrix_or_offset(matrix: np.ndarray, offset: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"^a bridge "):
         Bridge(matrix, offset)
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("shape", [(4, 2), (3,), (1, 1, 3)])
-def test_vectors_of_another_space_do_not_pass_a_bridge(shape: tuple[int, ...]) -> None:
+def test_bridge_rejects_rows_with_wrong_shape(shape: tuple[int, ...]) -> None:
     bridge = Bridge(np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
     with pytest.raises(ValueError, match="rows of 3 numbers"):
         bridge(np.ones(shape, np.float32))
 
 
-def test_a_row_that_lands_on_zero_has_no_direction() -> None:
+def test_bridge_rejects_row_mapped_to_zero() -> None:
     bridge = Bridge(rows((1, 0), (0, 0)), np.zeros(2, np.float32))
     with pytest.raises(ValueError, match="no direction"):
         bridge(rows((0, 1)))
@@ -234,7 +231,7 @@ def test_a_row_that_lands_on_zero_has_no_direction() -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 64, 512])
-def test_a_rotation_is_found_again(dim: int) -> None:
+def test_orthogonal_bridge_recovers_rotation(dim: int) -> None:
     source, matrix = directions(3, 2 * dim, dim), rotation(4, dim)
     bridge = orthogonal_bridge(source, turned(source, matrix))
     assert np.abs(bridge.matrix - matrix).max() < 1e-6
@@ -243,13 +240,13 @@ def test_a_rotation_is_found_again(dim: int) -> None:
     assert np.abs(bridge(new) - turned(new, matrix)).max() < 1e-6
 
 
-def test_an_embedding_in_a_wider_space_is_found_again() -> None:
+def test_orthogonal_bridge_recovers_isometry_into_wider_space() -> None:
     source, isometry = directions(6, 40, 8), rotation(7, 20)[:8]
     bridge = orthogonal_bridge(source, turned(source, isometry))
     assert np.abs(bridge.matrix - isometry).max() < 1e-6
 
 
-def test_a_narrower_space_that_the_source_embeds_is_found_again() -> None:
+def test_orthogonal_bridge_recovers_projection_to_narrower_space() -> None:
     target, isometry = directions(8, 40, 8), rotation(9, 20)[:8]
     source = turned(target, isometry)
     bridge = orthogonal_bridge(source, target)
@@ -258,7 +255,7 @@ def test_a_narrower_space_that_the_source_embeds_is_found_again() -> None:
 
 
 @pytest.mark.parametrize(("d_from", "d_to"), [(12, 12), (5, 12), (12, 5)])
-def test_agrees_with_scipy(d_from: int, d_to: int) -> None:
+def test_orthogonal_bridge_matches_scipy(d_from: int, d_to: int) -> None:
     """Which knows equal dimensions only: there, the narrower space is filled up with zeros."""
     scipy_linalg = pytest.importorskip("scipy.linalg")
     source, target = related(10, 60, d_from, d_to, 0.3)
@@ -268,9 +265,8 @@ def test_agrees_with_scipy(d_from: int, d_to: int) -> None:
     assert np.abs(orthogonal_bridge(source, target).matrix - expected).max() < 1e-6
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
-def test_the_matrix_is_orthogonal_on_its_shorter_side(seed: int, d_from: int, d_to: int, more: int) -> None:
+def test_orthogonal_bridge_matrix_is_semi_orthogonal(seed: int, d_from: int, d_to: int, more: int) -> None:
     source, target = related(seed, min(d_from, d_to) + more, d_from, d_to, 0.3)
     bridge = orthogonal_bridge(source, target)
     matrix = bridge.matrix.astype(np.float64)
@@ -282,9 +278,10 @@ def test_the_matrix_is_orthogonal_on_its_shorter_side(seed: int, d_from: int, d_
         assert np.abs(carried @ carried.T - source @ source.T).max() < 1e-5
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.floats(-3, 3))
-def test_no_other_orthogonal_matrix_does_better(seed: int, d_from: int, d_to: int, step: float) -> None:
+def test_orthogonal_bridge_is_optimal_among_orthogonal_matrices(
+    seed: int, d_from: int, d_to: int, step: float
+) -> None:
     """Inner product before scaling; where no length is lost that is cosine and squared error as well."""
     source, target = related(seed, 10, d_from, d_to, 0.5)
     best = orthogonal_bridge(source, target).matrix
@@ -296,9 +293,8 @@ def test_no_other_orthogonal_matrix_does_better(seed: int, d_from: int, d_to: in
         assert errors[0] <= errors[1] + 1e-5
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(2, 8), st.floats(0, 0.3))
-def test_a_bridge_over_a_noisy_rotation_is_better_than_none(seed: int, dim: int, noise: float) -> None:
+def test_bridges_recover_noisy_rotation_on_new_rows(seed: int, dim: int, noise: float) -> None:
     generator = np.random.default_rng(seed)
     source, matrix = directions(seed, 300, dim), rotation(seed + 1, dim)
     noisy = turned(source, matrix) + noise * generator.normal(size=source.shape) / math.sqrt(dim)
@@ -314,9 +310,8 @@ def test_a_bridge_over_a_noisy_rotation_is_better_than_none(seed: int, dim: int,
     assert bridged >= without - 1e-6
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(2, 6), st.integers(2, 6))
-def test_turning_a_space_turns_the_bridge(seed: int, d_from: int, d_to: int) -> None:
+def test_bridges_are_equivariant_to_rotation(seed: int, d_from: int, d_to: int) -> None:
     source, view = directions(seed, 100, d_from), rotation(seed + 3, 6)[:d_from, :d_to]
     target = normalise(turned(source, view) + 0.3 * directions(seed + 4, 100, d_to))
     turn_from, turn_to = rotation(seed + 1, d_from), rotation(seed + 2, d_to)
@@ -330,18 +325,18 @@ def test_turning_a_space_turns_the_bridge(seed: int, d_from: int, d_to: int) -> 
         assert turned_bridge.offset == pytest.approx(bridge.offset @ turn_to, abs=1e-3)
 
 
-def test_bridges_there_and_back_cancel() -> None:
+def test_forward_and_backward_orthogonal_bridges_cancel() -> None:
     source, target = related(11, 50, 8, 8, 0.5)
     there, back = orthogonal_bridge(source, target), orthogonal_bridge(target, source)
     assert np.abs(back(there(source)) - source).max() < 1e-5
 
 
-def test_identical_rows_are_carried_onto_their_targets() -> None:
+def test_orthogonal_bridge_maps_identical_rows_to_their_target() -> None:
     source, target = (np.repeat(directions(seed, 1, 6), 9, axis=0) for seed in (12, 13))
     assert orthogonal_bridge(source, target)(source) == pytest.approx(target, abs=1e-6)
 
 
-def test_rows_of_low_rank_leave_the_matrix_orthogonal() -> None:
+def test_orthogonal_bridge_is_orthogonal_for_low_rank_rows() -> None:
     source = np.pad(directions(14, 30, 3), ((0, 0), (0, 5)))
     target = turned(source, rotation(15, 8))
     bridge = orthogonal_bridge(source, target)
@@ -354,7 +349,7 @@ def test_rows_of_low_rank_leave_the_matrix_orthogonal() -> None:
 
 @pytest.mark.parametrize(("d_from", "d_to"), [(1, 1), (6, 6), (3, 8), (8, 3)])
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_an_affine_map_is_found_again(d_from: int, d_to: int, scale: float) -> None:
+def test_ridge_bridge_recovers_affine_map(d_from: int, d_to: int, scale: float) -> None:
     generator = np.random.default_rng(16)
     matrix, offset = generator.normal(size=(d_from, d_to)), generator.normal(size=d_to)
     source = generator.normal(size=(500, d_from)).astype(np.float32)
@@ -364,7 +359,6 @@ def test_an_affine_map_is_found_again(d_from: int, d_to: int, scale: float) -> N
     assert bridge.offset == pytest.approx(offset, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(2, 20),
@@ -372,7 +366,7 @@ def test_an_affine_map_is_found_again(d_from: int, d_to: int, scale: float) -> N
     d_to=st.integers(1, 8),
     penalty=st.floats(1e-3, 1e3),
 )
-def test_agrees_with_least_squares_over_rows_that_pull_to_zero(
+def test_ridge_bridge_matches_augmented_least_squares(
     seed: int, count: int, d_from: int, d_to: int, penalty: float
 ) -> None:
     """One more row for each dimension, of weight sqrt(w) and target 0; and one more column, of ones."""
@@ -388,7 +382,7 @@ def test_agrees_with_least_squares_over_rows_that_pull_to_zero(
     assert bridge.offset == pytest.approx(solution[-1], abs=1e-5)
 
 
-def test_the_penalty_does_not_hang_on_scale_nor_on_copies_of_the_rows() -> None:
+def test_ridge_penalty_ignores_scale_and_scales_with_row_count() -> None:
     source, target = related(17, 30, 6, 4, 0.3)
     bridge = ridge_bridge(source, target)
     for changed in (
@@ -398,7 +392,7 @@ def test_the_penalty_does_not_hang_on_scale_nor_on_copies_of_the_rows() -> None:
         assert changed.matrix == pytest.approx(bridge.matrix, abs=1e-6)
 
 
-def test_a_large_penalty_leaves_the_mean_alone() -> None:
+def test_ridge_bridge_with_large_penalty_returns_target_mean() -> None:
     source, target = related(18, 30, 6, 4, 0.3)
     bridge = ridge_bridge(source, target, penalty=1e9)
     assert np.abs(bridge.matrix).max() < 1e-6
@@ -406,7 +400,7 @@ def test_a_large_penalty_leaves_the_mean_alone() -> None:
 
 
 @pytest.mark.parametrize("count", [40, 100, 1000])
-def test_the_default_penalty_is_near_the_best_on_new_photos(count: int) -> None:
+def test_default_penalty_is_near_optimal_on_new_rows(count: int) -> None:
     """Fewer, about as many and many more photos than dimensions."""
     source, target = related(19, count + 500, 64, 64, 0.3)
 
@@ -421,7 +415,7 @@ def test_the_default_penalty_is_near_the_best_on_new_photos(count: int) -> None:
 
 @pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
 @pytest.mark.parametrize(("d_from", "d_to"), [(6, 6), (3, 7), (7, 3), (1, 4), (4, 1)])
-def test_carried_rows_are_unit_rows(
+def test_bridges_return_float32_unit_rows(
     build: Callable[[np.ndarray, np.ndarray], Bridge], d_from: int, d_to: int
 ) -> None:
     source, target = related(20, 40, d_from, d_to, 0.3)
@@ -431,26 +425,26 @@ def test_carried_rows_are_unit_rows(
     check_unit_rows(carried)
 
 
-def test_fewer_rows_than_dimensions_are_enough_for_a_ridge() -> None:
+def test_ridge_bridge_accepts_fewer_rows_than_dimensions() -> None:
     source, target = directions(21, 5, 40), directions(22, 5, 30)
     bridge = ridge_bridge(source, target, penalty=1e-6)
     assert bridge(source) == pytest.approx(target, abs=1e-4)
 
 
-def test_rows_of_low_rank_are_enough_for_a_ridge() -> None:
+def test_ridge_bridge_accepts_low_rank_rows() -> None:
     source = np.pad(directions(23, 30, 3), ((0, 0), (0, 5)))
     target = turned(source, rotation(24, 8))
     assert ridge_bridge(source, target, penalty=1e-6)(source) == pytest.approx(target, abs=1e-4)
 
 
-def test_identical_source_rows_are_no_ground_for_a_ridge() -> None:
+def test_ridge_bridge_rejects_identical_source_rows() -> None:
     source, target = np.repeat(directions(25, 1, 6), 9, axis=0), directions(26, 9, 6)
     with pytest.raises(ValueError, match=r"all source vectors are the same; pair"):
         ridge_bridge(source, target)
 
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, math.nan, math.inf])
-def test_a_penalty_is_a_number_above_zero(penalty: float) -> None:
+def test_ridge_bridge_rejects_non_positive_or_non_finite_penalty(penalty: float) -> None:
     with pytest.raises(ValueError, match="penalty is a number above 0"):
         ridge_bridge(directions(27, 9, 4), directions(28, 9, 4), penalty)
 
@@ -460,7 +454,7 @@ def test_a_penalty_is_a_number_above_zero(penalty: float) -> None:
 
 @pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
-def test_rows_pair_up(build: Callable[[np.ndarray, np.ndarray], Bridge]) -> None:
+def test_bridges_reject_unequal_row_counts(build: Callable[[np.ndarray, np.ndarray], Bridge]) -> None:
     with pytest.raises(ValueError, match=r"9 source and 8 target vectors .* embed the same photos"):
         build(directions(29, 9, 4), directions(30, 8, 4))
 
@@ -476,7 +470,7 @@ def test_rows_pair_up(build: Callable[[np.ndarray, np.ndarray], Bridge]) -> None
         (ridge_bridge, 1, 4, 4, 2),
     ],
 )
-def test_too_few_rows(
+def test_bridges_reject_too_few_rows(
     build: Callable[[np.ndarray, np.ndarray], Bridge], count: int, d_from: int, d_to: int, needed: int
 ) -> None:
     with pytest.raises(ValueError, match=rf"^{count} pairs are too few .* embed {needed} photos"):
@@ -486,19 +480,21 @@ def test_too_few_rows(
 @pytest.mark.parametrize("build", [orthogonal_bridge, ridge_bridge])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("side", [0, 1])
-def test_rows_are_finite(build: Callable[[np.ndarray, np.ndarray], Bridge], bad: float, side: int) -> None:
+def test_bridges_reject_non_finite_rows(
+    build: Callable[[np.ndarray, np.ndarray], Bridge], bad: float, side: int
+) -> None:
     pair = [directions(33, 9, 4), directions(34, 9, 4)]
     pair[side][[2, 5], 1] = bad
     with pytest.raises(ValueError, match=rf"2 of 9 {('source', 'target')[side]} .* row 2; leave"):
         build(*pair)
 
 
-def test_one_row_makes_a_bridge_between_a_line_and_a_space() -> None:
+def test_orthogonal_bridge_from_1d_needs_one_row() -> None:
     source, target = rows((1.0,)), directions(35, 1, 5)
     assert orthogonal_bridge(source, target)(source) == pytest.approx(target, abs=1e-6)
 
 
-def test_bridges_leave_their_input_alone() -> None:
+def test_bridges_do_not_modify_input() -> None:
     source, target = related(36, 30, 6, 4, 0.3)
     before = source.copy(), target.copy()
     orthogonal_bridge(source, target)(source)
@@ -507,26 +503,26 @@ def test_bridges_leave_their_input_alone() -> None:
     assert (target == before[1]).all()
 
 
-def test_rows_in_a_plane_are_shortened_without_loss() -> None:
+def test_shortened_preserves_similarities_of_planar_rows() -> None:
     flat = normalise(directions(0, 9, 2) @ directions(1, 2, 7))
     short = shortened(flat, 2)
     assert short.shape == (9, 2)
     np.testing.assert_allclose(short @ short.T, flat @ flat.T, atol=1e-5)
 
 
-def test_shortening_keeps_the_directions_in_which_rows_lie_most() -> None:
+def test_shortened_keeps_the_principal_directions() -> None:
     """By hand: two rows along the first axis and one near the second; the third direction is never used."""
     found = shortened(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
     np.testing.assert_allclose(found, [[1, 0], [1, 0], [0, 1]], atol=1e-6)
 
 
-def test_a_row_across_all_directions_that_are_kept_cannot_be_shortened() -> None:
+def test_shortened_rejects_row_outside_principal_directions() -> None:
     with pytest.raises(ValueError, match="no direction"):
         shortened(rows((1, 0), (1, 0), (0, 1)), 1)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
-def test_no_other_projection_keeps_more_of_the_lengths(seed: int, length: int) -> None:
+def test_random_projection_keeps_no_more_squared_norm_than_svd(seed: int, length: int) -> None:
     vectors = normalise(directions(seed, 12, 6))
     _, values, _ = np.linalg.svd(vectors.astype(np.float64))
     most = float((values[:length] ** 2).sum())
@@ -535,7 +531,7 @@ def test_no_other_projection_keeps_more_of_the_lengths(seed: int, length: int) -
     assert shortened(vectors, length).shape == (12, min(length, 6))
 
 
-def test_short_rows_stay_and_few_rows_span_nothing() -> None:
+def test_shortened_keeps_short_rows_and_rejects_too_few_rows() -> None:
     vectors = normalise(directions(0, 3, 5))
     assert shortened(vectors, 5) is vectors
     assert shortened(vectors, 9) is vectors

@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_facts_of_identities_are_those_of_their_photos(table, tmp_path):
+def test_identity_facts_apply_to_all_their_photos(table, tmp_path):
     path = written(tmp_path, "identity, coat ,age\n0,black,1\ncats/1,tabby,\n9,white,3\n")
     coat, age = read_attributes(path, table)
     assert coat.values == ("black", "black", "tabby", "tabby", None, None)
@@ -39,12 +39,12 @@ def test_facts_of_identities_are_those_of_their_photos(table, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["cats/1/0.png", "1/0.png"])
-def test_facts_of_photos(table, tmp_path, form):
+def test_photo_facts_apply_to_one_photo(table, tmp_path, form):
     (light,) = read_attributes(written(tmp_path, f"photo,light\n{form},night\n"), table)
     assert light.values == (None, None, "night", None, None, None)
 
 
-def test_many_numbers_are_cut_into_quarters(tmp_path):
+def test_many_numbers_become_quartiles(tmp_path):
     table = IdentityTable(
         tuple(Path(f"d/{row}/a.png") for row in range(40)),
         np.arange(40),
@@ -59,7 +59,7 @@ def test_many_numbers_are_cut_into_quarters(tmp_path):
     assert age.values[39] is None
 
 
-def test_quarters_of_large_numbers_stay_apart(tmp_path):
+def test_large_numbers_have_distinct_quartiles(tmp_path):
     table = IdentityTable(
         tuple(Path(f"d/{row}/a.png") for row in range(40)),
         np.arange(40),
@@ -85,12 +85,12 @@ def test_quarters_of_large_numbers_stay_apart(tmp_path):
         ("", "no column photo or identity"),
     ],
 )
-def test_files_that_tell_nothing(table, tmp_path, text, told):
+def test_rejects_malformed_or_unmatched_csv(table, tmp_path, text, told):
     with pytest.raises(BadDataset, match=told):
         read_attributes(written(tmp_path, text), table)
 
 
-def test_missing_files_and_columns(table, tmp_path):
+def test_rejects_unreadable_file_and_missing_column(table, tmp_path):
     with pytest.raises(BadDataset, match="cannot be read"):
         read_attributes(tmp_path / "gone.csv", table)
     (tmp_path / "latin.csv").write_bytes(b"identity,coat\n0,\xe9\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -33,27 +33,27 @@ def noise(seed: int, side_px: int = 32) -> np.ndarray:
 # The hash and the fine structure
 
 
-def test_the_hash_of_a_ramp_is_all_ones_upwards_and_all_zeros_downwards() -> None:
+def test_rising_ramp_hashes_to_ones_falling_to_zeros() -> None:
     ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
     assert perceptual_hash(ramp) == ALL_BITS
     assert perceptual_hash(np.ascontiguousarray(ramp[:, ::-1])) == 0
     assert perceptual_hash(np.full((32, 32), 90, np.uint8)) == 0
 
 
-def test_the_first_bits_are_those_of_the_top_row() -> None:
+def test_first_hash_bits_are_top_row() -> None:
     ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
     ramp[4:] = 0
     assert perceptual_hash(ramp) == 0xFF << 56
 
 
-def test_fine_structure_is_what_a_blur_takes_away() -> None:
+def test_fine_structure_equals_photo_minus_blur() -> None:
     gray = noise(1).astype(np.float32)
     fine = gray - cv2.GaussianBlur(gray, (0, 0), 3.0)
     expected = (fine - fine.mean()) / fine.std()
     assert np.abs(fine_structure(noise(1)) / 16 - expected.ravel()).max() <= 0.5 / 16 + 1e-4
 
 
-def test_fine_structure_does_not_see_exposure_and_large_shapes() -> None:
+def test_fine_structure_is_invariant_to_exposure_and_ramp() -> None:
     gray = (noise(2) // 4).astype(np.float32)
     # Beyond the blur's reach of the border a ramp is its own blur.
     ramp = np.arange(32, dtype=np.float32)[:, None] * 3
@@ -65,7 +65,7 @@ def test_fine_structure_does_not_see_exposure_and_large_shapes() -> None:
 
 
 @pytest.mark.parametrize("lightness", [0, 128, 255])
-def test_a_featureless_photo_has_no_fine_structure(lightness: int) -> None:
+def test_featureless_photo_has_zero_fine_structure(lightness: int) -> None:
     gray = np.full((32, 32), lightness, np.uint8)
     gray[::7, ::5] ^= 1
     assert not fine_structure(gray).any()
@@ -104,8 +104,7 @@ def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
-@settings(max_examples=150, deadline=None)
-def test_leaders_are_those_of_the_slow_search(
+def test_leaders_match_slow_reference(
     rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int
 ) -> None:
     hashes, structures = rows
@@ -123,14 +122,14 @@ def turned(degrees: float) -> list[float]:
     return [127 * np.cos(np.radians(degrees)), 127 * np.sin(np.radians(degrees))]
 
 
-def test_a_video_does_not_chain_into_one_group() -> None:
+def test_similar_frames_do_not_chain_into_one_leader() -> None:
     structures = np.array([turned(20 * frame) for frame in range(9)]).astype(np.int8)  # cos 20° = .94
     leaders, similarity = near_leaders(np.zeros(9, np.uint64), structures)
     assert leaders.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8]
     assert similarity[1] == pytest.approx(np.cos(np.radians(20)), abs=0.01)
 
 
-def test_the_hash_alone_and_the_structure_alone_do_not_make_a_duplicate() -> None:
+def test_duplicate_needs_similar_hash_and_structure() -> None:
     alike, other = noise(3).ravel()[:64].astype(np.int8), noise(4).ravel()[:64].astype(np.int8)
     one, far = np.uint64(0), np.uint64(2**9 - 1)
     assert near_leaders(np.array([one, one]), np.stack([alike, alike]))[0].tolist() == [0, 0]
@@ -138,7 +137,7 @@ def test_the_hash_alone_and_the_structure_alone_do_not_make_a_duplicate() -> Non
     assert near_leaders(np.array([one, one]), np.stack([alike, other]))[0].tolist() == [0, 1]
 
 
-def test_a_thousand_copies_are_one_group_and_featureless_rows_none() -> None:
+def test_copies_share_leader_but_featureless_rows_do_not() -> None:
     structures = np.tile(noise(5).ravel().astype(np.int8), (1000, 1))
     seen: list[int] = []
     leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
@@ -151,7 +150,7 @@ def test_a_thousand_copies_are_one_group_and_featureless_rows_none() -> None:
 # find_duplicates
 
 
-def test_exact_groups_and_near_groups_with_their_copies() -> None:
+def test_returns_exact_and_near_duplicates() -> None:
     patches = [cv2.resize(noise(seed, 8), (32, 32)) for seed in range(4)]
     grain = np.random.default_rng(0).integers(0, 3, (32, 32), np.uint8)
     again = cv2.add(patches[1], grain)
@@ -170,7 +169,7 @@ def test_exact_groups_and_near_groups_with_their_copies() -> None:
     assert 0.99 < found[1].similarity < 1
 
 
-def test_nothing_is_no_duplicate() -> None:
+def test_empty_input_returns_no_duplicates() -> None:
     assert find_duplicates([], np.empty(0, np.uint64), np.empty((0, 16), np.int8)) == ()
 
 
@@ -205,13 +204,13 @@ def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_photo_is_known_again(change: str) -> None:
+def test_edited_photo_is_near_duplicate(change: str) -> None:
     for identity in range(5):
         rgb = SyntheticPhoto("cats", identity, 0).draw().rgb_u8
         assert [(found.rows, found.exact) for found in alike(rgb, CHANGES[change](rgb))] == [((0, 1), False)]
 
 
-def test_other_photos_of_one_cat_are_no_duplicates() -> None:
+def test_distinct_photos_with_same_identity_are_not_duplicates() -> None:
     photos = [
         SyntheticPhoto("cats", identity, index).draw().rgb_u8 for identity in (0, 1) for index in range(6)
     ]
@@ -227,7 +226,7 @@ LFW_FAULTS = [
 
 
 @pytest.mark.shared_data
-def test_photos_of_lfw_under_two_names_are_found_and_no_others(shared_data: Path) -> None:
+def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) -> None:
     root = shared_data / "lfw_112"
     others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)

@@ -13,12 +13,10 @@ from hypothesis.extra import numpy as arrays
 from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.datasets import idx
 from familiar.datasets.idx import IdxPhoto, mnist_photos, read_idx
-from idx_files import idx_bytes, write_mnist
+from support.idx_files import idx_bytes, write_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-anywhere = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 small_arrays = st.integers(1, 3).flatmap(
     lambda dimensions: arrays.arrays(
         np.uint8, arrays.array_shapes(min_dims=dimensions, max_dims=dimensions, max_side=9)
@@ -35,7 +33,7 @@ def written(tmp_path: Path, content: bytes, name: str = "images-idx3-ubyte") -> 
 # The format
 
 
-def test_a_file_byte_by_byte(tmp_path: Path) -> None:
+def test_reads_bytes_in_row_order(tmp_path: Path) -> None:
     content = b"\0\0\x08\x02" + b"\0\0\0\x02" + b"\0\0\0\x03" + bytes([1, 2, 3, 254, 255, 0])
     found = read_idx(written(tmp_path, content), 2)
     assert found.tolist() == [[1, 2, 3], [254, 255, 0]]
@@ -45,15 +43,13 @@ def test_a_file_byte_by_byte(tmp_path: Path) -> None:
 
 @anywhere
 @given(small_arrays, st.booleans(), st.sampled_from(["a-ubyte", "a-ubyte.gz"]))
-def test_what_is_written_is_read_whatever_the_name_says(
-    tmp_path: Path, array: np.ndarray, packed: bool, name: str
-) -> None:
+def test_round_trip_ignores_file_suffix(tmp_path: Path, array: np.ndarray, packed: bool, name: str) -> None:
     content = idx_bytes(array)
     found = read_idx(written(tmp_path, gzip.compress(content) if packed else content, name), array.ndim)
     np.testing.assert_array_equal(found, array, strict=True)
 
 
-def test_an_array_of_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_array_in_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idx, "_CHUNK_BYTES", 7)
     for content in (idx_bytes(ARRAY), gzip.compress(idx_bytes(ARRAY))):
         np.testing.assert_array_equal(read_idx(written(tmp_path, content), 3), ARRAY)
@@ -64,7 +60,7 @@ def test_an_array_of_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @anywhere
 @given(st.booleans(), st.data())
-def test_a_byte_that_is_flipped(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
+def test_flipped_byte_is_rejected_or_harmless(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
     content = bytearray(gzip.compress(idx_bytes(ARRAY)) if packed else idx_bytes(ARRAY))
     place = data.draw(st.integers(0, (len(content) if packed else 16) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
@@ -84,7 +80,7 @@ def test_a_byte_that_is_flipped(tmp_path: Path, packed: bool, data: st.DataObjec
 
 @anywhere
 @given(st.booleans(), st.data())
-def test_a_file_that_is_cut(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
+def test_rejects_truncated_file(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
     content = gzip.compress(idx_bytes(ARRAY)) if packed else idx_bytes(ARRAY)
     kept = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(BadDataset, match="no whole idx file"):
@@ -93,7 +89,7 @@ def test_a_file_that_is_cut(tmp_path: Path, packed: bool, data: st.DataObject) -
 
 @anywhere
 @given(st.binary(max_size=64))
-def test_bytes_of_any_kind(tmp_path: Path, content: bytes) -> None:
+def test_rejects_random_bytes(tmp_path: Path, content: bytes) -> None:
     for path in (written(tmp_path, content), written(tmp_path, gzip.compress(content))):
         with pytest.raises(BadDataset, match="no whole idx file"):
             read_idx(path, 3)
@@ -128,14 +124,14 @@ def test_bytes_of_any_kind(tmp_path: Path, content: bytes) -> None:
         "page",
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+def test_rejects_malformed_file_with_reason(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(BadDataset) as caught:
         read_idx(written(tmp_path, content), 3)
     assert f"images-idx3-ubyte: no whole idx file ({said}" in str(caught.value)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path, packed: bool) -> None:
+def test_huge_header_size_uses_bounded_memory(tmp_path: Path, packed: bool) -> None:
     content = b"\0\0\x08\x03" + (2**15).to_bytes(4) + (2**8).to_bytes(4) * 2 + b"few"  # 2 GiB
     path = written(tmp_path, gzip.compress(content) if packed else content)
     tracemalloc.start()
@@ -147,7 +143,7 @@ def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path, packed: boo
         tracemalloc.stop()
 
 
-def test_a_file_that_unpacks_without_end_is_read_no_further_than_its_header_says(tmp_path: Path) -> None:
+def test_gzip_bomb_is_read_only_to_header_size(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(idx_bytes(ARRAY) + bytes(2**26)))
     tracemalloc.start()
     try:
@@ -158,7 +154,7 @@ def test_a_file_that_unpacks_without_end_is_read_no_further_than_its_header_says
         tracemalloc.stop()
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_rejects_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=r"gone: no whole idx file \(No such file or directory\)"):
         read_idx(tmp_path / "gone", 1)
     with pytest.raises(BadDataset, match=r"Is a directory|Permission denied"):
@@ -169,7 +165,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_digits_are_identities_and_images_keep_their_places(tmp_path: Path, packed: bool) -> None:
+def test_mnist_digits_are_identities_with_image_indices(tmp_path: Path, packed: bool) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 23, "t10k": 12}, packed=packed)
     train, test = mnist_photos(folder, "train"), mnist_photos(folder, "test")
     assert list(train) == list(test) == [f"{digit}" for digit in range(10)]
@@ -177,7 +173,7 @@ def test_digits_are_identities_and_images_keep_their_places(tmp_path: Path, pack
     assert [photo.name for photo in test["1"]] == ["mnist:test/1/00000001", "mnist:test/1/00000011"]
 
 
-def test_a_photo_is_its_image_as_rgb(tmp_path: Path) -> None:
+def test_photo_is_image_as_rgb(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12}, side=28)
     images = np.random.default_rng(12).integers(0, 256, (12, 28, 28), np.uint8)
     for digit, photos in mnist_photos(folder, "train").items():
@@ -189,13 +185,13 @@ def test_a_photo_is_its_image_as_rgb(tmp_path: Path) -> None:
             assert photo.name.split("/")[1] == digit
 
 
-def test_width_is_not_height(tmp_path: Path) -> None:
+def test_width_and_height_are_not_swapped(tmp_path: Path) -> None:
     file = written(tmp_path, idx_bytes(ARRAY))
     drawn = IdxPhoto(file, "mnist:train/0", 1).draw()
     assert drawn.size_px == drawn.source_size_px == (4, 3)
 
 
-def test_photos_travel_without_their_pixels(tmp_path: Path) -> None:
+def test_pickle_excludes_pixels(tmp_path: Path) -> None:
     photos = mnist_photos(write_mnist(tmp_path / "mnist", {"train": 300}), "train")["7"]
     photos[0].draw()
     sent = pickle.dumps(photos)
@@ -204,9 +200,7 @@ def test_photos_travel_without_their_pixels(tmp_path: Path) -> None:
     assert hash(pickle.loads(sent)) == hash(photos)
 
 
-def test_the_file_is_read_once_and_anew_when_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_read_again_only_after_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
     def counted(path: Path, dimensions: int) -> np.ndarray:
@@ -225,7 +219,7 @@ def test_the_file_is_read_once_and_anew_when_it_changes(
     assert read == [file, file]
 
 
-def test_content_tells_size_and_every_pixel(tmp_path: Path) -> None:
+def test_content_depends_on_size_and_every_pixel(tmp_path: Path) -> None:
     def content(array: np.ndarray, name: str) -> str:
         return IdxPhoto(written(tmp_path, idx_bytes(array[None]), name), "a", 0).content
 
@@ -237,7 +231,7 @@ def test_content_tells_size_and_every_pixel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "shorter", "broken"])
-def test_a_file_that_changes_under_a_run_makes_its_photos_unreadable(tmp_path: Path, how: str) -> None:
+def test_changed_file_raises_unreadable_photo(tmp_path: Path, how: str) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 23})
     photo = mnist_photos(folder, "train")["2"][-1]
     if how == "gone":
@@ -250,14 +244,14 @@ def test_a_file_that_changes_under_a_run_makes_its_photos_unreadable(tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["train-images-idx3", "train-labels-idx1"])
-def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path: Path, missing: str) -> None:
+def test_rejects_missing_mnist_file_with_download_command(tmp_path: Path, missing: str) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12})
     (folder / f"{missing}-ubyte.gz").unlink()
     with pytest.raises(BadDataset, match=rf"holds no {missing}-ubyte\(\.gz\); familiar download mnist"):
         mnist_photos(folder, "train")
 
 
-def test_labels_must_fit_the_images(tmp_path: Path) -> None:
+def test_rejects_labels_that_do_not_match_images(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12}, packed=False)
     labels = folder / "train-labels-idx1-ubyte"
     labels.write_bytes(idx_bytes(np.zeros(11, np.uint8)))
@@ -269,7 +263,7 @@ def test_labels_must_fit_the_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared_data
-def test_mnist_itself(shared_data: Path) -> None:
+def test_mnist_has_published_digit_counts(shared_data: Path) -> None:
     train, test = (mnist_photos(shared_data / "mnist", part) for part in ("train", "test"))
     # Counts of each digit, as published: http://yann.lecun.com/exdb/mnist/
     assert [len(photos) for photos in train.values()] == [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -28,7 +28,7 @@ def photo(height: int, width: int, value: int) -> Photo:
     return Photo(np.full((height, width, 3), value, np.uint8), "drawn", (width, height))
 
 
-def test_tiles_stand_row_by_row() -> None:
+def test_contact_sheet_fills_row_by_row() -> None:
     sheet = contact_sheet([photo(8, 8, value) for value in (10, 20, 30)], columns=2, tile_px=4)
     assert sheet.shape == (8, 8, 3)
     assert (sheet[:4, :4] == 10).all()
@@ -38,24 +38,24 @@ def test_tiles_stand_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 5])
-def test_a_wide_photo_is_shown_whole_and_centred(scale: int) -> None:
+def test_wide_photo_is_shown_whole_and_centered(scale: int) -> None:
     sheet = contact_sheet([photo(4 * scale, 8 * scale, 0)], columns=1, tile_px=16)
     assert (sheet[4:12] == 0).all()
     assert (sheet[:4] == 255).all()
     assert (sheet[12:] == 255).all()
 
 
-def test_the_thinnest_photo_still_shows() -> None:
+def test_thin_photo_is_visible() -> None:
     assert (contact_sheet([photo(1, 500, 0)], columns=1, tile_px=8) == 0).any()
 
 
-def test_colours_stay_rgb() -> None:
+def test_contact_sheet_keeps_rgb_order() -> None:
     red = Photo(np.tile(np.array([200, 10, 20], np.uint8), (6, 6, 1)), "drawn", (6, 6))
     assert contact_sheet([red], columns=1, tile_px=6)[3, 3].tolist() == [200, 10, 20]
 
 
 @pytest.mark.parametrize(("count", "columns", "tile_px"), [(0, 1, 8), (1, 0, 8), (1, 1, 0)])
-def test_what_makes_no_sheet_is_refused(count: int, columns: int, tile_px: int) -> None:
+def test_rejects_empty_contact_sheet(count: int, columns: int, tile_px: int) -> None:
     with pytest.raises(ValueError, match=r"contact sheet|at least 1"):
         contact_sheet([photo(4, 4, 0)] * count, columns, tile_px)
 
@@ -74,7 +74,7 @@ def cats(tmp_path: Path) -> Path:
     return tmp_path / "cats"
 
 
-def test_counts_and_sizes(cats: Path) -> None:
+def test_reports_counts_and_sizes(cats: Path) -> None:
     (cats / "Tom" / "notes.txt").touch()
     found = inspect_table(scan_folders(cats))
     assert found.single == 1
@@ -87,7 +87,7 @@ def test_counts_and_sizes(cats: Path) -> None:
     assert found.stored_as == {"JPEG RGB": 6}
 
 
-def test_sizes_are_of_upright_photos_as_the_eye_sees_them(cats: Path) -> None:
+def test_sizes_follow_exif_orientation(cats: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     Image.new("RGB", (500, 70)).save(cats / "Tom" / "turned.jpg", exif=exif)
@@ -95,7 +95,7 @@ def test_sizes_are_of_upright_photos_as_the_eye_sees_them(cats: Path) -> None:
     assert (found.width_px[2], found.height_px[2]) == (70, 500)
 
 
-def test_values_and_blank_photos(cats: Path) -> None:
+def test_reports_pixel_values_and_blank_photos(cats: Path) -> None:
     for path in cats.glob("*/*.jpg"):
         path.unlink()
     for name, low, high in (("Tom/a.png", 20, 220), ("Tom/b.png", 40, 240), ("Zoe/c.png", 7, 7)):
@@ -110,7 +110,7 @@ def test_values_and_blank_photos(cats: Path) -> None:
     assert found.colourless == 3
 
 
-def test_unreadable_photos_are_listed_and_the_others_measured(cats: Path) -> None:
+def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
     whole = (cats / "Zoe" / "40.jpg").read_bytes()
     (cats / "Zoe" / "40.jpg").write_bytes(whole[:-200])
     (cats / "Mia" / "60.jpg").write_text("no photo")
@@ -123,7 +123,7 @@ def test_unreadable_photos_are_listed_and_the_others_measured(cats: Path) -> Non
     assert found.width_px == (10, 25.0, 50)
 
 
-def test_not_one_readable_photo_is_an_error_that_names_one(cats: Path) -> None:
+def test_rejects_data_without_readable_photo(cats: Path) -> None:
     for path in cats.glob("*/*.jpg"):
         path.write_text("no photo")
     with pytest.raises(
@@ -132,7 +132,7 @@ def test_not_one_readable_photo_is_an_error_that_names_one(cats: Path) -> None:
         inspect_table(scan_folders(cats))
 
 
-def test_drawn_photos_have_the_size_they_are_named_for() -> None:
+def test_synthetic_photos_have_default_size() -> None:
     found = inspect_table(DataSpec(("synthetic:cats:3x4",)).read())
     assert found.width_px == found.height_px == (224, 224.0, 224)
     assert found.stored_as == {"drawn": 12}
@@ -140,7 +140,7 @@ def test_drawn_photos_have_the_size_they_are_named_for() -> None:
     assert found.as_dict()["sample"][0].startswith("synthetic:cats/00000")
 
 
-def test_progress_is_told_of_each_photo() -> None:
+def test_progress_reports_each_photo() -> None:
     told: list[tuple[str, int]] = []
     inspect_table(
         DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: told.append((doing, done))
@@ -167,7 +167,7 @@ def twice(tmp_path: Path) -> Path:
     return root
 
 
-def test_duplicates_by_kind(twice: Path) -> None:
+def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
     found = inspect_table(scan_folders(twice))
     named = {
         kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)]
@@ -181,7 +181,7 @@ def test_duplicates_by_kind(twice: Path) -> None:
     }
 
 
-def test_the_most_alike_come_first(twice: Path) -> None:
+def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
     again = Image.open(twice / "Ada" / "1.png")
     again.save(twice / "Tom" / "worst.jpg", quality=8)
     found = inspect_table(scan_folders(twice))
@@ -193,7 +193,7 @@ def test_the_most_alike_come_first(twice: Path) -> None:
 # The sample
 
 
-def test_the_sample_is_of_as_many_identities_as_can_be() -> None:
+def test_sample_covers_as_many_identities_as_possible() -> None:
     table = DataSpec(("synthetic:cats:8x6",)).read()
     first_of_each = [int(np.flatnonzero(table.labels == label)[0]) for label in range(1, 8)]
     table = table.rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
@@ -201,7 +201,7 @@ def test_the_sample_is_of_as_many_identities_as_can_be() -> None:
     assert np.bincount(labels).tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
 
 
-def test_the_sample_is_of_readable_photos(twice: Path) -> None:
+def test_sample_skips_unreadable_photos(twice: Path) -> None:
     found = inspect_table(scan_folders(twice))
     unreadable = [row for row in range(len(found.table)) if found.table.photos[row].name == "0.png"]
     assert len(found.sample) == 9
@@ -211,7 +211,7 @@ def test_the_sample_is_of_readable_photos(twice: Path) -> None:
 # Histogram
 
 
-def test_bins_of_few_counts_are_one_wide() -> None:
+def test_small_range_has_bins_with_width_one() -> None:
     assert histogram([3, 3, 5]) == (Bin(3, 3, 2), Bin(4, 4, 0), Bin(5, 5, 1))
 
 
@@ -221,7 +221,7 @@ def test_wider_bins_begin_at_round_numbers() -> None:
     assert histogram([1, 24])[0] == Bin(1, 4, 1)  # no identity has 0 photos
 
 
-def test_bins_double_where_one_identity_towers_over_the_rest() -> None:
+def test_bin_width_doubles_for_skewed_counts() -> None:
     assert histogram([1, 1, 1, 2, 3, 70]) == (
         Bin(1, 1, 3),
         Bin(2, 3, 2),
@@ -234,8 +234,7 @@ def test_bins_double_where_one_identity_towers_over_the_rest() -> None:
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
-@settings(deadline=None)
-def test_every_identity_is_in_the_one_bin_that_holds_its_count(counts: list[int]) -> None:
+def test_bins_partition_identity_counts(counts: list[int]) -> None:
     bins = list(histogram(counts))
     assert [one.identities for one in bins] == [
         sum(one.low <= count <= one.high for count in counts) for one in bins
@@ -250,7 +249,7 @@ def test_every_identity_is_in_the_one_bin_that_holds_its_count(counts: list[int]
 # Names from outside
 
 
-def test_an_inspection_goes_into_json(cats: Path) -> None:
+def test_inspection_serializes_to_json(cats: Path) -> None:
     (cats / "Mia" / "61.jpg").touch()
     (cats / "Tom" / "notes.txt").touch()
     stored = json.loads(json.dumps(inspect_table(scan_folders(cats)).as_dict()))
@@ -266,7 +265,7 @@ def test_an_inspection_goes_into_json(cats: Path) -> None:
     assert len(stored["blank"]) == 6
 
 
-def test_duplicates_in_json(twice: Path) -> None:
+def test_duplicates_serialize_to_json(twice: Path) -> None:
     stored = json.loads(json.dumps(inspect_table(scan_folders(twice)).as_dict()))["duplicates"]
     assert {name: len(groups) for name, groups in stored.items()} == {
         "exact_across": 1,
@@ -281,7 +280,7 @@ def test_duplicates_in_json(twice: Path) -> None:
     }
 
 
-def test_a_name_that_is_no_utf8_goes_into_json_that_any_reader_takes(tmp_path: Path) -> None:
+def test_non_utf8_name_survives_json_round_trip(tmp_path: Path) -> None:
     folder = tmp_path / "cats" / os.fsdecode(b"M\xffia")
     folder.mkdir(parents=True)
     Image.new("RGB", (9, 9)).save(folder / "new\nline \U0001f408.png")

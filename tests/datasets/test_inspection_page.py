@@ -76,7 +76,7 @@ def found(folder: Path) -> Inspection:
     return inspect_table(scan_folders(folder))
 
 
-def test_the_page_is_one_whole_file_that_asks_for_no_other(found: Inspection, tmp_path: Path) -> None:
+def test_page_is_self_contained(found: Inspection, tmp_path: Path) -> None:
     path = write_page(found, tmp_path / "made" / "here")
     assert path == tmp_path / "made" / "here" / "inspection.html"
     assert [file.name for file in path.parent.iterdir()] == ["inspection.html"]
@@ -90,13 +90,13 @@ def test_the_page_is_one_whole_file_that_asks_for_no_other(found: Inspection, tm
     assert "url(" not in path.read_text()
 
 
-def test_links_within_the_page_lead_somewhere(found: Inspection) -> None:
+def test_internal_links_have_targets(found: Inspection) -> None:
     page = Page(render(found))
     marks = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
     assert {(attributes["href"] or "")[1:] for attributes in page.named("a")} == marks
 
 
-def test_what_the_page_says(found: Inspection) -> None:
+def test_page_reports_counts_and_findings(found: Inspection) -> None:
     text = Page(render(found)).text
     assert "What is in cats" in text
     assert "15 photos of 4 identities, 0 of them with one photo only." in text
@@ -110,7 +110,7 @@ def test_what_the_page_says(found: Inspection) -> None:
     assert "cats/cat 3/dark.png" in text
 
 
-def test_pictures_have_words_and_sizes(found: Inspection) -> None:
+def test_images_have_alt_text_and_size(found: Inspection) -> None:
     images = Page(render(found)).named("img")
     assert len(images) == 9 + 2
     for image in images:
@@ -119,14 +119,14 @@ def test_pictures_have_words_and_sizes(found: Inspection) -> None:
         assert decoded(image).size == (int(image["width"] or 0), int(image["height"] or 0))
 
 
-def test_tables_have_headings(found: Inspection) -> None:
+def test_tables_have_scoped_headings(found: Inspection) -> None:
     page = Page(render(found))
     headings = page.named("th")
     assert {heading.get("scope") for heading in headings} == {"row", "col"}
     assert len(page.named("thead")) == len(page.named("table")) > 5
 
 
-def test_colours_of_the_pictures_are_those_of_the_photo(tmp_path: Path) -> None:
+def test_images_keep_photo_colors(tmp_path: Path) -> None:
     (tmp_path / "cats" / "Red").mkdir(parents=True)
     Image.new("RGB", (60, 60), (220, 30, 20)).save(tmp_path / "cats" / "Red" / "a.png")
     image = Page(render(inspect_table(scan_folders(tmp_path / "cats")))).named("img")[0]
@@ -134,7 +134,7 @@ def test_colours_of_the_pictures_are_those_of_the_photo(tmp_path: Path) -> None:
     assert red > 200 > 60 > max(green, blue)
 
 
-def test_no_name_breaks_the_page(tmp_path: Path) -> None:
+def test_escapes_hostile_names(tmp_path: Path) -> None:
     folder = tmp_path / "<b>cats"
     names = ('"><script>alert(1)</script>', "new\nline", "قطة \U0001f408", os.fsdecode(b"\xff"), "a&amp;b")
     for place, name in enumerate(names):
@@ -156,7 +156,7 @@ def test_no_name_breaks_the_page(tmp_path: Path) -> None:
     assert not {"\x1b", "\u202e", "\udcff"} & set(html)
 
 
-def test_one_photo_of_one_identity(tmp_path: Path) -> None:
+def test_single_photo_page_uses_singular(tmp_path: Path) -> None:
     (tmp_path / "cats" / "Mia").mkdir(parents=True)
     Image.new("RGB", (1, 700)).save(tmp_path / "cats" / "Mia" / "thin.png")
     text = Page(render(inspect_table(scan_folders(tmp_path / "cats")))).text
@@ -164,17 +164,17 @@ def test_one_photo_of_one_identity(tmp_path: Path) -> None:
     assert "fewest" not in text
 
 
-def test_drawn_photos_are_shown_too() -> None:
+def test_shows_synthetic_photos() -> None:
     assert len(Page(render(inspect_table(DataSpec(("synthetic:dogs:5x2",)).read()))).named("img")) == 9
 
 
-def test_a_photo_that_vanished_since_leaves_a_word_in_its_place(found: Inspection, folder: Path) -> None:
+def test_deleted_photo_is_reported_in_page(found: Inspection, folder: Path) -> None:
     (folder / "cat 1" / "stolen.jpg").unlink()
     page = Page(render(found))
     assert "cannot be read any more" in page.text
 
 
-def test_a_long_list_is_cut_and_says_so(found: Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_lists_report_remainder(found: Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection_page, "IDENTITIES_LISTED", 3)
     monkeypatch.setattr(inspection_page, "LINES_LISTED", 2)
     monkeypatch.setattr(inspection_page, "GROUPS_SHOWN", {True: 1, False: 1})
@@ -185,7 +185,7 @@ def test_a_long_list_is_cut_and_says_so(found: Inspection, monkeypatch: pytest.M
     assert "the same pixels, several identities (1 of 2)" in text.lower()
 
 
-def test_a_page_of_many_duplicates_stays_small(tmp_path: Path) -> None:
+def test_page_size_is_limited_with_many_duplicates(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)  # the worst for JPEG
     for identity in range(40):
         for index in range(2):

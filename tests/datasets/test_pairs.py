@@ -31,7 +31,9 @@ def written(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("header", ["2\n", "1\t2\n", "", "\n", "\ufeff2\n"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_pairs_of_one_and_of_two(header: str, newline: str, table: IdentityTable, tmp_path: Path) -> None:
+def test_reads_same_and_different_pairs(
+    header: str, newline: str, table: IdentityTable, tmp_path: Path
+) -> None:
     text = header + "Ann\t1\t12\nBob\t2\t1\nAnn\t2\tCy\t1\nCy\t1\tBob\t1\n\n"
     pairs = read_lfw_pairs(written(tmp_path, text.replace("\n", newline)), table)
     assert [ROWS[row] for row in pairs.left] == ["Ann_0001", "Bob_0002", "Ann_0002", "Cy_0001"]
@@ -39,7 +41,7 @@ def test_pairs_of_one_and_of_two(header: str, newline: str, table: IdentityTable
     assert pairs.same.tolist() == [True, True, False, False]
 
 
-def test_rows_are_those_of_the_table_given(table: IdentityTable, tmp_path: Path) -> None:
+def test_rows_index_given_table(table: IdentityTable, tmp_path: Path) -> None:
     backwards = table.rows(np.arange(len(table))[::-1].copy())
     pairs = read_lfw_pairs(written(tmp_path, "Ann\t1\t12\n"), backwards)
     assert [backwards.photos[row].name for row in (pairs.left[0], pairs.right[0])] == [
@@ -48,7 +50,7 @@ def test_rows_are_those_of_the_table_given(table: IdentityTable, tmp_path: Path)
     ]
 
 
-def test_names_of_any_kind(tmp_path: Path) -> None:
+def test_accepts_names_with_digits_spaces_and_unicode(tmp_path: Path) -> None:
     names = ["7", "a b", "قطة", "O'Neil-Smith"]
     table = IdentityTable(
         tuple(Path("lfw", name, f"{name}_000{number}.jpg") for name in names for number in (1, 2)),
@@ -72,7 +74,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
         ("ann\t1\t2", "ann/ann_0001"),
     ],
 )
-def test_a_missing_photo_is_named_with_file_and_line(
+def test_rejects_missing_photo_with_file_and_line(
     line: str, photo: str, table: IdentityTable, tmp_path: Path
 ) -> None:
     with pytest.raises(BadDataset, match=rf"pairs\.txt:3: photo {photo} is not in the data$"):
@@ -95,30 +97,26 @@ def test_a_missing_photo_is_named_with_file_and_line(
         "Ann\t1\t2\t",
     ],
 )
-def test_a_line_that_is_no_pair_is_shown_with_file_and_line(
-    line: str, table: IdentityTable, tmp_path: Path
-) -> None:
+def test_rejects_malformed_line_with_file_and_line(line: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset) as caught:
         read_lfw_pairs(written(tmp_path, f"1\nAnn\t1\t2\n{line}\n"), table)
     assert str(caught.value).endswith(f"pairs.txt:3: neither NAME I J nor NAME I OTHER J: {line!r}")
 
 
 @pytest.mark.parametrize("line", ["Ann\t1\t1", "Ann\t12\t0012", "Ann\t1\tAnn\t1"])
-def test_a_photo_paired_with_itself_is_shown_with_file_and_line(
-    line: str, table: IdentityTable, tmp_path: Path
-) -> None:
+def test_rejects_photo_paired_with_itself(line: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset) as caught:
         read_lfw_pairs(written(tmp_path, f"1\nAnn\t1\t2\n{line}\n"), table)
     assert str(caught.value).endswith(f"pairs.txt:3: a photo paired with itself: {line!r}")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "500\n", "10\t300\n"])
-def test_a_file_without_pairs_is_refused(text: str, table: IdentityTable, tmp_path: Path) -> None:
+def test_rejects_file_without_pairs(text: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=r"pairs\.txt: holds no pair$"):
         read_lfw_pairs(written(tmp_path, text), table)
 
 
-def test_what_is_no_text_is_refused(table: IdentityTable, tmp_path: Path) -> None:
+def test_rejects_unreadable_pairs_file(table: IdentityTable, tmp_path: Path) -> None:
     (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
     for name in ("binary.txt", "missing.txt", "."):
         with pytest.raises(BadDataset, match="cannot be read"):
@@ -129,7 +127,7 @@ def test_what_is_no_text_is_refused(table: IdentityTable, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "each"), [("pairsDevTest.txt", 500), ("pairsDevTrain.txt", 1100), ("pairs.txt", 3000)]
 )
-def test_lfws_own_pairs(name: str, each: int, shared_data: Path) -> None:
+def test_lfw_pairs_have_published_counts(name: str, each: int, shared_data: Path) -> None:
     table = scan_folders(shared_data / "lfw_112")
     pairs = read_lfw_pairs(shared_data / "lfw_112" / name, table)
     assert int(pairs.same.sum()) == int((~pairs.same).sum()) == each
@@ -149,7 +147,7 @@ def test_lfws_own_pairs(name: str, each: int, shared_data: Path) -> None:
         ("10\t300\n", "10 x 300", "1 and 1"),
     ],
 )
-def test_another_number_of_pairs_than_the_first_line_says_is_refused(
+def test_rejects_pair_count_that_differs_from_header(
     header: str, said: str, found: str, table: IdentityTable, tmp_path: Path
 ) -> None:
     path = written(tmp_path, header + "Ann\t1\t2\nAnn\t1\tBob\t1\n")
@@ -160,7 +158,7 @@ def test_another_number_of_pairs_than_the_first_line_says_is_refused(
             reader(path, table)
 
 
-def test_a_second_number_line_is_no_header(table: IdentityTable, tmp_path: Path) -> None:
+def test_rejects_second_header_line(table: IdentityTable, tmp_path: Path) -> None:
     for text in ("1\n1\nAnn\t1\t2\n", "Ann\t1\t2\n1\n", "1\t2\nAnn\t1\t2\n1\t2\n"):
         with pytest.raises(BadDataset, match=r"pairs\.txt:\d: neither NAME I J nor"):
             read_lfw_pairs(written(tmp_path, text), table)
@@ -171,7 +169,7 @@ def test_a_second_number_line_is_no_header(table: IdentityTable, tmp_path: Path)
 TWO_FOLDS = "Ann\t1\t2\nAnn\t1\tBob\t1\nBob\t1\t2\nCy\t1\tBob\t2\n"
 
 
-def test_a_fold_is_as_many_pairs_as_the_first_line_says(table: IdentityTable, tmp_path: Path) -> None:
+def test_header_sets_fold_size(table: IdentityTable, tmp_path: Path) -> None:
     found = read_lfw_folds(written(tmp_path, f"2\t1\n{TWO_FOLDS}"), table)
     assert found.fold.tolist() == [0, 0, 1, 1]
     assert found.pairs.same.tolist() == [True, False, True, False]
@@ -183,12 +181,12 @@ def test_view_1_is_one_fold(table: IdentityTable, tmp_path: Path) -> None:
     assert read_lfw_folds(written(tmp_path, text), table).fold.tolist() == [0] * 4
 
 
-def test_folds_need_the_first_line(table: IdentityTable, tmp_path: Path) -> None:
+def test_rejects_folds_without_header(table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=r"pairs\.txt: its first line tells no number of folds"):
         read_lfw_folds(written(tmp_path, TWO_FOLDS), table)
 
 
-def test_pairs_out_of_their_fold_are_told(table: IdentityTable, tmp_path: Path) -> None:
+def test_rejects_pairs_outside_their_fold(table: IdentityTable, tmp_path: Path) -> None:
     swapped = "Ann\t1\t2\nBob\t1\t2\nAnn\t1\tBob\t1\nCy\t1\tBob\t2\n"
     with pytest.raises(
         BadDataset, match=r"pairs\.txt: pair 2 is out of place, since a fold has 1 pairs of one"
@@ -209,7 +207,7 @@ def test_pairs_out_of_their_fold_are_told(table: IdentityTable, tmp_path: Path) 
         ("1\nAnn Lee\t1", [{"Ann Lee"}]),
     ],
 )
-def test_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) -> None:
+def test_reads_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) -> None:
     assert list(read_lfw_people(written(tmp_path, text))) == folds
 
 
@@ -230,12 +228,12 @@ def test_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) -> Non
         ("1\nAnn\tone\n", r":2: neither a number of people"),
     ],
 )
-def test_people_that_do_not_add_up_are_told(text: str, said: str, tmp_path: Path) -> None:
+def test_rejects_people_that_do_not_match_header(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=rf"pairs\.txt:? ?{said}"):
         read_lfw_people(written(tmp_path, text))
 
 
-def test_people_from_what_is_no_text(tmp_path: Path) -> None:
+def test_rejects_unreadable_people_file(tmp_path: Path) -> None:
     (tmp_path / "binary.txt").write_bytes(bytes(range(256)))
     for name in ("binary.txt", "missing.txt"):
         with pytest.raises(BadDataset, match="cannot be read"):
@@ -243,7 +241,7 @@ def test_people_from_what_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared_data
-def test_lfws_own_folds(shared_data: Path) -> None:
+def test_lfw_folds_match_published_people(shared_data: Path) -> None:
     table = scan_folders(shared_data / "lfw_112")
     found = read_lfw_folds(shared_data / "lfw_112" / "pairs.txt", table)
     people = read_lfw_people(shared_data / "lfw_112" / "people.txt")
@@ -259,5 +257,5 @@ def test_lfws_own_folds(shared_data: Path) -> None:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize(("name", "people"), [("peopleDevTrain.txt", 4038), ("peopleDevTest.txt", 1711)])
-def test_lfws_own_people(name: str, people: int, shared_data: Path) -> None:
+def test_lfw_people_have_published_counts(name: str, people: int, shared_data: Path) -> None:
     assert list(map(len, read_lfw_people(shared_data / "lfw_112" / name))) == [people]

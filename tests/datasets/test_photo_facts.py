@@ -29,7 +29,9 @@ from familiar.datasets.synthetic import SyntheticPhoto
         ("RGB", "a.webp", "WEBP RGB", False),
     ],
 )
-def test_what_the_file_holds(tmp_path: Path, mode: str, name: str, stored_as: str, colourless: bool) -> None:
+def test_reports_format_mode_and_size(
+    tmp_path: Path, mode: str, name: str, stored_as: str, colourless: bool
+) -> None:
     colour = Image.new("RGB", (300, 200), (200, 60, 20))
     Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else colour.convert(mode).save(
         tmp_path / name
@@ -39,12 +41,12 @@ def test_what_the_file_holds(tmp_path: Path, mode: str, name: str, stored_as: st
 
 
 @pytest.mark.parametrize(("name", "stored_as"), [("a.png", "PNG RGB 16 bit"), ("a.tiff", "TIFF RGB 16 bit")])
-def test_colours_of_16_bit_are_told_from_those_of_8(tmp_path: Path, name: str, stored_as: str) -> None:
+def test_16_bit_color_is_reported(tmp_path: Path, name: str, stored_as: str) -> None:
     cv2.imwrite(str(tmp_path / name), np.full((20, 30, 3), 40_000, np.uint16))
     assert facts_of(tmp_path / name).stored_as == stored_as
 
 
-def test_values_are_of_all_channels(tmp_path: Path) -> None:
+def test_pixel_values_cover_all_channels(tmp_path: Path) -> None:
     pixels = np.full((40, 50, 3), (100, 130, 160), np.uint8)
     pixels[3, 4] = (7, 130, 250)
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -53,13 +55,13 @@ def test_values_are_of_all_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("deviation", "blank"), [(0, True), (8, True), (60, False)])
-def test_nearly_one_colour_is_blank_whatever_its_grain(tmp_path: Path, deviation: int, blank: bool) -> None:
+def test_blank_allows_small_noise(tmp_path: Path, deviation: int, blank: bool) -> None:
     grain = np.random.default_rng(0).normal(0, deviation, (320, 320, 3))
     Image.fromarray((np.array([30, 120, 90]) + grain).clip(0, 255).astype(np.uint8)).save(tmp_path / "a.png")
     assert facts_of(tmp_path / "a.png").blank == blank
 
 
-def test_colour_alone_is_not_blank_and_not_colourless(tmp_path: Path) -> None:
+def test_color_contrast_is_neither_blank_nor_colorless(tmp_path: Path) -> None:
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:, :32], pixels[:, 32:] = (60, 30, 20), (20, 30, 60)
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -68,7 +70,7 @@ def test_colour_alone_is_not_blank_and_not_colourless(tmp_path: Path) -> None:
     assert not found.colourless
 
 
-def test_the_digest_is_of_the_pixels_not_of_the_file(tmp_path: Path) -> None:
+def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     Image.fromarray(pixels).save(tmp_path / "b.bmp")
@@ -82,7 +84,7 @@ def test_the_digest_is_of_the_pixels_not_of_the_file(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
 
 
-def test_a_large_photo_is_told_by_its_whole_size(tmp_path: Path) -> None:
+def test_large_photo_reports_full_size(tmp_path: Path) -> None:
     Image.new("RGB", (2400, 1800)).save(tmp_path / "a.jpg")
     Image.new("RGB", (2402, 1800)).save(tmp_path / "b.jpg")
     one, other = facts_of(tmp_path / "a.jpg"), facts_of(tmp_path / "b.jpg")
@@ -90,13 +92,13 @@ def test_a_large_photo_is_told_by_its_whole_size(tmp_path: Path) -> None:
     assert one.digest != other.digest
 
 
-def test_a_drawn_photo() -> None:
+def test_synthetic_photo_reports_size_and_hash() -> None:
     found = facts_of(SyntheticPhoto("cats", 0, 0))
     assert (found.stored_as, found.size_px) == ("drawn", (224, 224))
     assert found.hash != facts_of(SyntheticPhoto("cats", 1, 0)).hash
 
 
-def test_facts_come_in_order_with_errors_in_their_place(tmp_path: Path) -> None:
+def test_facts_keep_order_with_errors_in_sequence(tmp_path: Path) -> None:
     paths = [tmp_path / f"{place}.png" for place in range(150)]
     for place, path in enumerate(paths):
         path.write_text("no photo") if place % 50 == 7 else Image.new("RGB", (place + 1, 5)).save(path)
@@ -110,7 +112,7 @@ def test_facts_come_in_order_with_errors_in_their_place(tmp_path: Path) -> None:
     assert list(facts_of_all([], workers=1)) == []
 
 
-def test_no_more_than_a_few_photos_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_photos_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [0]
 
     def photos() -> Iterator[SyntheticPhoto]:

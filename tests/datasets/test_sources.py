@@ -11,7 +11,7 @@ from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.datasets.idx import IdxPhoto
 from familiar.datasets.inspection import inspect_table
 from familiar.datasets.inspection_page import render
-from idx_files import idx_bytes, write_mnist
+from support.idx_files import idx_bytes, write_mnist
 
 
 def put(path: Path, content: bytes = b"never decoded here") -> Path:
@@ -32,7 +32,7 @@ def mnist(tmp_path: Path) -> Path:
     return write_mnist(tmp_path / "digits", {"train": 57, "t10k": 23})
 
 
-def test_training_and_test_images_are_sources_of_their_own(mnist: Path) -> None:
+def test_mnist_train_and_test_are_separate_sources(mnist: Path) -> None:
     train, test, both = (
         read(*sources)
         for sources in (
@@ -52,7 +52,7 @@ def test_training_and_test_images_are_sources_of_their_own(mnist: Path) -> None:
             assert photo.index % 10 == int(table.names[label].rpartition("/")[2])
 
 
-def test_digits_are_capped_listed_and_mixed_as_folders_are(mnist: Path, tmp_path: Path) -> None:
+def test_mnist_supports_limits_lists_and_mixing(mnist: Path, tmp_path: Path) -> None:
     put(tmp_path / "cats" / "Tom" / "1.jpg")
     table = read(f"mnist:{mnist}", tmp_path / "cats", identities=("3", "8"), max_photos=4)
     assert table.names == ("cats/Tom", "mnist/3", "mnist/8")
@@ -64,7 +64,7 @@ def test_digits_are_capped_listed_and_mixed_as_folders_are(mnist: Path, tmp_path
     assert len(read(f"mnist:{mnist}", max_identities=4).names) == 4
 
 
-def test_where_the_files_lie_and_how_they_are_packed_changes_nothing(mnist: Path, tmp_path: Path) -> None:
+def test_mnist_is_invariant_to_path_and_compression(mnist: Path, tmp_path: Path) -> None:
     before = read(f"mnist:{mnist}")
     moved = write_mnist(tmp_path / "elsewhere" / "raw", {"train": 57}, packed=False)
     after = read(f"mnist:{moved}")
@@ -74,7 +74,7 @@ def test_where_the_files_lie_and_how_they_are_packed_changes_nothing(mnist: Path
         np.testing.assert_array_equal(open_photo(one).rgb_u8, open_photo(other, min_side_px=8).rgb_u8)
 
 
-def test_digits_are_inspected(mnist: Path) -> None:
+def test_mnist_can_be_inspected(mnist: Path) -> None:
     images = np.random.default_rng(57).integers(0, 256, (57, 28, 28), np.uint8)
     images[3] = images[0]  # a zero labelled three
     images[14] = 7
@@ -95,19 +95,19 @@ def test_digits_are_inspected(mnist: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["mnist:", "mnist::test", "mnist:gone", "mnist:gone:test"])
-def test_a_folder_that_is_not_there_is_told_with_the_form(text: str) -> None:
+def test_rejects_missing_mnist_folder_with_syntax(text: str) -> None:
     with pytest.raises(
         BadDataset, match="no such folder; MNIST is written mnist:FOLDER, or mnist:FOLDER:test"
     ):
         read(text)
 
 
-def test_one_set_twice_is_refused(mnist: Path) -> None:
+def test_rejects_duplicate_mnist_source(mnist: Path) -> None:
     with pytest.raises(BadDataset, match="two of the sources are called 'mnist'"):
         read(f"mnist:{mnist}", f"mnist:{mnist}/.")
 
 
-def test_a_broken_file_is_named(mnist: Path) -> None:
+def test_rejects_truncated_mnist_file_by_name(mnist: Path) -> None:
     put(mnist / "train-images-idx3-ubyte.gz", (mnist / "train-images-idx3-ubyte.gz").read_bytes()[:-9])
     with pytest.raises(BadDataset, match=r"digits/train-images-idx3-ubyte\.gz: no whole idx file"):
         read(f"mnist:{mnist}")
@@ -115,7 +115,7 @@ def test_a_broken_file_is_named(mnist: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist:mine", "petface:a:b", "synthetic:cats:2x2"])
-def test_a_folder_called_like_a_form_is_written_with_a_dot(
+def test_dot_prefix_reads_folder_with_source_syntax_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / name / "Tom" / "1.jpg")
@@ -124,14 +124,16 @@ def test_a_folder_called_like_a_form_is_written_with_a_dot(
 
 
 @pytest.mark.parametrize("name", ["mnist", "petface", "synthetic", "cats:test"])
-def test_a_form_needs_its_colon(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_without_source_syntax_is_read_as_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / name / "Tom" / "1.jpg")
     monkeypatch.chdir(tmp_path)
     assert read(name).names == (f"{name}/Tom",)
 
 
 @pytest.mark.shared_data
-def test_mnist_itself(shared_data: Path) -> None:
+def test_mnist_has_published_counts(shared_data: Path) -> None:
     train, test = (read(f"mnist:{shared_data / 'mnist'}{part}") for part in ("", ":test"))
     assert (len(train), len(train.names), len(test), len(test.names)) == (60_000, 10, 10_000, 10)
 
@@ -166,7 +168,7 @@ def photos_of(table: IdentityTable) -> list[str]:
     ]
 
 
-def test_a_species_is_all_of_its_photos(petface: Path) -> None:
+def test_petface_species_contains_all_its_photos(petface: Path) -> None:
     assert len(read(f"petface:{petface}:cat")) == 12
     both = read(f"petface:{petface}:cat", f"petface:{petface}:dog")
     assert len(both) == 13
@@ -183,13 +185,13 @@ def test_a_species_is_all_of_its_photos(petface: Path) -> None:
         ("reidentification", ["000000/02.png"]),
     ],
 )
-def test_a_part_is_what_its_file_lists(petface: Path, part: str, photos: list[str]) -> None:
+def test_petface_part_contains_listed_photos(petface: Path, part: str, photos: list[str]) -> None:
     table = read(f"petface:{petface}:cat:{part}")
     assert photos_of(table) == [f"petface-cat/{photo}" for photo in photos]
     assert table.ignored == {}
 
 
-def test_a_part_may_be_listed_in_either_form(petface: Path) -> None:
+def test_petface_part_accepts_txt_or_csv_list(petface: Path) -> None:
     listing = petface / "split" / "cat" / "val.txt"
     before = photos_of(read(f"petface:{petface}:cat:val"))
     put(
@@ -201,15 +203,13 @@ def test_a_part_may_be_listed_in_either_form(petface: Path) -> None:
     assert photos_of(read(f"petface:{petface}:cat:val")) == before
 
 
-def test_a_folder_may_have_a_colon(petface: Path) -> None:
+def test_petface_folder_name_may_contain_colon(petface: Path) -> None:
     moved = petface.rename(petface.with_name("a:train"))
     assert len(read(f"petface:{moved}:cat:train")) == 3
     assert len(read(f"petface:{moved}:cat")) == 12
 
 
-def test_listed_photos_that_are_not_there_are_counted(
-    petface: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reports_listed_petface_photos_not_on_disk(petface: Path, caplog: pytest.LogCaptureFixture) -> None:
     (petface / "images" / "cat" / "000000" / "01.png").unlink()
     (petface / "images" / "cat" / "000003" / "00.png").unlink()
     table = read(f"petface:{petface}:cat:train")
@@ -219,7 +219,7 @@ def test_listed_photos_that_are_not_there_are_counted(
     assert said.endswith("train.csv: 2 photos not found: 000000/01.png, 000003/00.png")
 
 
-def test_a_list_of_other_photos_is_refused(petface: Path) -> None:
+def test_rejects_petface_list_without_matching_photo(petface: Path) -> None:
     put(petface / "split" / "cat" / "test.txt", b"cat/000009/00.png\ncat/000008/00.png\n")
     with pytest.raises(BadDataset, match=r"test\.txt: none of its 2 photos is there, such as 000008/00\.png"):
         read(f"petface:{petface}:cat:test")
@@ -236,13 +236,13 @@ def test_a_list_of_other_photos_is_refused(petface: Path) -> None:
         ("filename,label\n", r"test\.txt: lists no photo"),
     ],
 )
-def test_a_list_that_is_none_is_refused(petface: Path, text: str, said: str) -> None:
+def test_rejects_malformed_petface_list(petface: Path, text: str, said: str) -> None:
     put(petface / "split" / "cat" / "test.txt", text.encode())
     with pytest.raises(BadDataset, match=said):
         read(f"petface:{petface}:cat:test")
 
 
-def test_a_list_that_is_no_text_or_missing_is_named(petface: Path) -> None:
+def test_rejects_binary_or_missing_petface_list(petface: Path) -> None:
     put(petface / "split" / "cat" / "test.txt", bytes(range(256)))
     with pytest.raises(BadDataset, match=r"test\.txt: cannot be read"):
         read(f"petface:{petface}:cat:test")
@@ -256,7 +256,7 @@ def petface_words(folder: str) -> Iterable[str]:
 
 
 @pytest.mark.parametrize("text", ["petface:", "petface:cat", "petface::cat", *petface_words("PetFace")])
-def test_words_that_name_no_species_are_told_the_form(
+def test_rejects_invalid_petface_source_with_syntax(
     petface: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(petface.parent)
@@ -269,7 +269,7 @@ def test_words_that_name_no_species_are_told_the_form(
 # Sets whose layout is the ordinary one
 
 
-def test_casia_webface_is_an_ordinary_folder(tmp_path: Path) -> None:
+def test_reads_casia_webface_as_folder(tmp_path: Path) -> None:
     for identity, photos in ((45, 3), (99, 40), (6573313, 12)):
         for photo in range(1, photos + 1):
             put(tmp_path / "casia-webface" / f"{identity:07d}" / f"{photo:03d}.jpg")

@@ -9,7 +9,7 @@ from typing import Literal
 import jaxtyping
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset, BadRun
@@ -40,20 +40,16 @@ identity_names = st.sets(
 seeds = st.integers(0, 2**40)
 
 
-@settings(deadline=None, max_examples=40)
 @given(identity_names, seeds)
-def test_everyone_is_on_one_side_and_on_no_other(names: set[str], seed: int) -> None:
+def test_each_identity_is_on_exactly_one_side(names: set[str], seed: int) -> None:
     split = split_by_identity(named(sorted(names)), seed)
     assert Counter(name for side in sides(split) for name in side) == Counter(names)
     assert all(list(side) == sorted(side) for side in sides(split))
     assert all(len(side) >= 2 for side in sides(split))
 
 
-@settings(deadline=None, max_examples=40)
 @given(identity_names, seeds, st.randoms(use_true_random=False))
-def test_the_split_depends_on_seed_and_names_but_not_on_their_order(
-    names: set[str], seed: int, random: Random
-) -> None:
+def test_split_is_invariant_to_name_order(names: set[str], seed: int, random: Random) -> None:
     shuffled = sorted(names)
     random.shuffle(shuffled)
     assert split_by_identity(named(shuffled), seed) == split_by_identity(named(sorted(names)), seed)
@@ -65,12 +61,12 @@ def test_the_split_does_not_depend_on_the_photos() -> None:
     assert split_by_identity(few, 1) == split_by_identity(many, 1)
 
 
-def test_other_seeds_split_otherwise() -> None:
+def test_different_seeds_give_different_splits() -> None:
     tests = {split_by_identity(table_of(cats=100), seed).test for seed in range(10)}
     assert len(tests) == 10
 
 
-def test_over_the_seeds_everyone_is_held_out_about_as_often() -> None:
+def test_split_test_side_is_uniform_over_seeds() -> None:
     held = Counter(name for seed in range(500) for name in split_by_identity(table_of(cats=20), seed).test)
     # 500 draws of 2 from 20: 50 +- 6.7 each.
     assert len(held) == 20
@@ -90,7 +86,7 @@ def test_over_the_seeds_everyone_is_held_out_about_as_often() -> None:
         (100, 0.001, 0.001, (96, 2, 2)),
     ],
 )
-def test_the_sides_have_their_shares(
+def test_sides_have_requested_shares(
     count: int, validation: float, test: float, wanted: tuple[int, int, int]
 ) -> None:
     split = split_by_identity(table_of(cats=count), 3, validation, test)
@@ -98,20 +94,20 @@ def test_the_sides_have_their_shares(
     assert split.seed == 3
 
 
-def test_each_root_stands_on_each_side_in_its_share() -> None:
+def test_each_root_is_split_by_shares() -> None:
     split = split_by_identity(table_of(cats=60, dogs=200, people=6), 5)
     for root, wanted in {"cats": [48, 6, 6], "dogs": [160, 20, 20], "people": [2, 2, 2]}.items():
         assert [of_root(side, root) for side in sides(split)] == wanted
 
 
-def test_a_root_splits_the_same_in_other_company() -> None:
+def test_root_split_is_invariant_to_other_roots() -> None:
     alone = split_by_identity(table_of(cats=40), 2)
     together = split_by_identity(table_of(cats=40, dogs=40), 2)
     for side, with_dogs in zip(sides(alone), sides(together), strict=True):
         assert side == tuple(name for name in with_dogs if name.startswith("cats/"))
 
 
-def test_a_small_root_trains_where_a_larger_one_is_measured() -> None:
+def test_small_root_goes_to_train_side() -> None:
     split = split_by_identity(table_of(cats=50, dogs=3), 0)
     assert of_root(split.train, "dogs") == 3
 
@@ -130,7 +126,7 @@ def test_a_small_root_trains_where_a_larger_one_is_measured() -> None:
         (6, 0.45, 0.45, "train", 0),
     ],
 )
-def test_too_few_for_a_side_names_the_side(
+def test_rejects_too_few_identities_by_side(
     count: int, validation: float, test: float, side: str, there: int
 ) -> None:
     with pytest.raises(
@@ -142,13 +138,13 @@ def test_too_few_for_a_side_names_the_side(
 @pytest.mark.parametrize(
     ("validation", "test"), [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (1.0, 0.0), (float("nan"), 0.1)]
 )
-def test_shares_that_are_none_are_refused(validation: float, test: float) -> None:
+def test_rejects_invalid_shares(validation: float, test: float) -> None:
     with pytest.raises(ValueError, match="shares"):
         split_by_identity(table_of(cats=20), 0, validation, test)
 
 
 @pytest.mark.parametrize("split", [("a", "a", "b"), ("a", "b", "a"), ("b", "a", "a"), ("aa", "b", "c")])
-def test_nobody_may_stand_twice(split: tuple[str, str, str]) -> None:
+def test_rejects_identity_on_two_sides(split: tuple[str, str, str]) -> None:
     with pytest.raises(ValueError, match="two sides"):
         Split(0, *map(tuple, split))
 
@@ -156,11 +152,8 @@ def test_nobody_may_stand_twice(split: tuple[str, str, str]) -> None:
 # On file
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.sets(st.text() | st.just(os.fsdecode(b"cats/Jos\xe9")), max_size=12), seeds)
-def test_written_and_read_it_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, names: set[str], seed: int
-) -> None:
+def test_json_round_trip(tmp_path_factory: pytest.TempPathFactory, names: set[str], seed: int) -> None:
     ordered = sorted(names)
     split = Split(seed, tuple(ordered[::3]), tuple(ordered[1::3]), tuple(ordered[2::3]))
     path = tmp_path_factory.mktemp("run") / "split.json"
@@ -168,7 +161,7 @@ def test_written_and_read_it_is_the_same(
     assert Split.read(path) == split
 
 
-def test_names_are_written_as_they_are_read() -> None:
+def test_json_keeps_unicode_names() -> None:
     assert '"cats/قطة"' in Split(0, ("cats/قطة",), (), ()).to_json()
 
 
@@ -212,19 +205,19 @@ def unchecked_signatures() -> Iterator[None]:
         ),
     ],
 )
-def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+def test_rejects_corrupt_file_by_name(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "split.json"
     path.write_bytes(content)
     with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
         Split.read(path)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_rejects_missing_file_by_name(tmp_path: Path) -> None:
     with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
         Split.read(tmp_path / "split.json")
 
 
-def test_by_name_the_listed_are_trained_on_and_all_others_validated() -> None:
+def test_split_by_name_trains_listed_and_validates_others() -> None:
     found = split_by_name(named(["cats/1", "mnist/0", "mnist/1", "mnist/7", "mnist/8"]), ("1", "0"), seed=3)
     assert found == Split(3, ("cats/1", "mnist/0", "mnist/1"), ("mnist/7", "mnist/8"), ())
 
@@ -237,7 +230,7 @@ def test_by_name_the_listed_are_trained_on_and_all_others_validated() -> None:
         (("0", "1"), r"leaves 2 identities to train on and 1 to validate on"),
     ],
 )
-def test_names_that_make_no_split_are_refused(train: tuple[str, ...], said: str) -> None:
+def test_split_by_name_rejects_unknown_names_and_small_sides(train: tuple[str, ...], said: str) -> None:
     with pytest.raises(BadDataset, match=said):
         split_by_name(named(["mnist/0", "mnist/1", "mnist/7"]), train)
 
@@ -245,7 +238,7 @@ def test_names_that_make_no_split_are_refused(train: tuple[str, ...], said: str)
 # By name
 
 
-def test_those_named_stand_on_their_side_and_all_others_on_the_other() -> None:
+def test_split_by_name_puts_listed_on_given_side() -> None:
     table = table_of(cats=5, dogs=3)
     names = [name.split("/", 1)[1] for name in table.names[:2]]
     listed = tuple(name for name in table.names if name.split("/", 1)[1] in names)
@@ -256,7 +249,7 @@ def test_those_named_stand_on_their_side_and_all_others_on_the_other() -> None:
 
 
 @pytest.mark.parametrize("side", ["train", "validate"])
-def test_a_name_that_is_not_there_or_too_few_on_a_side(side: Literal["train", "validate"]) -> None:
+def test_split_by_name_rejects_invalid_names_for_both_sides(side: Literal["train", "validate"]) -> None:
     table = table_of(cats=5)
     folders = [name.split("/", 1)[1] for name in table.names]
     with pytest.raises(BadDataset, match=rf"^split\.{side} lists identities that are not in the data: Mia;"):

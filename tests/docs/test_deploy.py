@@ -13,7 +13,7 @@ from familiar.faces.bundle import load_bundle
 from familiar.faces.embedder import Embedder
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_photos
-from random_bundle import random_bundle
+from support.random_bundle import random_bundle
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -43,19 +43,19 @@ def executed(block: str) -> dict[str, Any]:
     return names
 
 
-def test_the_end_of_the_file_is_the_metadata(place: Path):
+def test_metadata_code_reads_the_file_id(place: Path):
     metadata = executed(READ_METADATA)["metadata"]
     assert metadata["file_id"] == load_bundle(place / "model.onnx").file_id
 
 
-def test_with_familiar(place: Path, capsys: pytest.CaptureFixture[str]):
+def test_code_with_familiar_verifies_and_lists_skipped_files(place: Path, capsys: pytest.CaptureFixture[str]):
     found = executed(WITH_FAMILIAR)
     assert found["answer"] == verify_photos(Embedder(place / "model.onnx"), place / "a.jpg", place / "b.jpg")
     assert len(found["found"].embeddings) == 2
     assert "notes.txt: no photo" in capsys.readouterr().out
 
 
-def test_without_familiar(place: Path, capsys: pytest.CaptureFixture[str]):
+def test_code_without_familiar_matches_verify_photos(place: Path, capsys: pytest.CaptureFixture[str]):
     found = executed(WITHOUT_FAMILIAR)
     answer = verify_photos(Embedder(place / "model.onnx"), place / "a.jpg", place / "b.jpg")
     assert found["similarity"] == pytest.approx(answer.similarity, abs=1e-5)
@@ -63,7 +63,7 @@ def test_without_familiar(place: Path, capsys: pytest.CaptureFixture[str]):
     assert float(capsys.readouterr().out.split()[2]) == pytest.approx(answer.probability, abs=1e-4)
 
 
-def test_without_familiar_a_bundle_that_was_never_calibrated(
+def test_code_without_familiar_accepts_uncalibrated_bundle(
     place: Path, uncalibrated_bundle: Path, capsys: pytest.CaptureFixture[str]
 ):
     (place / "model.onnx").write_bytes(uncalibrated_bundle.read_bytes())
@@ -71,7 +71,7 @@ def test_without_familiar_a_bundle_that_was_never_calibrated(
     assert capsys.readouterr().out == ""
 
 
-def test_links_lead_somewhere():
+def test_links_point_to_existing_files():
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     targets = re.findall(r"\]\(([^)#]+)\)", prose)
     assert len(targets) >= 3

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
 
 
 @pytest.mark.parametrize("line", CONSOLE.splitlines())
-def test_every_command_is_understood(line: str):
+def test_every_command_parses(line: str):
     _, name, *arguments = shlex.split(line, comments=True)
     group = familiar.commands[name]
     context = group.make_context(name, arguments[:1], resilient_parsing=True)
@@ -25,11 +25,11 @@ def test_every_command_is_understood(line: str):
 
 
 @pytest.mark.parametrize("correction", re.findall(r"^\| `(.*?)` \|", PAGE, flags=re.MULTILINE))
-def test_every_correction_of_the_table_is_a_command(correction: str):
+def test_every_correction_in_the_table_is_a_command(correction: str):
     assert correction.split()[0] in familiar.commands["gallery"].commands
 
 
-def test_python_runs(tmp_path: Path):
+def test_python_example_runs(tmp_path: Path):
     for cat in (0, 1):
         for place, photo in enumerate(SyntheticSource.parse("synthetic:cats:2x4").photos(cat)):
             save_photo(photo.draw(), tmp_path / f"{cat}-{place}.png")

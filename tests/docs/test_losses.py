@@ -25,12 +25,12 @@ PICTURES = re.findall(r"\]\((losses\S*\.png)\)", PAGE)
 
 
 @pytest.mark.parametrize("name", losses.__all__)
-def test_every_public_name_is_explained(name: str) -> None:
+def test_every_public_name_is_documented(name: str) -> None:
     assert re.search(rf"\b{name}\b", PAGE)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_settings_and_defaults_of_every_loss(name: str) -> None:
+def test_table_lists_settings_and_defaults_for_every_loss(name: str) -> None:
     settings, own = LOSSES[name]
     built = type(LOSS_BUILDERS[name](settings, 4, 3, {})).__name__
     told = ", ".join(f"`{each}` {plain(getattr(settings, each))}" for each in own)
@@ -42,13 +42,13 @@ def plain(value: object) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", text)  # 0.3333333333333333, a third
 
 
-def test_every_setting_is_told() -> None:
+def test_every_setting_is_documented() -> None:
     owned = {setting for _, settings in LOSSES.values() for setting in settings}
     mining = {f"mining.{field.name}" for field in fields(MiningSettings)}
     assert {name for name in owned | {*OF_EVERY_LOSS} | mining if name not in PAGE} == set()
 
 
-def test_settings_are_understood() -> None:
+def test_every_documented_setting_parses() -> None:
     typed = re.findall(r"--set (?:\"([^\"]+)\"|([^\s`\"]+))", PAGE)
     changes = [quoted or bare for quoted, bare in typed if "NAME" not in bare]
     assert len(changes) > 5
@@ -58,7 +58,7 @@ def test_settings_are_understood() -> None:
         Recipe("any").with_settings([*together, *([f"loss.name={loss}"] if loss else [])])
 
 
-def test_python_runs() -> None:
+def test_python_examples_run() -> None:
     seen: dict[str, Any] = {}
     blocks = re.findall(r"```(python|pycon)\n(.*?)```", PAGE, flags=re.DOTALL)
     assert {language for language, _ in blocks} == {"python", "pycon"}
@@ -71,7 +71,7 @@ def test_python_runs() -> None:
             assert doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed == 0
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_point_to_existing_files_and_headings() -> None:
     targets = re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", PAGE)
     headings = {
         line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")
@@ -81,7 +81,7 @@ def test_links_lead_somewhere() -> None:
     assert [place for path, place in targets if not path and place[1:] not in headings] == []
 
 
-def test_the_script_draws_the_pictures_of_the_page(tmp_path: Path) -> None:
+def test_script_draws_every_picture_at_its_documented_size(tmp_path: Path) -> None:
     made = tmp_path / "pictures"
     printed = subprocess.run([sys.executable, SCRIPT, made], check=True, capture_output=True, text=True)
     assert sorted(PICTURES) == sorted(path.name for path in made.iterdir())
@@ -90,7 +90,7 @@ def test_the_script_draws_the_pictures_of_the_page(tmp_path: Path) -> None:
         assert load_photo(made / name).size_px == load_photo(DOCS / name).size_px
 
 
-def test_arrows_lead_downhill_and_lines_add_up_to_them() -> None:
+def test_arrows_reduce_the_loss_and_equal_the_sum_over_lines() -> None:
     script = runpy.run_path(str(SCRIPT))
     photos, centres = script["start"]()
     for name, (loss, _) in script["LOSSES"].items():

@@ -18,7 +18,7 @@ ROWS = {row[0].strip("`"): row for row in CELLS if len(row) == 11}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_table_has_every_network_with_its_sizes(name: str) -> None:
+def test_table_lists_every_network_with_its_sizes(name: str) -> None:
     spec, size = NETWORKS[name], NETWORKS[name].size()
     _, input_px, dim, trained, total, flops, whole, half, *measured = ROWS[name]
     assert (input_px, dim) == (str(spec.input_px), str(spec.embedding_dim))
@@ -35,27 +35,27 @@ def bytes_of(text: str) -> float:
     return float(number) * {"KB": 1e3, "MB": 1e6}[unit]
 
 
-def test_nothing_else_is_in_the_table() -> None:
+def test_table_lists_only_known_networks() -> None:
     assert ROWS.keys() - {"network", "---"} <= NETWORKS.keys()
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_is_explained(name: str) -> None:
+def test_every_network_is_documented(name: str) -> None:
     prose = re.sub(r"<!-- table.*?<!-- end of table -->", "", PAGE, flags=re.DOTALL)
     assert re.search(rf"`{name}`", prose)
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_every_head_is_explained(name: str) -> None:
+def test_every_head_is_documented(name: str) -> None:
     assert re.search(rf"^\| .*`{name}`", PAGE, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_explained(name: str) -> None:
+def test_every_recipe_is_documented(name: str) -> None:
     assert re.search(rf"^\| .*`{name}`", RECIPE_PAGE, flags=re.MULTILINE)
 
 
-def test_the_settings_shown_are_understood() -> None:
+def test_every_documented_setting_parses() -> None:
     shown = re.findall(r"--recipe (\S+)((?:.*?--set \S+)*)", RECIPE_PAGE)
     assert len(shown) >= 3
     for name, rest in shown:

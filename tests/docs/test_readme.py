@@ -26,7 +26,7 @@ def lines(start: str) -> list[str]:
 
 
 @pytest.mark.parametrize("line", lines("familiar "))
-def test_every_command_is_understood(line: str):
+def test_every_command_parses(line: str):
     _, name, *arguments = shlex.split(line, comments=True)
     familiar.commands[name].make_context(name, arguments)  # a click error where an option or argument is off
 
@@ -38,7 +38,7 @@ def test_every_make_target_exists():
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
 
 
-def test_python_runs(tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_python_example_runs(tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     shutil.copy(mean_colour_bundle, tmp_path / "runs" / "mine" / "model.onnx")
     (tmp_path / "photos" / "rex").mkdir(parents=True)
@@ -52,7 +52,7 @@ def test_python_runs(tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pyte
     np.testing.assert_allclose(np.asarray(seen["similarity"]), np.ones((2, 2)), atol=1e-6)
 
 
-def test_links_lead_somewhere():
+def test_links_point_to_existing_files():
     targets = re.findall(r"\]\(([^)#]+)\)", README)
     assert len(targets) > 10
     assert [target for target in targets if not (ROOT / target).exists()] == []

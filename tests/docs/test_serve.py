@@ -9,10 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 
-import colour_album
 from familiar.app.cli import familiar
 from familiar.app.web.settings import Settings
-from served import running
+from support import color_album
+from support.server import running
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
 (CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -27,13 +27,13 @@ def url(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", [line for line in CONSOLE.splitlines() if line.startswith("familiar")])
-def test_every_command_is_understood(line: str, tmp_path: Path):
+def test_every_command_parses(line: str, tmp_path: Path):
     _, name, *arguments = shlex.split(line.replace("~/Pictures", str(tmp_path)), comments=True)
     familiar.commands[name].make_context(name, arguments)
 
 
-def test_python_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    photos = colour_album.album(tmp_path / "photos", red=3, green=2)
+def test_python_example_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    photos = color_album.album(tmp_path / "photos", red=3, green=2)
     told = {"photos": photos}
     exec(PYTHON.replace("http://127.0.0.1:8000", url), told)
     *_, last, known = capsys.readouterr().out.splitlines()
@@ -41,7 +41,7 @@ def test_python_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "identity=1" in known
 
 
-def test_the_table_is_what_the_api_has(url: str):
+def test_table_lists_exactly_the_api_paths(url: str):
     """Each path of the table is one of the API's, and each of the API's is in the table."""
     told: set[str] = set()
     for row in re.findall(r"^\| [^|]+ \| (`(?:GET|POST).*?) \|$", PAGE, flags=re.MULTILINE):

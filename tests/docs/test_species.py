@@ -8,7 +8,7 @@ import pytest
 
 from familiar.app.cli import familiar
 from familiar.faces.router import write_router
-from tiny_router import save_coloured, tiny_router
+from support.tiny_router import save_coloured, tiny_router
 
 PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()
 
@@ -19,12 +19,12 @@ def block(language: str) -> str:
 
 
 @pytest.mark.parametrize("line", block("console").splitlines())
-def test_every_command_is_understood(line: str):
+def test_every_command_parses(line: str):
     _, name, *arguments = shlex.split(line)
     familiar.commands[name].make_context(name, arguments)
 
 
-def test_python_runs(
+def test_python_example_runs(
     tmp_path: Path,
     mean_colour_bundle: Path,
     monkeypatch: pytest.MonkeyPatch,

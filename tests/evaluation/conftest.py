@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colour_folders import colour_folder
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import IdentityTable
 from familiar.evaluation.measured import Measured
 from familiar.faces.embedder import Embedder
+from support.color_folders import colour_folder
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from familiar.evaluation.absences import absences, why_absent
 from familiar.evaluation.suites.catalog import run_suites
 
 
-def test_every_null_of_the_suites_has_a_reason_of_its_own(measured):
+def test_every_null_metric_has_reason(measured):
     names = ["retrieval", "verification", "clustering", "separation", "identification", "triplets"]
     for found in (measured(identities=2, per=2), measured(per=1), measured(identities=3, per=1)):
         parts = run_suites(found, names).parts
@@ -11,7 +11,7 @@ def test_every_null_of_the_suites_has_a_reason_of_its_own(measured):
         assert all(why_absent(path) for path in told), told
 
 
-def test_nulls_are_found_at_any_depth():
+def test_finds_nulls_at_any_depth():
     parts = {
         "a": None,
         "verification": {"tar_at_far": {"1e-4": None, "1e-2": 0.5}},

@@ -33,7 +33,7 @@ def pair(measured, tmp_path):
     return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
 
 
-def test_the_better_model_is_better_by_more_than_noise(pair):
+def test_better_model_is_significantly_better(pair):
     good, worse = pair
     found = {one.figure: one for one in compare(worse, good)}
     auc = found["verification.auc"]
@@ -50,7 +50,7 @@ def test_the_better_model_is_better_by_more_than_noise(pair):
     )
 
 
-def test_pairing_shows_what_two_intervals_hide(pair):
+def test_paired_interval_is_narrower_than_model_intervals(pair):
     good, worse = pair
     auc = next(one for one in compare(worse, good) if one.figure == "verification.auc")
     first, second = worse["verification"]["interval"]["auc"], good["verification"]["interval"]["auc"]
@@ -58,14 +58,14 @@ def test_pairing_shows_what_two_intervals_hide(pair):
     assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
 
 
-def test_a_model_is_as_good_as_itself(pair):
+def test_identical_models_have_no_difference(pair):
     same = compare(pair[0], pair[0])
     assert {one.better for one in same} == {None}
     assert all(one.interval == (0.0, 0.0) for one in same)
     assert "more than noise" in summary(same, ("A", "B"))
 
 
-def test_two_models_each_better_at_something():
+def test_summary_reports_neither_when_each_model_wins_once():
     won = Difference("verification.auc", 0.5, 0.6, 0.1, (0.05, 0.15))
     lost = Difference("retrieval.mrr", 0.5, 0.4, -0.1, (-0.15, -0.05))
     assert "Neither" in summary((won, lost), ("A", "B"))
@@ -81,20 +81,20 @@ def test_two_models_each_better_at_something():
         (("verification", "same_pairs"), 1, "pairs"),
     ],
 )
-def test_different_questions_cannot_be_compared(pair, path, value, told):
+def test_rejects_results_with_different_photos_draws_or_pairs(pair, path, value, told):
     changed = json.loads(json.dumps(pair[1]))
     changed[path[0]][path[1]] = value
     with pytest.raises(BadResults, match=told):
         compare(pair[0], changed)
 
 
-def test_draws_that_do_not_pair_up(pair):
+def test_rejects_replicates_with_different_length(pair):
     short = {name: values[:-1] for name, values in pair[1]["replicates"].items()}
     with pytest.raises(BadResults, match="in common"):
         compare(pair[0], {**pair[1], "replicates": short})
 
 
-def test_results_without_a_common_figure(pair):
+def test_rejects_results_without_common_metric(pair):
     with pytest.raises(BadResults, match="ten identities"):
         compare(pair[0], {**pair[1], "replicates": {}})
 
@@ -114,7 +114,7 @@ WHOLE = '"format_version": 2, "data": {"fingerprint": ""}, "interval": {}'
         "{" + WHOLE + ', "a": null, "replicates": {"a.b": [1]}}',
     ],
 )
-def test_files_that_hold_no_results(tmp_path, content):
+def test_rejects_malformed_or_missing_results_file(tmp_path, content):
     path = tmp_path / "eval_results.json"
     path.write_text(content)
     with pytest.raises(BadResults, match=r"eval_results\.json"):
@@ -123,7 +123,7 @@ def test_files_that_hold_no_results(tmp_path, content):
         read_results(tmp_path / "gone.json")
 
 
-def test_replicates_stand_in_one_line_each(tmp_path):
+def test_replicates_are_written_one_per_line(tmp_path):
     path = tmp_path / "r.json"
     whole = {"format_version": FORMAT_VERSION, "data": {"fingerprint": "f"}, "interval": {}}
     write_results(path, whole | {"a": {"x": {"y": 0.4}}}, {"a": {"x.y": np.array([0.5, 1 / 3])}})

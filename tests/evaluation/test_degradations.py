@@ -30,7 +30,7 @@ def difference(left: np.ndarray, right: np.ndarray) -> float:
     return float(np.abs(left.astype(float) - right.astype(float)).mean())
 
 
-def test_the_five_severities_are_the_pet_specifications_and_lie_on_their_sweeps():
+def test_severities_match_specification_and_belong_to_sweeps():
     stated = {"blur": 3.5, "noise": 0.05, "jpeg": 30, "brightness": 1.5, "occlusion": 0.25}
     assert {name: DEGRADATIONS[name].severity for name in stated} == stated
     for name, degradation in DEGRADATIONS.items():
@@ -44,7 +44,7 @@ def test_the_five_severities_are_the_pet_specifications_and_lie_on_their_sweeps(
 
 @pytest.mark.parametrize("side", [16, 112])
 @pytest.mark.parametrize(("apply", "severity"), STEPS)
-def test_a_crop_gives_a_crop_always_the_same_and_is_left_as_it_was(apply, severity, side: int):
+def test_degradations_are_deterministic_and_pure(apply, severity, side: int):
     crop = picture(side)
     before = crop.copy()
     found = apply(crop, severity)
@@ -56,12 +56,12 @@ def test_a_crop_gives_a_crop_always_the_same_and_is_left_as_it_was(apply, severi
 
 
 @pytest.mark.parametrize("name", ["blur", "rotation", "downscale", "flip"])
-def test_one_colour_stays_one_colour(name: str):
+def test_single_color_is_unchanged(name: str):
     degradation = DEGRADATIONS[name]
     np.testing.assert_array_equal(degradation.apply(plain(100), degradation.severity), plain(100))
 
 
-def test_blur_is_pillows_at_224_px_and_the_same_share_of_other_crops():
+def test_blur_matches_pillow_at_224_px_and_scales_with_size():
     crop = picture()
     pillow = np.array(Image.fromarray(crop).filter(ImageFilter.GaussianBlur(3.5)))
     ours = degradations.blur(crop, 3.5)
@@ -76,7 +76,7 @@ def test_blur_is_pillows_at_224_px_and_the_same_share_of_other_crops():
     assert np.abs(halved - whole).max() < 4
 
 
-def test_noise_has_its_std_its_own_draw_a_photo_and_one_draw_for_all_stds():
+def test_noise_has_given_std_and_depends_on_photo():
     crop = plain(128, 224)
     change = degradations.noise(crop, 0.05).astype(float) - 128
     assert change.std() == pytest.approx(0.05 * 255, rel=0.01)
@@ -93,7 +93,7 @@ def test_noise_does_not_wrap_around():
     assert degradations.noise(plain(0), 0.2).max() < 230
 
 
-def test_jpeg_is_pillows_at_the_same_quality():
+def test_jpeg_matches_pillow_at_same_quality():
     crop = picture()
     file = io.BytesIO()
     Image.fromarray(crop).save(file, "JPEG", quality=30)
@@ -104,13 +104,13 @@ def test_jpeg_is_pillows_at_the_same_quality():
     assert difference(degradations.jpeg(red, 70), red) < 4  # red stays red
 
 
-def test_brightness_multiplies_and_stops_at_white():
+def test_brightness_multiplies_and_saturates():
     crop = np.array([[[0, 100, 200]]], np.uint8)
     assert degradations.brightness(crop, 1.5).tolist() == [[[0, 150, 255]]]
     assert degradations.brightness(crop, 0.5).tolist() == [[[0, 50, 100]]]
 
 
-def test_occlusion_covers_its_share_of_the_area_in_the_middle():
+def test_occlusion_covers_centered_area_fraction():
     covered = degradations.occlusion(plain(255), 0.25)
     assert (covered == 0).mean() == 0.25
     assert (covered[8:24, 8:24] == 0).all()
@@ -123,7 +123,7 @@ def test_rotation_turns_counter_clockwise_about_the_middle():
     np.testing.assert_array_equal(degradations.rotation(crop, 360), crop)
 
 
-def test_downscale_keeps_no_more_than_so_many_pixels():
+def test_downscale_averages_pixels():
     stripes = np.zeros((32, 32, 3), np.uint8)
     stripes[:, ::2] = 200
     np.testing.assert_array_equal(degradations.downscale(stripes, 0.5), plain(100))

@@ -10,22 +10,20 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from colour_folders import colour_folder
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import read_results
+from support.color_folders import colour_folder
 
 
 def spec(*roots: Path) -> DataSpec:
     return DataSpec(tuple(map(str, roots)))
 
 
-def test_a_pairs_file_is_judged_and_only_its_photos_are_embedded(
-    colours: Path, mean_colour_bundle: Path, tmp_path: Path
-):
+def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(
         "2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n"
@@ -37,7 +35,7 @@ def test_a_pairs_file_is_judged_and_only_its_photos_are_embedded(
     assert results["verification"]["interval"] == {}  # four identities say nothing about others
 
 
-def test_pairs_of_an_unreadable_photo_are_left_out(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_skips_pairs_with_unreadable_photo(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     (colours / "Person_00" / "Person_00_0001.png").write_text("no photo")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_01\t3\t4\nPerson_02\t1\tPerson_03\t1\n")
@@ -54,7 +52,7 @@ def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path
     return folder
 
 
-def test_which_identities_are_judged(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_split_selects_evaluated_identities(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(
         tmp_path / "run", mean_colour_bundle, train=names[:6], validation=names[6:8], test=names[8:]
@@ -73,7 +71,7 @@ def test_which_identities_are_judged(colours: Path, mean_colour_bundle: Path, tm
         evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", split="test")
 
 
-def test_what_cannot_be_computed_is_null_with_a_reason(mean_colour_bundle: Path, tmp_path: Path):
+def test_missing_metrics_are_null_with_reason(mean_colour_bundle: Path, tmp_path: Path):
     lonely = colour_folder(tmp_path / "one", identities=1)
     results = evaluate(mean_colour_bundle, spec(lonely), tmp_path / "out")
     assert results["verification"] is None
@@ -88,7 +86,7 @@ def test_what_cannot_be_computed_is_null_with_a_reason(mean_colour_bundle: Path,
     assert all(escape(reason.split(": ")[-1]) in page for reason in stored["reasons"].values())
 
 
-def test_nothing_readable_and_unknown_suites(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_unknown_suite_and_unreadable_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     with pytest.raises(BadDataset, match="retrieval, clustering"):
         evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(("clairvoyance",)))
     broken = tmp_path / "broken" / "a"
@@ -98,9 +96,7 @@ def test_nothing_readable_and_unknown_suites(colours: Path, mean_colour_bundle: 
         evaluate(mean_colour_bundle, spec(broken.parent), tmp_path / "out")
 
 
-def test_results_and_report_are_written_and_are_what_was_returned(
-    colours: Path, mean_colour_bundle: Path, tmp_path: Path
-):
+def test_writes_returned_results_and_report(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
     assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
@@ -111,7 +107,7 @@ def test_results_and_report_are_written_and_are_what_was_returned(
     assert any(path.suffix == ".png" for path in (tmp_path / "out").iterdir())
 
 
-def test_only_the_suites_asked_for_are_run(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_runs_only_requested_suites(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(("triplets", "harmonic")))
     assert "triplets" in results
     assert "retrieval" not in results
@@ -119,7 +115,7 @@ def test_only_the_suites_asked_for_are_run(colours: Path, mean_colour_bundle: Pa
     assert "full length" in results["reasons"]["harmonic"]
 
 
-def test_leaks_are_listed_or_left_out(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], test=names[6:])
     (run / "data.json").write_text(json.dumps({"spec": dataclasses.asdict(spec(colours))}))
@@ -135,7 +131,7 @@ def test_leaks_are_listed_or_left_out(colours: Path, mean_colour_bundle: Path, t
     assert evaluate(run, spec(colours), tmp_path / "out", only, leaks="skip")["leaks"] is None
 
 
-def test_pairs_of_leaking_photos_are_left_out(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_skips_pairs_with_leaking_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_01" / "Person_01_0001.png")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_02\t3\t4\nPerson_01\t2\tPerson_03\t1\n")
@@ -150,7 +146,7 @@ def test_pairs_of_leaking_photos_are_left_out(colours: Path, mean_colour_bundle:
     assert (found["verification"]["same_pairs"], found["verification"]["different_pairs"]) == (1, 1)
 
 
-def test_a_bad_csv_is_told_before_any_work(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_invalid_csv_before_any_work(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     (tmp_path / "facts.csv").write_text("name,coat\nTom,black\n")
     told: list[str] = []
     with pytest.raises(BadDataset, match=r"facts\.csv"):
@@ -165,9 +161,7 @@ def test_a_bad_csv_is_told_before_any_work(colours: Path, mean_colour_bundle: Pa
     assert not (tmp_path / "out").exists()
 
 
-def test_the_bundles_own_way_of_cropping_can_be_overruled(
-    colours: Path, mean_colour_bundle: Path, tmp_path: Path
-):
+def test_resize_px_overrides_bundle_preprocessing(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     # Only the middle tells who it is; what is around it is any colour.
     generator = np.random.default_rng(0)
     for path in sorted(colours.rglob("*.png")):
@@ -183,7 +177,7 @@ def test_the_bundles_own_way_of_cropping_can_be_overruled(
         evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", only, resize_px=20)
 
 
-def test_names_are_escaped(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_report_escapes_folder_name(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     odd = tmp_path / "<script>alert(1)"
     colours.rename(odd)
     evaluate(mean_colour_bundle, spec(odd), tmp_path / "out")

@@ -26,7 +26,7 @@ def pixels(photo: Path) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.shared_data
-def test_the_two_known_label_faults_of_lfw(shared_data: Path):
+def test_finds_two_known_lfw_label_faults(shared_data: Path):
     table = scan_folders(shared_data / "lfw_112")
     with ThreadPoolExecutor(2) as pool:
         rows = np.stack(list(pool.map(pixels, table.photos)))

@@ -33,13 +33,13 @@ def seen(tmp_path: Path) -> Path:
     return pictures(tmp_path / "seen", 5, seed=1)
 
 
-def test_nothing_leaks_between_different_pictures(judged: Path, seen: Path):
+def test_different_photos_have_no_leaks(judged: Path, seen: Path):
     leaks = find_leaks(scan_folders(judged), scan_folders(seen))
     assert (leaks.across_splits, leaks.across_identities) == ((), ())
     assert (leaks.judged_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
 
 
-def test_a_copy_and_a_picture_saved_again_are_found_across_splits(judged: Path, seen: Path):
+def test_finds_exact_and_reencoded_copies_across_splits(judged: Path, seen: Path):
     shutil.copy(seen / "03" / "1.png", judged / "01" / "copy.png")
     Image.open(seen / "04" / "0.png").convert("RGB").save(judged / "02" / "again.jpg", quality=60)
     table = scan_folders(judged)
@@ -53,7 +53,7 @@ def test_a_copy_and_a_picture_saved_again_are_found_across_splits(judged: Path, 
     assert find_leaks(table).seen_photos is None
 
 
-def test_a_picture_under_two_identities(judged: Path):
+def test_finds_photo_with_two_identities(judged: Path):
     shutil.copy(judged / "00" / "0.png", judged / "03" / "other.png")
     shutil.copy(judged / "01" / "0.png", judged / "01" / "twin.png")  # of one identity: no leak
     found = find_leaks(scan_folders(judged))
@@ -62,18 +62,18 @@ def test_a_picture_under_two_identities(judged: Path):
     assert found.as_dict()["across_identities"][0]["exact"] is True
 
 
-def test_photos_judged_and_seen_at_once_are_not_told_twice(judged: Path):
+def test_photos_in_both_tables_are_not_counted_as_seen(judged: Path):
     table = scan_folders(judged)
     assert find_leaks(table, table).seen_photos == 0
 
 
-def test_one_photo_is_no_copy_of_itself_under_another_path(judged: Path, monkeypatch: pytest.MonkeyPatch):
+def test_same_file_under_relative_path_is_no_leak(judged: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(judged.parent)
     found = find_leaks(scan_folders(Path("judged")), scan_folders(judged))
     assert (found.seen_photos, found.across_splits) == (0, ())
 
 
-def test_drawn_and_unreadable_photos_are_passed_over(judged: Path):
+def test_skips_synthetic_and_unreadable_photos(judged: Path):
     drawn = DataSpec(("synthetic:cats:3x2",)).read()
     assert find_leaks(drawn, drawn).judged_photos == 0
     (judged / "00" / "0.png").write_text("no photo")

@@ -82,7 +82,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_curves_of_any_pairs(kind: str):
+def test_curves_render_for_any_pairs(kind: str):
     counts = COUNTS[kind]
     check(similarity_chart(counts, THRESHOLDS))
     check(roc_chart(counts))
@@ -91,12 +91,12 @@ def test_curves_of_any_pairs(kind: str):
 
 
 @pytest.mark.parametrize("bins", [1, 9])
-def test_reliability(bins: int):
+def test_reliability_chart_renders(bins: int):
     said = np.linspace(0.05, 0.95, bins)
     check(reliability_chart([{"said": one, "observed": one**2, "weight": 1 / bins} for one in said.tolist()]))
 
 
-def test_bars_are_as_long_as_their_values():
+def test_bar_length_is_proportional_to_value():
     def accented(value: float) -> float:
         return share_of(share_bars([("a", value, None), ("b", 1.0, None)], "recall@1").light, LIGHT.accent)
 
@@ -107,7 +107,7 @@ def test_bars_are_as_long_as_their_values():
     )
 
 
-def test_names_that_a_font_or_mathematics_would_stumble_over():
+def test_escapes_and_shortens_names_for_charts():
     assert shortened("a$b$") == r"a\$b\$"
     assert shortened("قطة x") == "??? x"
     assert shortened("x" * 40) == "x" * 17 + "…"
@@ -116,23 +116,23 @@ def test_names_that_a_font_or_mathematics_would_stumble_over():
 
 
 @pytest.mark.parametrize("panels", [1, 2, 7])
-def test_sweeps(panels: int):
+def test_sweep_chart_renders_for_any_panel_count(panels: int):
     points = [{"severity": severity, "recall_at_1": 0.9 / severity} for severity in (1.0, 2.0, 4.0)]
     check(sweep_chart({f"blur_{panel}": points for panel in range(panels)}, {"blur_0": "sigma, px"}, 0.95))
 
 
 @pytest.mark.parametrize("photos", [[1], [3, 3, 3], [1, 2, 500], list(range(1, 40))])
-def test_sizes(photos: list[int]):
+def test_sizes_chart_renders_for_any_photo_counts(photos: list[int]):
     check(sizes_chart(np.array(photos)))
 
 
-def test_text_is_legible_on_a_phone():
+def test_text_is_at_least_11_px_on_phone():
     # 390 px less the page's margins leave 358 px; 9 points are 12 px.
     assert (TEXT_PT - 1) / 72 * 358 / WIDTH_IN >= 11
     assert TEXT_PT / 72 * 358 / WIDTH_IN >= 12
 
 
-def test_a_key_names_what_is_drawn():
+def test_key_below_draws_legend():
     def draw(axes, theme):
         axes.plot([0, 1], [0, 1], label="line")
         key_below(axes, theme)
@@ -146,7 +146,7 @@ def test_a_key_names_what_is_drawn():
 
 
 @pytest.mark.parametrize("photos", [1, 2, FEWEST_FOR_TSNE - 1, FEWEST_FOR_TSNE, 90])
-def test_the_map_is_the_same_each_time(photos: int):
+def test_map_layout_is_deterministic(photos: int):
     rows = unit(np.random.default_rng(0).normal(size=(photos, 8)))
     places = layout(rows, 0)
     assert places.shape == (photos, 2)
@@ -154,7 +154,7 @@ def test_the_map_is_the_same_each_time(photos: int):
     assert (layout(rows, 0) == places).all()
 
 
-def test_identities_that_lie_apart_do_so_on_the_map():
+def test_map_separates_distant_identities():
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 15)
     rows = unit(5 * generator.normal(size=(6, 32))[labels] + generator.normal(size=(90, 32)))
@@ -172,7 +172,7 @@ def test_a_collapsed_model_has_a_map(photos: int):
     check(map_chart(places, np.arange(photos), [0, 1]))
 
 
-def test_principal_components_keep_what_two_directions_hold():
+def test_principal_components_keep_planar_distances():
     generator = np.random.default_rng(0)
     plane = generator.normal(size=(30, 2)) @ generator.normal(size=(2, 7))
     places = principal_components(plane.astype(np.float32))
@@ -190,7 +190,7 @@ def test_identities_with_the_most_photos_are_named():
     assert named_identities(np.array([4, 4, 2])).tolist() == [4, 2]
 
 
-def test_no_identity_fills_the_map():
+def test_map_limits_photos_per_identity():
     photos = np.array([530, 2, 30, 31, *[10] * 300])
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(photos)), photos))
     rows = mapped_rows(labels, 0)
@@ -207,7 +207,7 @@ def colour(value: int, side_px: int = 36) -> np.ndarray:
     return np.full((side_px, side_px, 3), (value, 20, 30), np.uint8)
 
 
-def test_tiles_are_small_read_once_and_none_where_unreadable():
+def test_tiles_are_small_and_read_once_or_none_when_unreadable():
     asked: list[int] = []
 
     def crop(row: int) -> Crop:
@@ -225,7 +225,7 @@ def test_tiles_are_small_read_once_and_none_where_unreadable():
     assert np.abs(opened(jpeg(colour(200))).astype(int) - colour(200)).max() <= 4
 
 
-def test_a_sheet_frames_right_and_wrong():
+def test_sheet_frames_right_and_wrong_tiles():
     def with_tiles(*right: bool | None) -> bytes:
         return sheet([[Tile(colour(200), "0.50", one) for one in right], [Tile(None, "gone")]])
 
@@ -237,7 +237,7 @@ def test_a_sheet_frames_right_and_wrong():
     assert (picture == (200, 20, 30)).all(axis=-1).sum() > 2 * (TILE_PX - 8) ** 2
 
 
-def test_example_queries_have_a_mate_and_differ():
+def test_example_queries_have_positives_and_distinct_identities():
     labels = np.array([0, 0, 1, 2, 2, 2, 3, 3], np.int64)
     chosen = example_queries(labels, 10, seed=0)
     assert sorted(labels[chosen].tolist()) == [0, 2, 3]

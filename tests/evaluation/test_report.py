@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colour_folders import colour_folder
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.folders import scan_folders
@@ -23,6 +22,7 @@ from familiar.evaluation.report.verdict import has_moved, how_good, on_whom, ver
 from familiar.evaluation.report.words import percent, written
 from familiar.evaluation.suites.catalog import Results, run_suites
 from familiar.faces.embedder import Embedder
+from support.color_folders import colour_folder
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUITES = (
@@ -198,7 +198,7 @@ class Reader(HTMLParser):
             self.text += data
 
 
-def test_every_suite_has_its_section_and_the_page_needs_nothing_else(measured: Measured, tmp_path: Path):
+def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp_path: Path):
     path = write_report(tmp_path / "out", whole_document(measured), measured, measured.judged)
     assert path == tmp_path / "out" / "report.html"
     page = Reader(path.read_text(encoding="utf-8"))
@@ -222,7 +222,7 @@ def test_every_suite_has_its_section_and_the_page_needs_nothing_else(measured: M
         assert reason in page.text
 
 
-def test_both_colour_schemes_and_pictures_beside_the_page(measured: Measured, tmp_path: Path):
+def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_path: Path):
     page = write_report(tmp_path, whole_document(measured), measured, measured.judged).read_text()
     assert "color-scheme: light dark" in page
     assert "@media (prefers-color-scheme: dark)" in page
@@ -250,7 +250,7 @@ def test_both_colour_schemes_and_pictures_beside_the_page(measured: Measured, tm
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_null_suite_is_a_reason(measured: Measured, suite: str):
+def test_null_suite_shows_reason(measured: Measured, suite: str):
     results = document(measured, ()) | {"reasons": {suite: f"{suite}: too <few> photos"}, suite: None}
     page = Reader(render(results, Evidence(measured.table, {}), {}))
     assert suite in page.ids
@@ -258,7 +258,7 @@ def test_a_null_suite_is_a_reason(measured: Measured, suite: str):
     assert set(SUITES) & page.ids == {suite}
 
 
-def test_null_figures_are_reasons(measured: Measured):
+def test_null_metrics_show_reasons(measured: Measured):
     results = document(measured)
     results["verification"]["tar_at_far"]["1e-4"] = None
     results["verification"]["probability"] = None
@@ -277,7 +277,7 @@ def test_null_figures_are_reasons(measured: Measured):
     assert "nan" not in page.text
 
 
-def test_an_unknown_figure_is_shown_under_its_own_name(measured: Measured):
+def test_unknown_metric_is_shown_by_its_key(measured: Measured):
     results = document(measured)
     results["retrieval"]["novel"] = {"measure_of": 0.123456}
     results["verification"]["remark"] = "<b>"
@@ -287,7 +287,7 @@ def test_an_unknown_figure_is_shown_under_its_own_name(measured: Measured):
     assert "<b>" in page.text
 
 
-def test_names_from_outside_are_escaped(mean_colour_bundle: Path, tmp_path: Path):
+def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
     root = colour_folder(tmp_path / "<script>alert(1)", identities=4)
     (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
     (root / "Person_01").rename(root / "b$\\alpha$ قطة 猫")
@@ -302,7 +302,7 @@ def test_names_from_outside_are_escaped(mean_colour_bundle: Path, tmp_path: Path
     assert "\\xff.png" in page.text
 
 
-def test_a_name_that_is_no_utf8_survives(measured: Measured, tmp_path: Path):
+def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
     names = (measured.table.names[0] + "\udcff", *measured.table.names[1:])
     odd = dataclasses.replace(measured, table=dataclasses.replace(measured.table, names=names))
     page = write_report(tmp_path, document(odd), odd, odd.judged).read_text(encoding="utf-8")
@@ -310,9 +310,7 @@ def test_a_name_that_is_no_utf8_survives(measured: Measured, tmp_path: Path):
 
 
 @pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
-def test_few_photos_make_a_page_all_the_same(
-    identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path
-):
+def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path):
     measured = measured_in(colour_folder(tmp_path / "few", identities, photos), mean_colour_bundle)
     try:
         judged = measured.judged
@@ -327,7 +325,7 @@ def test_few_photos_make_a_page_all_the_same(
         assert reason.removeprefix(f"{suite}: ") in page.text
 
 
-def test_all_photos_alike(mean_colour_bundle: Path, tmp_path: Path):
+def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Path):
     measured = measured_in(colour_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_colour_bundle)
     collapsed = dataclasses.replace(measured, embeddings=np.tile(measured.embeddings[:1], (60, 1)))
     results = document(collapsed)
@@ -336,7 +334,7 @@ def test_all_photos_alike(mean_colour_bundle: Path, tmp_path: Path):
     assert "most often Person" in page.text
 
 
-def test_the_grid_says_who_is_the_same_by_sign_frame_and_text(measured: Measured):
+def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
     evidence = gather(measured, document(measured))
     assert evidence.neighbours is not None
     rows = neighbour_grid(evidence).split('<div class="row">')[1:]
@@ -347,7 +345,7 @@ def test_the_grid_says_who_is_the_same_by_sign_frame_and_text(measured: Measured
         assert said == [expected[one] for one in right]
 
 
-def test_a_photo_that_is_gone_is_said_to_be(measured: Measured, tmp_path: Path):
+def test_deleted_photo_is_reported(measured: Measured, tmp_path: Path):
     results = document(measured)
     for photo in measured.table.photos:
         assert isinstance(photo, Path)
@@ -357,7 +355,7 @@ def test_a_photo_that_is_gone_is_said_to_be(measured: Measured, tmp_path: Path):
     assert (tmp_path / "out" / "neighbours.png").read_bytes().startswith(PNG)
 
 
-def test_pairs_of_a_file_are_the_only_mistakes(tmp_path: Path, mean_colour_bundle: Path):
+def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_colour_bundle: Path):
     root = colour_folder(tmp_path / "colours", identities=4)
     listed = tmp_path / "pairs.txt"
     listed.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
@@ -393,7 +391,7 @@ def small(**parts: Any) -> dict[str, Any]:
     return {"data": data | parts.pop("data", {}), "reasons": {}, "leaks": None} | parts
 
 
-def test_how_good_has_intervals_and_the_gravest_caveat():
+def test_how_good_has_intervals_and_most_severe_caveat():
     retrieval = {"recall_at_1": 0.931, "interval": {"recall_at_1": [0.9, 0.95]}}
     said = how_good(small(retrieval=retrieval, verification=verification_part()))
     assert "93.10\u00a0%" in said
@@ -411,7 +409,7 @@ def test_how_good_has_intervals_and_the_gravest_caveat():
     assert how_good(small()) == "Neither retrieval nor verification was measured."
 
 
-def test_which_threshold():
+def test_which_threshold_recommends_threshold_or_states_reason():
     assert "Set <strong>0.500</strong> (balanced)" in which_threshold(small(verification=verification_part()))
     moved = which_threshold(small(verification=verification_part(far=0.2)))
     assert "do not travel" in moved
@@ -434,19 +432,19 @@ def test_which_threshold():
         (0.001, 0.97, 100, ""),
     ],
 )
-def test_a_threshold_that_does_not_travel(far: float, tar: float, pairs: int, said: str):
+def test_has_moved_reports_significant_rate_changes(far: float, tar: float, pairs: int, said: str):
     found = has_moved({"far": far, "tar": tar, "promised": {"far": 0.03, "tar": 0.97}}, pairs)
     assert said in found
     assert bool(said) == bool(found)
     assert has_moved({"far": far, "tar": tar, "promised": {"far": None, "tar": None}}, pairs) == ""
 
 
-def test_a_promise_of_no_strangers_at_all():
+def test_has_moved_reports_false_accepts_when_none_promised():
     found = has_moved({"far": 0.01, "tar": 1.0, "promised": {"far": 0.0, "tar": 1.0}}, 10_000)
     assert found == "where it promised none of them"
 
 
-def test_on_whom_it_fails(measured: Measured):
+def test_failing_identities_match_slow_reference(measured: Measured):
     results = document(measured)
     evidence = gather(measured, results)
     one = evidence.failing[0]
@@ -475,14 +473,14 @@ def test_on_whom_it_fails(measured: Measured):
     assert "cannot be said" in on_whom(results, dataclasses.replace(without, mistakes=None))
 
 
-def test_wilson_agrees_with_its_closed_form_and_distrusts_few_photos():
+def test_wilson_low_equals_closed_form_and_penalizes_few_photos():
     # All of n missed: n / (n + z^2); none missed: 0.
     assert wilson_low(2, 2) == pytest.approx(2 / (2 + 1.96**2))
     assert wilson_low(0, 9) == pytest.approx(0.0, abs=1e-12)
     assert wilson_low(1, 1) < wilson_low(15, 22)
 
 
-def test_probabilities_stand_beside_mistakes_only_where_they_are_known(measured: Measured):
+def test_mistakes_show_probability_only_when_calibrated(measured: Measured):
     results = document(measured)
     assert "similar, probability" in render(results, gather(measured, results), {})
     bare = Threshold(0.5, None, None)
@@ -498,11 +496,11 @@ def test_probabilities_stand_beside_mistakes_only_where_they_are_known(measured:
     ("share", "said"),
     [(0.98123, "98.12"), (0.0, "0.00"), (1.0, "100.00"), (0.00004, "0.0040"), (-0.1, "−10.00")],
 )
-def test_percent(share: float, said: str):
+def test_percent_formats_with_sign_and_precision(share: float, said: str):
     assert percent(share) == f"{said}\u00a0%"
 
 
-def test_figures_are_written_by_kind():
+def test_written_formats_metrics_by_type():
     assert written("auc", 0.98765) == "0.9877"
     assert written("tar_at_far.1e-2", 0.5) == "50.00\u00a0%"
     assert written("gap", -0.1) == "−10.00\u00a0points"

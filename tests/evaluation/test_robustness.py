@@ -44,7 +44,7 @@ def seen(measured: Measured, row: int, name: str, severity: float | None) -> np.
     return mean / np.linalg.norm(mean)
 
 
-def test_drops_agree_with_a_slow_reference(embedder: Embedder, tmp_path: Path):
+def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
     found = robustness(measured).figures
     labels = measured.labels
@@ -85,7 +85,7 @@ def test_drops_agree_with_a_slow_reference(embedder: Embedder, tmp_path: Path):
     assert lost > 0.1  # so that the comparison says something
 
 
-def test_what_a_mean_colour_does_not_see_costs_nothing(embedder: Embedder, tmp_path: Path):
+def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
     # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
     flip = found["degradations"]["flip"]
@@ -97,7 +97,7 @@ def test_what_a_mean_colour_does_not_see_costs_nothing(embedder: Embedder, tmp_p
     assert "flip" not in found["sweeps"]
 
 
-def test_a_photo_cut_off_at_white_costs_what_the_colours_say(embedder: Embedder, tmp_path: Path):
+def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_path: Path):
     for name, colour in (("a", (200, 100, 50)), ("b", (50, 100, 200))):
         (tmp_path / "data" / name).mkdir(parents=True)
         pixels = np.broadcast_to(np.array(colour, np.uint8), (32, 32, 3)).copy()
@@ -110,7 +110,7 @@ def test_a_photo_cut_off_at_white_costs_what_the_colours_say(embedder: Embedder,
     assert found["degradations"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
 
 
-def test_intervals_hold_their_figures(embedder: Embedder, tmp_path: Path):
+def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
     for part in outcome.figures["degradations"].values():
         assert part["interval"].keys() == {"similarity_drop", "recall_at_1_drop", "auc_drop"}
@@ -124,7 +124,7 @@ def test_intervals_hold_their_figures(embedder: Embedder, tmp_path: Path):
     ("identities", "photos", "missing"),
     [(1, 1, {"recall_at_1", "auc"}), (1, 3, {"auc"}), (4, 1, {"recall_at_1", "auc"})],
 )
-def test_what_does_not_exist_is_none(
+def test_undefined_metrics_are_none(
     embedder: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
     outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
@@ -139,18 +139,18 @@ def test_what_does_not_exist_is_none(
     assert found["sweeps"]["blur"][0]["auc"] is None
 
 
-def test_singles_have_an_interval_of_what_they_have(embedder: Embedder, tmp_path: Path):
+def test_single_photos_have_only_similarity_interval(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
     assert found["degradations"]["noise"]["interval"].keys() == {"similarity_drop"}
 
 
-def test_photos_smaller_than_the_crop(embedder: Embedder, tmp_path: Path):
+def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
     assert found["photos"] == 6
     assert found["degradations"]["blur"]["similarity_drop"] < 0.1
 
 
-def test_the_same_whatever_the_threads_and_the_photos_beside(mean_colour_bundle: Path, tmp_path: Path):
+def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
     one = robustness(measure(Embedder(mean_colour_bundle, threads=1), table)).figures
     many = robustness(measure(Embedder(mean_colour_bundle, threads=3), table)).figures
@@ -166,7 +166,7 @@ def test_the_same_whatever_the_threads_and_the_photos_beside(mean_colour_bundle:
     )
 
 
-def test_more_photos_than_are_probed_are_searched_for_among_all(
+def test_probed_photos_are_searched_among_all_photos(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
@@ -186,7 +186,7 @@ def test_more_photos_than_are_probed_are_searched_for_among_all(
     assert found["degradations"]["blur"]["interval"] == {}  # five identities
 
 
-def test_averaged_with_its_mirror_image_a_photo_is_degraded_so_too(embedder: Embedder, tmp_path: Path):
+def test_flip_applies_to_degraded_photos(embedder: Embedder, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 3, 2))
     flips: list[bool] = []
     run = embedder.run
@@ -195,7 +195,7 @@ def test_averaged_with_its_mirror_image_a_photo_is_degraded_so_too(embedder: Emb
     assert set(flips) == {True}
 
 
-def test_a_tie_counts_against_the_model(embedder: Embedder, tmp_path: Path):
+def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
     one_point = replace(measured, embeddings=np.tile(measured.embeddings[:1], (8, 1)))
     asked = probes.probe(one_point.labels, np.arange(8))
@@ -204,7 +204,7 @@ def test_a_tie_counts_against_the_model(embedder: Embedder, tmp_path: Path):
 
 
 @pytest.mark.shared_data
-def test_on_real_cats_a_heavier_blur_moves_the_colours_more(shared_data: Path, embedder: Embedder):
+def test_stronger_noise_increases_similarity_drop_on_real_cats(shared_data: Path, embedder: Embedder):
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()
     found = robustness(measure(embedder, table)).figures
     drops = [step["similarity_drop"] for step in found["sweeps"]["noise"]]

@@ -80,7 +80,7 @@ def each_way(measured: Measured) -> dict[str, np.ndarray]:
     }
 
 
-def test_gains_agree_with_a_slow_reference(left_half: Embedder, tmp_path: Path):
+def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
     cats, dogs = (halves(tmp_path / name, 6, 4) for name in ("cats", "dogs"))
     for folder in sorted(dogs.iterdir()):  # others than the cats
         for photo in folder.iterdir():
@@ -107,7 +107,7 @@ def test_gains_agree_with_a_slow_reference(left_half: Embedder, tmp_path: Path):
     assert (found["photos"], found["seed"]) == (48, 0)
 
 
-def test_gains_are_over_the_plain_photo_also_where_all_were_averaged(left_half: Embedder, tmp_path: Path):
+def test_gains_are_relative_to_plain_photo_with_flip(left_half: Embedder, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 5, 3))
     plain, flipped = (tta(measure(left_half, table, flip=flip)).figures for flip in (False, True))
     assert without_times(plain) == without_times(flipped)
@@ -121,7 +121,7 @@ def without_times(figures: dict) -> dict:
     }
 
 
-def test_where_copies_embed_alike_nothing_is_gained(mean_colour_bundle: Path, tmp_path: Path):
+def test_identical_copies_have_zero_gain(mean_colour_bundle: Path, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 10, 3))
     outcome = tta(measure(Embedder(mean_colour_bundle), table))
     flip = outcome.figures["flip"]
@@ -130,7 +130,7 @@ def test_where_copies_embed_alike_nothing_is_gained(mean_colour_bundle: Path, tm
     assert (flip["passes"], outcome.figures["five_crops"]["passes"]) == (2, 5)
 
 
-def test_intervals_hold_their_gains(left_half: Embedder, tmp_path: Path):
+def test_intervals_contain_their_gains(left_half: Embedder, tmp_path: Path):
     outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
     for way in WAYS:
         part = outcome.figures[way]
@@ -165,7 +165,7 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
     ("identities", "photos", "missing"),
     [(1, 1, {"recall_at_1", "auc"}), (1, 3, {"auc"}), (12, 1, {"recall_at_1", "auc"})],
 )
-def test_what_does_not_exist_is_none(
+def test_undefined_metrics_are_none(
     left_half: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
     outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", identities, photos))))
@@ -177,12 +177,14 @@ def test_what_does_not_exist_is_none(
         assert part["ms_a_photo"] > 0
 
 
-def test_photos_smaller_than_the_crop(left_half: Embedder, tmp_path: Path):
+def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
     found = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
     assert found["photos"] == 6
 
 
-def test_more_photos_than_are_probed(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_large_data_is_limited_to_probed_photos(
+    left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     measured = measure(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
     rows = measured.sample_of(10)
@@ -203,7 +205,7 @@ def test_more_photos_than_are_probed(left_half: Embedder, tmp_path: Path, monkey
         (Preprocessing(size_px=16, resize_px=16), 19, 19),
     ],
 )
-def test_the_photo_is_enlarged_by_132_over_112(preprocessing: Preprocessing, size_px: int, resize_px: int):
+def test_enlarged_scales_size_by_132_over_112(preprocessing: Preprocessing, size_px: int, resize_px: int):
     larger = enlarged(preprocessing)
     assert (larger.size_px, larger.resize_px) == (size_px, resize_px)
     assert replace(larger, size_px=preprocessing.size_px, resize_px=preprocessing.resize_px) == preprocessing

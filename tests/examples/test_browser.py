@@ -28,7 +28,7 @@ from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_embeddings, verify_photos
 from familiar.neighbors.group import group
-from random_bundle import random_bundle, random_network
+from support.random_bundle import random_bundle, random_network
 
 pytestmark = pytest.mark.browser
 
@@ -183,7 +183,7 @@ def save(page: Page) -> Saved:
 
 
 @pytest.mark.parametrize("preprocessing", [STRETCH, CENTRE_CROP], ids=["stretch", "centre crop"])
-def test_it_embeds_as_python_does(
+def test_embeddings_match_python(
     opened: Page, make_bundle: MakeBundle, photos: list[Path], preprocessing: Preprocessing
 ):
     bundle = make_bundle("random", preprocessing)
@@ -200,7 +200,9 @@ def test_it_embeds_as_python_does(
         expect(opened.get_by_role("button", name=name)).to_contain_text(" ms")
 
 
-def test_photos_turned_in_every_way(opened: Page, make_bundle: MakeBundle, tmp_path: Path):
+def test_embeddings_match_python_for_every_exif_orientation(
+    opened: Page, make_bundle: MakeBundle, tmp_path: Path
+):
     drawn = Image.fromarray(SyntheticPhoto("cats", 3, 0, size_px=128).draw().rgb_u8[:, :101])
     for orientation in range(1, 9):
         turned = Image.Exif()
@@ -214,7 +216,7 @@ def test_photos_turned_in_every_way(opened: Page, make_bundle: MakeBundle, tmp_p
     np.testing.assert_allclose(save(opened).embeddings, expected, atol=1e-3, rtol=0)
 
 
-def test_it_judges_and_groups_as_python_does(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     bundle = make_bundle("random")
     choose_bundle(opened, bundle)
     choose_photos(opened, photos)
@@ -246,9 +248,7 @@ def test_it_judges_and_groups_as_python_does(opened: Page, make_bundle: MakeBund
         assert headings.count() == len(expected) - alone + (alone > 0)
 
 
-def test_without_a_network_connection(
-    opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path]
-):
+def test_embeds_offline(opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path]):
     context.set_offline(True)
     with pytest.raises(Error, match="INTERNET_DISCONNECTED"):
         context.new_page().goto(f"{opened.url}?not=cached")
@@ -258,7 +258,7 @@ def test_without_a_network_connection(
     assert len(save(opened).names) == len(photos) - len(UNREADABLE)
 
 
-def test_files_dropped_onto_it(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+def test_accepts_dropped_bundle_and_photo(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     dropped = {
         path.name: base64.b64encode(path.read_bytes()).decode() for path in (photos[0], make_bundle("random"))
     }
@@ -277,7 +277,7 @@ def test_files_dropped_onto_it(opened: Page, make_bundle: MakeBundle, photos: li
     assert save(opened).names == [photos[0].name]
 
 
-def test_the_bundle_beside_it_is_taken(
+def test_loads_model_onnx_from_its_own_folder(
     context: BrowserContext, origin: str, served: Path, make_bundle: MakeBundle
 ):
     shutil.copy(make_bundle("random"), served / "model.onnx")
@@ -290,7 +290,7 @@ def test_the_bundle_beside_it_is_taken(
     assert said == []
 
 
-def test_what_npm_did_not_fetch_is_asked_for(context: BrowserContext, origin: str):
+def test_missing_node_modules_message_suggests_npm_ci(context: BrowserContext, origin: str):
     context.route("**/node_modules/**", lambda route: route.abort())
     page = context.new_page()
     page.goto(origin)
@@ -306,7 +306,7 @@ def test_what_npm_did_not_fetch_is_asked_for(context: BrowserContext, origin: st
     ],
     ids=["a weight", "the metadata", "the last byte"],
 )
-def test_a_changed_bundle_is_refused(
+def test_rejects_modified_bundle(
     opened: Page, make_bundle: MakeBundle, tmp_path: Path, place: int, says: str
 ):
     content = bytearray(make_bundle("random").read_bytes())
@@ -317,7 +317,7 @@ def test_a_changed_bundle_is_refused(
     expect(opened.get_by_role("status")).to_contain_text(says)
 
 
-def test_what_is_no_bundle_of_ours_is_refused(opened: Page, photos: list[Path], tmp_path: Path):
+def test_rejects_file_that_is_not_a_bundle(opened: Page, photos: list[Path], tmp_path: Path):
     for name, content in (
         ("bare.onnx", random_network(48)),
         ("photo.onnx", photos[0].read_bytes()),
@@ -329,14 +329,16 @@ def test_what_is_no_bundle_of_ours_is_refused(opened: Page, photos: list[Path], 
         expect(opened.get_by_role("status")).to_contain_text(f"{name}: is no bundle of ours")
 
 
-def test_a_newer_bundle_is_refused(opened: Page, make_bundle: MakeBundle):
+def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
     opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=2))
     expect(opened.get_by_role("status")).to_contain_text(
         "newer.onnx: was made by a newer version of familiar (format 2; this page reads 1)"
     )
 
 
-def test_a_bundle_of_another_space_embeds_anew(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+def test_bundle_of_another_space_embeds_all_photos_again(
+    opened: Page, make_bundle: MakeBundle, photos: list[Path]
+):
     choose_bundle(opened, make_bundle("one"))
     choose_photos(opened, photos)
     other = make_bundle("other", CENTRE_CROP, seed=1)
@@ -348,7 +350,7 @@ def test_a_bundle_of_another_space_embeds_anew(opened: Page, make_bundle: MakeBu
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-3, rtol=0)
 
 
-def test_a_bundle_that_was_never_calibrated_says_so(
+def test_uncalibrated_bundle_shows_notice_and_no_probability(
     opened: Page, make_bundle: MakeBundle, photos: list[Path]
 ):
     fixed = Threshold(0.55, None, None)
@@ -362,7 +364,7 @@ def test_a_bundle_that_was_never_calibrated_says_so(
     assert cells[1] == "none"
 
 
-def test_it_may_ask_no_other_origin(context: BrowserContext, origin: str):
+def test_content_security_policy_blocks_other_origins(context: BrowserContext, origin: str):
     page = context.new_page()
     page.goto(origin)
     refused: list[str] = []
@@ -373,7 +375,7 @@ def test_it_may_ask_no_other_origin(context: BrowserContext, origin: str):
     assert any("Content Security Policy" in text for text in refused)
 
 
-def test_the_code_of_the_page_on_deploying(
+def test_deploy_docs_javascript_matches_python(
     opened: Page, served: Path, make_bundle: MakeBundle, photos: list[Path]
 ):
     (block,) = re.findall(r"```js\n(.*?)```", (DOCS / "deploy.md").read_text("utf-8"), flags=re.DOTALL)
@@ -395,7 +397,7 @@ def test_the_code_of_the_page_on_deploying(
     assert found["same"] == expected.same
 
 
-def test_on_a_phone_and_by_keyboard(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
+def test_works_by_keyboard_and_fits_a_phone_screen(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     opened.set_viewport_size({"width": 390, "height": 844})
     choose_bundle(opened, make_bundle("random"))
     choose_photos(opened, photos)

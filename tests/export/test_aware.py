@@ -16,7 +16,7 @@ from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset
-from tiny import TINY, save_photos
+from support.tiny_run import TINY, save_photos
 
 ANY_LOSS = Gate(1.0, 1.0)
 
@@ -36,9 +36,7 @@ def source_auc(bundle: Bundle) -> float:
     return bundle.metadata.parity["source"]["auc"]
 
 
-def test_in_int8_it_is_held_against_the_rounded_network_and_else_against_the_plain_one(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Path) -> None:
     int8, plain = (
         export_run(run.path, tmp_path / f"{precision}.onnx", precisions=(precision,), gate=ANY_LOSS)
         for precision in ("int8", "float32")

@@ -79,7 +79,7 @@ ONE_LAYER = {
 
 
 @pytest.mark.parametrize("kind", ONE_LAYER)
-def test_a_layer_gives_on_average_what_it_gave(kind):
+def test_layer_keeps_mean_output(kind):
     nodes, shape, photos = ONE_LAYER[kind]
     weights = numbers(*shape)
     outputs = shape[1] if kind == "product" else shape[0]
@@ -97,7 +97,7 @@ def test_a_layer_gives_on_average_what_it_gave(kind):
     assert np.abs(uncorrected - mean_before).max() > 100 * np.abs(mean_after - mean_before).max()
 
 
-def test_a_later_layer_is_corrected_for_what_came_to_it_before_the_rounding():
+def test_later_layer_is_corrected_for_unrounded_input():
     nodes = [
         helper.make_node("Conv", [INPUT_NAME, "v", "a"], ["first"]),
         helper.make_node("Relu", ["first"], ["positive"]),
@@ -122,7 +122,7 @@ def test_a_later_layer_is_corrected_for_what_came_to_it_before_the_rounding():
     np.testing.assert_allclose(after["a"], tensors["a"] + first, atol=1e-6)
 
 
-def test_without_a_bias_or_with_few_weights_nothing_is_corrected():
+def test_no_correction_without_bias_or_with_few_weights():
     nodes = [
         helper.make_node("Conv", [INPUT_NAME, "v"], ["first"]),
         helper.make_node("Conv", ["first", "w", "b"], ["second"]),
@@ -143,7 +143,7 @@ def test_without_a_bias_or_with_few_weights_nothing_is_corrected():
     np.testing.assert_array_equal(tensors_of(model)["v"], after_of_v)
 
 
-def test_a_photo_of_which_the_mean_is_lost_in_float32_counts_all_the_same():
+def test_correction_is_accurate_for_large_pixel_values():
     """The sum of many numbers near to one another."""
     photos = np.full((N, 3, SIZE_PX, SIZE_PX), 1e4, np.float32) + photos_of_noise()
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
@@ -158,7 +158,7 @@ def test_a_photo_of_which_the_mean_is_lost_in_float32_counts_all_the_same():
 
 
 @pytest.mark.parametrize("count", [0, 1, FEWEST_PHOTOS - 1])
-def test_too_few_photos(count):
+def test_rejects_too_few_photos(count):
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     before = model.SerializeToString()
     with pytest.raises(

@@ -103,13 +103,13 @@ def _sealed_metadata(content):
     return content[content.rindex(b"\x72", 0, start) :]
 
 
-def test_one_file_and_nothing_beside_it(exported):
+def test_export_writes_one_file(exported):
     assert [path.name for path in exported.path.parent.iterdir()] == ["cats.onnx"]
     assert exported.path.read_bytes() == exported.onnx
     assert load_bundle(exported.path).metadata == exported.metadata
 
 
-def test_in_float16_it_is_the_same_space_in_half_the_bytes(run, exported, tmp_path):
+def test_float16_keeps_space_at_half_size(run, exported, tmp_path):
     half = export_run(run.path, tmp_path / "half.onnx", precisions=("float16",))
     assert load_bundle(half.path).metadata.precision == "float16"
     assert len(half.onnx) < 0.52 * len(exported.onnx)
@@ -121,7 +121,7 @@ def test_in_float16_it_is_the_same_space_in_half_the_bytes(run, exported, tmp_pa
     assert (found * whole).sum(axis=1).min() > 0.9995
 
 
-def test_it_embeds_photos_as_the_run_does(run, exported, cats):
+def test_embeddings_match_run(run, exported, cats):
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
     read = read_table(DataSpec((str(cats),)).read(), run.recipe().input.preprocessing())
@@ -131,7 +131,7 @@ def test_it_embeds_photos_as_the_run_does(run, exported, cats):
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-4)
 
 
-def test_the_metadata_is_that_of_the_run(run, exported):
+def test_metadata_matches_run(run, exported):
     metadata = exported.metadata
     assert metadata.preprocessing == run.recipe().input.preprocessing()
     assert (metadata.recipe, metadata.network) == ("tiny", "mobilenetv3_small_050")
@@ -143,7 +143,7 @@ def test_the_metadata_is_that_of_the_run(run, exported):
     assert 0.99999 < metadata.parity["min_cosine"] <= metadata.parity["mean_cosine"] < 1 + 1e-6
 
 
-def test_the_figures_are_those_of_the_validation_identities(run, exported, cats):
+def test_results_and_calibration_match_validation_identities(run, exported, cats):
     table = DataSpec((str(cats),)).read().of_identities(run.split().validation)
     embeddings = embed_photos(Embedder(exported), table.photos).embeddings
     results, calibration = exported.metadata.results, exported.metadata.calibration
@@ -167,7 +167,7 @@ def test_the_figures_are_those_of_the_validation_identities(run, exported, cats)
     assert calibration.slope > 0
 
 
-def test_thresholds_are_fitted_to_pairs_or_fixed_where_these_are_too_few():
+def test_thresholds_are_fixed_when_pairs_are_too_few():
     generator = np.random.default_rng(0)
     rows = normalise(generator.normal(size=(40, 8)).astype(np.float32))
     known = calibrate(rows, np.arange(40) // 4)
@@ -183,7 +183,7 @@ def test_thresholds_are_fitted_to_pairs_or_fixed_where_these_are_too_few():
         assert (few.calibration_error, few.intercept, few.target_far) == (None, None, None)
 
 
-def test_more_same_pairs_than_fit_are_sampled(monkeypatch):
+def test_calibration_reports_full_pair_count_above_limit(monkeypatch):
     generator = np.random.default_rng(0)
     rows = normalise(generator.normal(size=(60, 8)).astype(np.float32))
     labels = np.arange(60) // 20
@@ -193,7 +193,7 @@ def test_more_same_pairs_than_fit_are_sampled(monkeypatch):
     assert few.pairs_same == 570
 
 
-def test_a_bundle_that_was_never_calibrated_can_be_read(exported, tmp_path):
+def test_reads_bundle_without_fitted_calibration(exported, tmp_path):
     fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
     path = tmp_path / "fixed.onnx"
     network, _ = bundle_format._open_seals(exported.onnx, exported.path)
@@ -201,7 +201,7 @@ def test_a_bundle_that_was_never_calibrated_can_be_read(exported, tmp_path):
     assert load_bundle(path).metadata.calibration == fixed
 
 
-def test_no_place_of_this_machine_is_inside(run, exported, cats):
+def test_bundle_contains_no_local_paths(run, exported, cats):
     package = Path(familiar.__file__).parent
     for place in (package, package.parents[1], Path(sys.prefix), run.path, cats.parent, exported.path.parent):
         assert str(place).encode() not in exported.onnx, place
@@ -210,7 +210,7 @@ def test_no_place_of_this_machine_is_inside(run, exported, cats):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_the_same_run_is_the_same_space_and_file(run, exported, tmp_path):
+def test_repeated_export_has_same_space_and_file_id(run, exported, tmp_path):
     again = export_run(run.path, tmp_path / "again.onnx", licence="Apache-2.0")
     assert again.metadata.space_id == exported.metadata.space_id
     assert again.file_id == exported.file_id
@@ -218,7 +218,7 @@ def test_the_same_run_is_the_same_space_and_file(run, exported, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_another_network_is_another_space(run, exported, tmp_path):
+def test_changed_weights_change_space(run, exported, tmp_path):
     shutil.copytree(run.path, tmp_path / "run")
     other = RunFolder(tmp_path / "run")
     network = build_network(run.recipe())
@@ -230,7 +230,7 @@ def test_another_network_is_another_space(run, exported, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_photos_that_moved(run, exported, cats, tmp_path):
+def test_accepts_new_location_of_moved_photos(run, exported, cats, tmp_path):
     shutil.copytree(cats, tmp_path / "elsewhere" / "my cats")
     moved = DataSpec((str(tmp_path / "elsewhere" / "my cats"),))
     shutil.copytree(run.path, tmp_path / "run")
@@ -245,14 +245,14 @@ def test_photos_that_moved(run, exported, cats, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_photos_of_others(run, tmp_path):
+def test_rejects_photos_of_other_identities(run, tmp_path):
     with pytest.raises(BadRun, match="none of its validation identities"):
         export_run(run.path, tmp_path / "cats.onnx", DataSpec(("synthetic:cats:12x8",)))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("known_model")
-def test_a_photo_that_cannot_be_read_is_left_out(run, cats, tmp_path):
+def test_skips_unreadable_validation_photo(run, cats, tmp_path):
     shutil.copytree(cats, tmp_path / "my cats")
     spoilt = run.split().validation[0].split("/")[1]
     (tmp_path / "my cats" / spoilt / "0.png").write_bytes(b"no photo")
@@ -260,7 +260,7 @@ def test_a_photo_that_cannot_be_read_is_left_out(run, cats, tmp_path):
     assert found.metadata.parity["crops"] == 39
 
 
-def test_a_network_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):
+def test_parity_failure_writes_nothing(run, tmp_path, monkeypatch):
     """Neither is what lay there before touched."""
 
     source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
@@ -278,7 +278,7 @@ def test_a_network_that_computes_something_else_is_not_written(run, tmp_path, mo
 
 
 @pytest.mark.parametrize("missing", ["recipe.json", "embedder.safetensors", "split.json", "data.json"])
-def test_a_run_that_is_not_whole(run, tmp_path, missing):
+def test_rejects_incomplete_run(run, tmp_path, missing):
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / missing).unlink()
     with pytest.raises(BadRun, match=missing.replace(".", r"\.")):
@@ -287,11 +287,11 @@ def test_a_run_that_is_not_whole(run, tmp_path, missing):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_the_folder_to_write_to_is_made(run, tmp_path):
+def test_creates_output_folder(run, tmp_path):
     assert export_run(run.path, tmp_path / "new" / "folder" / "cats.onnx").path.exists()
 
 
-def test_a_changed_byte_is_refused(exported, tmp_path):
+def test_rejects_changed_byte(exported, tmp_path):
     for place in (100, len(exported.onnx) // 2, len(exported.onnx) - 100):
         content = bytearray(exported.onnx)
         content[place] ^= 1
@@ -302,7 +302,7 @@ def test_a_changed_byte_is_refused(exported, tmp_path):
 
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
-def test_in_8_bits_it_opens_and_says_what_it_cost(run, exported, tmp_path, precision, most):
+def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precision, most):
     found = export_run(run.path, tmp_path / "cats.onnx", precisions=(precision,), gate=ANYTHING)
     assert found == load_bundle(tmp_path / "cats.onnx")
     assert found.metadata.precision == precision
@@ -324,7 +324,7 @@ def test_in_8_bits_it_opens_and_says_what_it_cost(run, exported, tmp_path, preci
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_model")
-def test_in_mixed_precision(run, exported, tmp_path):
+def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
     found = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
     assert found.metadata.precision == "mixed"
     assert len(found.onnx) < 0.45 * len(exported.onnx)
@@ -334,7 +334,7 @@ def test_in_mixed_precision(run, exported, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_8_bits_are_calibrated_on_photos_it_was_trained_on(run, tmp_path, monkeypatch):
+def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     seen = {}
 
     def in_8_bits(model, photos):
@@ -362,7 +362,7 @@ def test_8_bits_are_calibrated_on_photos_it_was_trained_on(run, tmp_path, monkey
 
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("kept", [0, 6])
-def test_too_few_photos_to_calibrate_by(run, cats, tmp_path, kept):
+def test_rejects_too_few_calibration_photos(run, cats, tmp_path, kept):
     """Though those to validate on are all there."""
     shutil.copytree(cats, tmp_path / "my cats")
     for name in run.split().train:
@@ -379,7 +379,7 @@ def test_too_few_photos_to_calibrate_by(run, cats, tmp_path, kept):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_photos_to_calibrate_by_that_cannot_be_read(run, cats, tmp_path, caplog):
+def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
     shutil.copytree(cats, tmp_path / "my cats")
     spoilt = [photo for name in run.split().train for photo in (tmp_path / name).iterdir()]
     moved = DataSpec((str(tmp_path / "my cats"),))
@@ -402,7 +402,7 @@ def test_photos_to_calibrate_by_that_cannot_be_read(run, cats, tmp_path, caplog)
 
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("precision", ["float16", "int8-weights"])
-def test_what_loses_too_much_is_not_written(run, tmp_path, judged, precision):
+def test_gate_refusal_writes_nothing(run, tmp_path, judged, precision):
     """Neither is what lay there before touched."""
     output = tmp_path / "new" / "cats.onnx"
     judged(WORSE)
@@ -418,7 +418,7 @@ def test_what_loses_too_much_is_not_written(run, tmp_path, judged, precision):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_only_what_passes_is_of_the_space_of_its_run(run, exported, tmp_path, judged):
+def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, judged):
     """Whatever else is let through."""
     spaces = {}
     for name, loss in {"passes": replace(BEFORE, auc=0.97), "lost": WORSE, "again": WORSE}.items():
@@ -438,9 +438,7 @@ def test_only_what_passes_is_of_the_space_of_its_run(run, exported, tmp_path, ju
 
 
 @pytest.mark.parametrize(("cosine", "same"), [(0.96, True), (0.94, False)])
-def test_what_points_elsewhere_is_of_another_space(
-    run, exported, tmp_path, monkeypatch, judged, cosine, same
-):
+def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, judged, cosine, same):
     """However good it is alone: no figure of the gate compares its embeddings with its source's."""
     source = np.tile(np.eye(5, 16, dtype=np.float32), (8, 1))
     elsewhere = np.float32(cosine) * source + np.float32(np.sqrt(1 - cosine**2)) * np.roll(source, 5, axis=1)
@@ -455,7 +453,7 @@ def test_what_points_elsewhere_is_of_another_space(
 
 
 @pytest.mark.usefixtures("known_model")
-def test_a_compatible_run_keeps_the_other_space_where_it_passes(run, tmp_path, judged):
+def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, judged):
     shutil.copytree(run.path, tmp_path / "run")
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["compatible"] = {"space_id": "of another", "components": 8}
@@ -469,7 +467,7 @@ def test_a_compatible_run_keeps_the_other_space_where_it_passes(run, tmp_path, j
 
 
 @pytest.mark.usefixtures("known_model")
-def test_it_says_which_bundles_taught_it(run, exported, tmp_path):
+def test_metadata_lists_teacher_spaces(run, exported, tmp_path):
     shutil.copytree(run.path, tmp_path / "run")
     described = json.loads((tmp_path / "run" / "data.json").read_text())
     described["distilled"] = {"space_ids": ["of one", "of another"]}
@@ -480,7 +478,7 @@ def test_it_says_which_bundles_taught_it(run, exported, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_validation_identities_that_make_no_pairs(run, cats, exported, tmp_path):
+def test_without_validation_pairs_8_bit_export_is_rejected(run, cats, exported, tmp_path):
     """What 8 bits would cost cannot be said; what gives nothing up needs no more than its proof."""
     shutil.copytree(cats, tmp_path / "my cats")
     for name in run.split().validation:
@@ -504,7 +502,7 @@ def test_validation_identities_that_make_no_pairs(run, cats, exported, tmp_path)
 
 
 @pytest.mark.usefixtures("known_model")
-def test_the_first_precision_that_fits_is_taken(run, exported, tmp_path):
+def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
     three = ("float32", "float16", "int8-weights")
     sizes = {}
     for precision in three:
@@ -532,7 +530,7 @@ def test_the_first_precision_that_fits_is_taken(run, exported, tmp_path):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_nothing_is_tried_beyond_what_fits(run, tmp_path, monkeypatch):
+def test_stops_at_first_precision_that_fits(run, tmp_path, monkeypatch):
     tried = []
 
     def sealed(_source, precision, *_):
@@ -546,7 +544,7 @@ def test_nothing_is_tried_beyond_what_fits(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_what_is_refused_is_passed_over(run, tmp_path, judged):
+def test_skips_precision_refused_by_gate(run, tmp_path, judged):
     """And where all is refused or too large, what is said is why."""
     two, output = ("float32", "float16"), tmp_path / "cats.onnx"
     judged(WORSE, BEFORE)
@@ -563,7 +561,7 @@ def test_what_is_refused_is_passed_over(run, tmp_path, judged):
 
 
 @pytest.mark.usefixtures("known_model")
-def test_weights_that_float16_cannot_hold_are_passed_over(run, tmp_path, monkeypatch):
+def test_skips_float16_when_weights_overflow(run, tmp_path, monkeypatch):
     def too_far(_):
         raise ParityFailed("the weight reaches 1e+05")
 

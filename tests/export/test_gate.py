@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import GateRefused
@@ -51,7 +51,7 @@ def slow_figures(embeddings, labels):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_figures_are_those_of_every_pair(seed):
+def test_figures_match_slow_reference(seed):
     embeddings, labels = rows(seed=seed)
     found = figures(embeddings, labels)
     auc, eer, accuracy, recall, tar = slow_figures(embeddings, labels)
@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_every_pair(seed):
     assert found.tar_at_far == {"1e-2": pytest.approx(tar), "1e-3": None, "1e-4": None}
 
 
-def test_of_perfect_and_of_worthless_embeddings():
+def test_perfect_embeddings_score_one_and_collapsed_fail():
     labels = np.arange(12) // 3
     perfect = figures(np.eye(4, dtype=np.float32)[labels], labels)
     assert (perfect.auc, perfect.eer, perfect.best_accuracy, perfect.recall_at_1) == (1, 0, 1, 1)
@@ -74,12 +74,12 @@ def test_of_perfect_and_of_worthless_embeddings():
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [5], []])
-def test_no_figures_without_pairs_of_both_kinds(labels):
+def test_figures_are_none_without_both_pair_kinds(labels):
     embeddings = np.eye(4, dtype=np.float32)[: len(labels)]
     assert figures(embeddings, np.array(labels, int)) is None
 
 
-def test_more_same_pairs_than_fit_are_drawn(monkeypatch):
+def test_same_pairs_are_sampled_above_limit(monkeypatch):
     embeddings, labels = rows(120, seed=1)
     labels //= 10
     exact = all_counts(embeddings, labels)
@@ -102,7 +102,7 @@ def test_more_same_pairs_than_fit_are_drawn(monkeypatch):
         (0.5, 1.0, False),
     ],
 )
-def test_what_passes(auc, recall, passes):
+def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
     exported = replace(SOURCE, auc=auc, recall_at_1=recall)
     assert STANDARD.passes(SOURCE, exported) is passes
     if passes:
@@ -120,9 +120,8 @@ def test_what_passes(auc, recall, passes):
     assert "\n" not in said
 
 
-@settings(max_examples=200)
 @given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 100))
-def test_shares_of_whole_numbers_pass_at_the_very_bound(queries, found, percent):
+def test_loss_equal_to_bound_passes(queries, found, percent):
     """As recall@1 of a validation side is one."""
     found = min(found, queries)
     after = found - queries * percent // 100
@@ -135,7 +134,7 @@ def test_shares_of_whole_numbers_pass_at_the_very_bound(queries, found, percent)
         assert not Gate(0, percent / 100).passes(source, replace(exported, recall_at_1=(after - 1) / queries))
 
 
-def test_other_bounds_and_other_figures():
+def test_custom_bounds_apply_to_auc_and_recall_only():
     lost = replace(SOURCE, auc=0.9, recall_at_1=0.8)
     assert Gate(0.08, 0.16).passes(SOURCE, lost)
     assert not Gate(0.08, 0.1).passes(SOURCE, lost)

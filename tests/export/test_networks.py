@@ -34,32 +34,32 @@ def assert_exports(network, size_px=SIZE_PX):
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_parity(name):
+def test_onnx_matches_torch_for_small_networks(name):
     torch.manual_seed(0)
     assert_exports(network_spec(name).build(SIZE_PX, DIM))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name not in (*QUICK, "facenet_nn1")])
-def test_parity_of_the_larger_ones(name):
+def test_onnx_matches_torch_for_larger_networks(name):
     torch.manual_seed(0)
     assert_exports(network_spec(name).build(SIZE_PX, DIM))
 
 
-def test_nn1_with_narrow_maxout_layers():
+def test_onnx_matches_torch_for_narrow_nn1():
     """Its own would weigh half a gigabyte."""
     torch.manual_seed(0)
     assert_exports(EmbeddingNetwork(ZeilerFergusTrunk(), MaxoutHead(256, 2, DIM, 0.5, widths=(24, 16))))
 
 
 @pytest.mark.parametrize("name", ["facenet_nns2", "simple"])
-def test_without_batch_norm_and_with_average_pooling(name):
+def test_onnx_matches_torch_for_optional_layers(name):
     torch.manual_seed(0)
     options = {"batch_norm": False} if name.startswith("facenet") else {"pooling": "average", "blocks": 4}
     assert_exports(network_spec(name).build(SIZE_PX, DIM, **options))
 
 
 @pytest.mark.parametrize("head", [head for head in HEADS if head not in ("flatten", "maxout")])
-def test_every_head(head):
+def test_onnx_matches_torch_for_each_head(head):
     torch.manual_seed(0)
     assert_exports(network_spec("simple_v2").build(32, DIM, 0.3, blocks=4, head=head), 32)

@@ -39,7 +39,7 @@ def run(model, images):
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_any_batch_computes_what_torch_computes(model, network, batch):
+def test_matches_torch_for_any_batch_size(model, network, batch):
     images = torch.randn(batch, 3, SIZE_PX, SIZE_PX)
     with torch.no_grad():
         expected = network(images).numpy()
@@ -51,7 +51,7 @@ def test_any_batch_computes_what_torch_computes(model, network, batch):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
 
 
-def test_names_shapes_and_opset(model):
+def test_model_has_expected_names_shapes_and_opset(model):
     proto = onnx.load_from_string(model)
     (images,), (embeddings,) = proto.graph.input, proto.graph.output
     assert (images.name, embeddings.name) == (INPUT_NAME, OUTPUT_NAME) == ("images", "embeddings")
@@ -64,7 +64,7 @@ def test_names_shapes_and_opset(model):
     assert not proto.functions
 
 
-def test_the_weights_are_inside(network, model):
+def test_weights_are_stored_inside_model(network, model):
     proto = onnx.load_from_string(model)
     assert not any(tensor.external_data for tensor in proto.graph.initializer)
     assert all(tensor.data_location == onnx.TensorProto.DEFAULT for tensor in proto.graph.initializer)
@@ -72,7 +72,7 @@ def test_the_weights_are_inside(network, model):
     assert 3.8 * parameters < len(model) < 4.4 * parameters + 100_000
 
 
-def test_nothing_but_the_network_is_inside(model):
+def test_model_contains_no_paths_or_metadata(model):
     """Neither where it was made, nor from which sources."""
     package = Path(familiar.__file__).parent
     home = str(Path.home())
@@ -85,7 +85,7 @@ def test_nothing_but_the_network_is_inside(model):
     assert not any(node.doc_string or node.metadata_props for node in proto.graph.node)
 
 
-def test_it_loads_alone_from_an_empty_folder(model, network, tmp_path):
+def test_model_runs_without_torch_and_familiar(model, network, tmp_path):
     (tmp_path / "alone.onnx").write_bytes(model)
     images = torch.randn(2, 3, SIZE_PX, SIZE_PX)
     np.save(tmp_path / "images.npy", images.numpy())

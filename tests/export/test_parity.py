@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -33,9 +33,8 @@ def test_equal_embeddings_pass():
     assert parity.min_cosine == pytest.approx(1.0, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.floats(0, 2e-4), st.integers(0, 99))
-def test_the_figures_are_what_they_say(angle_rad, seed):
+def test_figures_match_reference(angle_rad, seed):
     source = unit_rows(seed=seed)
     exported = turned(source, angle_rad)
     differences = [abs(float(a) - float(b)) for a, b in zip(source.flat, exported.flat, strict=True)]
@@ -50,7 +49,7 @@ def test_the_figures_are_what_they_say(angle_rad, seed):
     assert parity.mean_cosine == pytest.approx(sum(cosines) / 5, abs=1e-9)
 
 
-def test_one_component_too_far():
+def test_rejects_one_component_beyond_limit():
     exported = unit_rows()
     exported[3, 2] += 2 * MAX_DIFFERENCE
     with pytest.raises(ParityFailed, match=r"by 2\.00e-04 .* on 5 crops; nothing was written"):
@@ -58,7 +57,7 @@ def test_one_component_too_far():
 
 
 @pytest.mark.parametrize(("beyond", "passes"), [(0, True), (2, True), (3, False)])
-def test_one_crop_in_a_thousand_may_be_off_by_more(beyond, passes):
+def test_one_crop_in_a_thousand_may_exceed_limit(beyond, passes):
     """As an embedding is whose length before scaling is next to nothing; its cosine is as bounded as the others'."""
     exported = unit_rows(2000, 2)
     exported[:beyond] = turned(exported[:beyond], 2e-4)
@@ -72,7 +71,7 @@ def test_one_crop_in_a_thousand_may_be_off_by_more(beyond, passes):
         require_parity(unit_rows(2000, 2), exported)
 
 
-def test_many_components_a_little_off():
+def test_rejects_many_small_differences():
     """Each within the difference allowed, together another direction."""
     rows = np.full((2, 10_000), 0.01, np.float32)
     signs = np.where(np.arange(10_000) % 2, 1, -1) * 0.9 * MAX_DIFFERENCE
@@ -86,7 +85,7 @@ def test_many_components_a_little_off():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_fails(bad, precision):
+def test_rejects_non_finite_embeddings(bad, precision):
     exported = unit_rows()
     exported[0, 0] = bad
     with pytest.raises(ParityFailed):
@@ -96,7 +95,7 @@ def test_what_is_not_finite_fails(bad, precision):
 
 
 @pytest.mark.parametrize("precision", ["int8-weights", "mixed", "int8"])
-def test_in_8_bits_whatever_has_unit_length_passes(precision):
+def test_8_bit_parity_requires_only_unit_length(precision):
     """What it lost is for the gate to judge; but no embedding may be all zeros, as a small one is in coarse steps."""
     for factor in (0, 0.99, 1.01):
         exported = unit_rows()
@@ -123,7 +122,7 @@ class Flat(nn.Module):
         return nn.functional.normalize(self.linear(images.flatten(1))) + 9.0 * self.training
 
 
-def test_both_see_the_same_crops_in_the_same_order():
+def test_source_and_export_embed_same_crops_in_order():
     network = Flat()
     model = onnx_bytes(network, 4)
     batches = [torch.randn(n, 3, 4, 4) for n in (3, 1, 2)]

@@ -98,7 +98,7 @@ def assert_numbers_take_8_bits(model):
         assert tensor.data_type == wanted, (tensor.name, values.shape)
 
 
-def test_the_source_tells_these_photos_apart(source, photos):
+def test_source_separates_photos(source, photos):
     """Or nothing would be compared below."""
     embeddings = embed(source, photos)
     assert np.quantile(embeddings @ embeddings.T, 0.5) < 0.9
@@ -121,7 +121,7 @@ def test_every_layer_computes_in_8_bits(source, int8):
     assert len(int8) < 0.31 * len(source)
 
 
-def test_each_output_channel_has_the_steps_its_bias_was_corrected_for(source, int8):
+def test_steps_and_scales_match_rows_in_8_bits(source, int8):
     """ONNX Runtime finds them again in weights that are whole numbers of them."""
     source_tensors, tensors = tensors_of(source), tensors_of(int8)
     made_by = {name: node for node in graph_of(int8).node for name in node.output}
@@ -132,7 +132,7 @@ def test_each_output_channel_has_the_steps_its_bias_was_corrected_for(source, in
         np.testing.assert_allclose(scale, wanted_scale.ravel(), rtol=1e-6)
 
 
-def test_it_embeds_nearly_as_its_source(source, int8, photos):
+def test_int8_embeddings_are_close_to_source(source, int8, photos):
     unseen = drawn(64, seed=9)
     for seen in (photos, unseen):
         found = embed(int8, seen)
@@ -140,7 +140,7 @@ def test_it_embeds_nearly_as_its_source(source, int8, photos):
         assert 0.97 < cosines(found, embed(source, seen)).mean() < 0.99999
 
 
-def test_what_is_taken_out_of_the_file_changes_nothing(source, photos, monkeypatch):
+def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):
     """But for biases, which are float16: with those of float32 all is as ONNX Runtime would have it, to the bit."""
     monkeypatch.setattr(quantize, "weights_in_8_bits", lambda *_, **__: None)
     compact = in_8_bits(source, photos)
@@ -150,7 +150,7 @@ def test_what_is_taken_out_of_the_file_changes_nothing(source, photos, monkeypat
     np.testing.assert_array_equal(embed(compact, photos), embed(whole, photos))
 
 
-def test_a_channel_with_a_bias_and_hardly_any_weights_keeps_its_bias(photos):
+def test_channel_with_tiny_weights_keeps_its_bias(photos):
     """As squeeze-and-excite has many: its bias in steps of input times weight is at the end of int32."""
     model = onnx.load_from_string(small_network(channels=FEWEST_WORTH_SHORTENING))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -164,21 +164,21 @@ def test_a_channel_with_a_bias_and_hardly_any_weights_keeps_its_bias(photos):
     assert cosines(embed(found, photos), embed(source, photos)).min() > 0.999
 
 
-def test_onnx_runtime_makes_integer_kernels_of_it(source, int8, photos, tmp_path):
+def test_onnx_runtime_uses_integer_kernels(source, int8, photos, tmp_path):
     embed(int8, photos, tmp_path / "optimised.onnx")
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node)
     convolutions = Counter(node.op_type for node in layers_of(source))["Conv"]
     assert (kinds["QLinearConv"], kinds["Conv"], kinds["FusedConv"]) == (convolutions, 0, 0)
 
 
-def test_the_file_holds_nothing_else(int8):
+def test_model_contains_no_names_or_metadata(int8):
     model = onnx.load_from_string(int8)
     assert not model.metadata_props
     assert not model.graph.value_info
     assert not any(node.name or node.doc_string for node in model.graph.node)
 
 
-def test_weights_alone(source, photos):
+def test_weight_only_model_is_close_to_source(source, photos):
     model = in_8_bit_weights(source, photos)
     assert not {"QuantizeLinear", "DequantizeLinear"} & {node.op_type for node in graph_of(model).node}
     assert_numbers_take_8_bits(model)
@@ -188,7 +188,7 @@ def test_weights_alone(source, photos):
     assert 0.99 < cosines(found, embed(source, photos)).mean() < 0.999999
 
 
-def test_biases_make_up_for_some_of_the_rounding(source, photos, monkeypatch):
+def test_bias_correction_reduces_rounding_error(source, photos, monkeypatch):
     bright = photos + 3
     exact, corrected = embed(source, bright), embed(in_8_bit_weights(source, bright), bright)
     monkeypatch.setattr(quantize, "round_weights", lambda *_: None)
@@ -197,7 +197,7 @@ def test_biases_make_up_for_some_of_the_rounding(source, photos, monkeypatch):
 
 
 @pytest.mark.parametrize("shorten", [in_8_bits, in_8_bit_weights])
-def test_the_same_photos_give_the_same_bytes(source, photos, shorten, caplog):
+def test_quantization_is_deterministic_for_same_photos(source, photos, shorten, caplog):
     model = shorten(source, photos)
     assert not caplog.records, "nobody has to read what ONNX Runtime thinks of it"
     assert shorten(source, photos) == model
@@ -205,7 +205,7 @@ def test_the_same_photos_give_the_same_bytes(source, photos, shorten, caplog):
 
 
 @pytest.mark.parametrize("shorten", [in_8_bits, in_mixed_precision, in_8_bit_weights])
-def test_too_few_photos(shorten, photos):
+def test_rejects_too_few_photos(shorten, photos):
     with pytest.raises(BadRun, match=r"8 bits are calibrated on photos .* 31 of them can be read"):
         shorten(small_network(), photos[:31])
 
@@ -257,7 +257,7 @@ def small_network(reach=1.0, dim=8, channels=12):
     return model.SerializeToString()
 
 
-def test_mixed_keeps_the_layers_that_do_damage(photos):
+def test_mixed_keeps_damaging_layers_in_float(photos):
     source = small_network(reach=300)
     exact = embed(source, photos)
     assert cosines(embed(in_8_bits(source, photos), photos), exact).mean() < COSINE_OF_MIXED
@@ -267,7 +267,7 @@ def test_mixed_keeps_the_layers_that_do_damage(photos):
     assert_numbers_take_8_bits(mixed)
 
 
-def test_mixed_keeps_none_where_none_does_damage(photos):
+def test_mixed_quantizes_all_layers_when_harmless(photos):
     source = small_network()
     mixed = in_mixed_precision(source, photos)
     assert layers_in_8_bits(mixed) == [0, 1, 2, 3, 4]
@@ -275,7 +275,7 @@ def test_mixed_keeps_none_where_none_does_damage(photos):
 
 
 @pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
-def test_mixed_keeps_no_more_than_it_takes(photos, monkeypatch, wanted):
+def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
     """The layers that do least damage alone are those in 8 bits; of what cannot be reached, all but the last."""
     source = small_network(reach=30)
     exact = embed(source, photos)
@@ -295,7 +295,7 @@ def test_mixed_keeps_no_more_than_it_takes(photos, monkeypatch, wanted):
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_the_fewest_that_are_enough(most, needed):
+def test_fewest_returns_minimum_in_logarithmic_calls(most, needed):
     asked = []
 
     def enough(count):
@@ -308,7 +308,7 @@ def test_the_fewest_that_are_enough(most, needed):
 
 
 @pytest.mark.slow
-def test_a_real_network_in_mixed_precision(source, photos):
+def test_mixed_network_is_accurate_and_deterministic(source, photos):
     mixed = in_mixed_precision(source, photos)
     layers = layers_in_8_bits(mixed)
     assert 0 < len(layers) <= len(layers_of(source))

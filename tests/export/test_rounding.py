@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.core.errors import ParityFailed
@@ -29,10 +29,9 @@ any_weights = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(any_weights)
 @example(np.zeros((2, 3), np.float32))  # which numbers of 1e-42 become now and then
-def test_each_is_within_a_step_and_alone_in_its_kernel_within_half(values):
+def test_error_is_at_most_one_step_and_half_for_1x1_kernels(values):
     steps, scale = rows_in_8_bits(values)
     assert (steps.dtype, scale.dtype) == (np.int8, np.float16)
     assert steps.shape == values.shape
@@ -43,9 +42,8 @@ def test_each_is_within_a_step_and_alone_in_its_kernel_within_half(values):
     assert of_a_step.max() <= (0.5 + 1e-9 if alone else 1)
 
 
-@settings(deadline=None, max_examples=200)
 @given(any_weights)
-def test_a_kernel_keeps_its_sum_to_half_a_step(values):
+def test_kernel_keeps_its_sum_within_half_a_step(values):
     steps, scale = rows_in_8_bits(values)
     taps = tuple(range(2, values.ndim))
     lost = multiplied(steps, scale).sum(axis=taps) - values.astype(np.float64).sum(axis=taps)
@@ -53,9 +51,8 @@ def test_a_kernel_keeps_its_sum_to_half_a_step(values):
     assert (np.abs(lost) <= half * (1 + 1e-6)).all()
 
 
-@settings(deadline=None, max_examples=200)
 @given(any_weights)
-def test_the_scale_is_the_smallest_of_float16_that_reaches_the_largest(values):
+def test_scale_is_smallest_float16_that_covers_row(values):
     _, scale = rows_in_8_bits(values)
     largest = np.abs(values).reshape(len(values), -1).max(axis=1).astype(np.float64)
     scale = scale.ravel()
@@ -65,7 +62,7 @@ def test_the_scale_is_the_smallest_of_float16_that_reaches_the_largest(values):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_in_8_bits_already_stays_as_it_is(shape):
+def test_rounding_is_idempotent(shape):
     """So that whoever rounds it again, as ONNX Runtime does, finds the very steps that biases were corrected for."""
     values = weights(0, shape)
     values *= np.maximum(1, 0.01 / np.abs(values).reshape(len(values), -1).max(axis=1)).reshape(
@@ -80,14 +77,14 @@ def test_what_is_in_8_bits_already_stays_as_it_is(shape):
     np.testing.assert_array_equal(same_scale, scale)
 
 
-def test_an_edge_detector_answers_nothing_on_a_flat_patch():
+def test_rounded_edge_detector_sums_to_zero():
     """Each to its nearest would leave a step over: 127 - 41 - 41 - 44."""
     kernel = np.array([[1, -0.326], [-0.326, -0.348]], np.float32)
     steps, _ = rows_in_8_bits(kernel[None, None])
     assert steps[0, 0].tolist() in ([[127, -42], [-41, -44]], [[127, -41], [-42, -44]])
 
 
-def test_rows_of_zeros_and_of_one_number():
+def test_accepts_zero_rows_and_single_value_rows():
     steps, scale = rows_in_8_bits(np.array([[0.0], [-3.0], [1e-45]], np.float32))
     assert steps.ravel().tolist() == [0, -127, 0]
     assert scale.ravel()[[0, 2]].tolist() == [0, SMALLEST]
@@ -96,7 +93,7 @@ def test_rows_of_zeros_and_of_one_number():
     assert not scale.any()
 
 
-def test_a_row_does_not_depend_on_the_others():
+def test_row_does_not_depend_on_other_rows():
     values = weights(1, (6, 2, 3, 3))
     steps, scale = rows_in_8_bits(values)
     for row in range(6):
@@ -106,7 +103,7 @@ def test_a_row_does_not_depend_on_the_others():
 
 
 @pytest.mark.parametrize("value", [65_520.0, -8e6, 1e30, np.inf, np.nan])
-def test_rows_beyond_float16_are_refused(value):
+def test_rejects_rows_beyond_float16(value):
     values = np.ones((3, 20), np.float32)
     values[1, 7] = value
     with pytest.raises(
@@ -115,7 +112,7 @@ def test_rows_beyond_float16_are_refused(value):
         rows_in_8_bits(values, "1f")
 
 
-def test_the_largest_that_float16_holds_is_kept():
+def test_accepts_largest_float16():
     steps, scale = rows_in_8_bits(np.array([[65_504.0, -32_752.0]], np.float32))
     assert steps.tolist() == [[127, -63]] or steps.tolist() == [[127, -64]]
     np.testing.assert_allclose(multiplied(steps, scale), [[65_504, -32_752]], atol=float(scale[0, 0]) / 2)
@@ -127,9 +124,8 @@ row_lists = st.integers(1, 12).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(row_lists)
-def test_rounding_to_the_sum(rows):
+def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)
     found = rounded_to_the_sum(rows)
     assert (found == np.rint(found)).all()
@@ -143,9 +139,8 @@ def test_rounding_to_the_sum(rows):
     np.testing.assert_array_equal(found[fits], nearest[fits])
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(numbers, min_size=1, max_size=6))
-def test_no_other_whole_numbers_with_such_a_sum_are_nearer(row):
+def test_rounded_to_the_sum_has_least_error(row):
     """Against every choice of going down or up."""
     exact = np.array(row, np.float64)
     (found,) = rounded_to_the_sum(exact[None])
@@ -156,7 +151,7 @@ def test_no_other_whole_numbers_with_such_a_sum_are_nearer(row):
     assert np.abs(found - exact).sum() <= least + 1e-9
 
 
-def test_float16_is_the_nearest_or_refused():
+def test_as_float16_rounds_to_nearest_or_rejects():
     values = np.array([0.1, -65_504.0, 65_519.0, 1e-9, 0.0], np.float32)
     halved = as_float16(values, "w")
     assert halved.dtype == np.float16

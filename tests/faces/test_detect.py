@@ -38,30 +38,30 @@ def test_every_detector_has_a_description() -> None:
     assert all(kind.description for kind in DETECTORS.values())
 
 
-def test_an_unknown_name_is_answered_with_the_list() -> None:
+def test_rejects_unknown_name_and_lists_detectors() -> None:
     with pytest.raises(BadDetector, match="'mtcnn'; there are: none, centre, haar, haar-cat, yunet"):
         build_detector("mtcnn")
 
 
-def test_yunet_needs_its_file() -> None:
+def test_rejects_yunet_without_model_file() -> None:
     with pytest.raises(BadDetector, match="the yunet detector needs its ONNX file"):
         build_detector("yunet")
 
 
-def test_a_missing_yunet_file(tmp_path: Path) -> None:
+def test_rejects_missing_yunet_file(tmp_path: Path) -> None:
     with pytest.raises(BadDetector, match=r"gone\.onnx: No such file or directory"):
         build_detector("yunet", tmp_path / "gone.onnx")
 
 
 @pytest.mark.parametrize("content", [b"", b"no network at all"])
-def test_a_broken_yunet_file(content: bytes, tmp_path: Path) -> None:
+def test_rejects_corrupt_yunet_file(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
     with pytest.raises(BadDetector, match=r"broken\.onnx: not a YuNet"):
         build_detector("yunet", path)
 
 
-def test_a_model_file_that_nobody_wants_is_a_mistake(tmp_path: Path) -> None:
+def test_rejects_model_file_for_haar(tmp_path: Path) -> None:
     with pytest.raises(BadDetector, match="haar detector takes no model file"):
         build_detector("haar", tmp_path / "model.onnx")
 
@@ -69,7 +69,7 @@ def test_a_model_file_that_nobody_wants_is_a_mistake(tmp_path: Path) -> None:
 # Without a detector
 
 
-def test_the_whole_photo() -> None:
+def test_none_detector_returns_whole_photo() -> None:
     (only,) = build_detector("none").detect(blank(30, 20))
     assert only.box_xyxy_px == (0, 0, 30, 20)
     assert only.landmarks_px is None
@@ -85,7 +85,9 @@ def test_the_whole_photo() -> None:
         ((4, 1), (1.5, 0, 2.5, 1)),
     ],
 )
-def test_the_largest_square_in_the_middle(size_px: tuple[int, int], box_xyxy_px: tuple) -> None:
+def test_center_detector_returns_largest_centered_square(
+    size_px: tuple[int, int], box_xyxy_px: tuple
+) -> None:
     (only,) = build_detector("centre").detect(blank(*size_px))
     assert only.box_xyxy_px == box_xyxy_px
     assert only.score == 1
@@ -96,7 +98,7 @@ def test_the_largest_square_in_the_middle(size_px: tuple[int, int], box_xyxy_px:
 
 @pytest.mark.parametrize("name", ["haar", "haar-cat"])
 @pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (300, 200), (3000, 2000)])
-def test_no_face_on_a_blank_photo(name: str, size_px: tuple[int, int]) -> None:
+def test_haar_returns_no_detection_on_blank_photo(name: str, size_px: tuple[int, int]) -> None:
     assert build_detector(name).detect(blank(*size_px)) == []
 
 
@@ -104,14 +106,14 @@ def test_no_face_on_a_blank_photo(name: str, size_px: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     "size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (1280, 1), (300, 200), (3000, 2000)]
 )
-def test_yunet_finds_no_face_on_a_blank_photo(size_px: tuple[int, int], yunet_file: Path) -> None:
+def test_yunet_returns_no_detection_on_blank_photo(size_px: tuple[int, int], yunet_file: Path) -> None:
     detector = build_detector("yunet", yunet_file)
     for gray in (0, 128, 255):
         assert detector.detect(blank(*size_px, gray)) == []
 
 
 @pytest.mark.shared_data
-def test_yunet_does_not_remember_the_photo_before(yunet_file: Path) -> None:
+def test_yunet_keeps_no_state_between_photos(yunet_file: Path) -> None:
     random = np.random.default_rng(0)
     used = build_detector("yunet", yunet_file)
     for height, width in [(20, 600), (500, 9), (32, 32), (300, 200), (8, 640), (33, 500)]:
@@ -124,9 +126,7 @@ def test_yunet_does_not_remember_the_photo_before(yunet_file: Path) -> None:
 
 
 @pytest.mark.shared_data
-def test_yunet_finds_a_face_with_plausible_landmarks_in_every_photo(
-    shared_data: Path, yunet_file: Path
-) -> None:
+def test_yunet_landmarks_are_plausible_on_lfw(shared_data: Path, yunet_file: Path) -> None:
     detector = build_detector("yunet", yunet_file)
     for path in every_nth(shared_data / "lfw_photos_devtest", 30):
         best = detector.detect(load_photo(path))[0]
@@ -143,7 +143,9 @@ def test_yunet_finds_a_face_with_plausible_landmarks_in_every_photo(
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["haar", "yunet"])
-def test_faces_come_best_first_and_the_same_each_time(name: str, shared_data: Path, yunet_file: Path) -> None:
+def test_detections_are_sorted_by_score_and_deterministic(
+    name: str, shared_data: Path, yunet_file: Path
+) -> None:
     paths = every_nth(shared_data / "lfw_photos_devtest", 4)
     photos = [load_photo(path).rgb_u8 for path in paths]
     group = Photo(np.vstack([np.hstack(photos[:2]), np.hstack(photos[2:])]), "group", (384, 384))
@@ -157,9 +159,7 @@ def test_faces_come_best_first_and_the_same_each_time(name: str, shared_data: Pa
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["haar", "yunet"])
-def test_a_huge_photo_is_searched_small_and_answered_in_its_own_pixels(
-    name: str, shared_data: Path, yunet_file: Path
-) -> None:
+def test_huge_photo_detections_use_original_pixels(name: str, shared_data: Path, yunet_file: Path) -> None:
     rgb_u8 = load_photo(every_nth(shared_data / "lfw_photos_devtest", 30)[1]).rgb_u8
     scene = np.full((600, 1280, 3), 90, np.uint8)
     scene[200:392, 700:892] = rgb_u8
@@ -174,7 +174,7 @@ def test_a_huge_photo_is_searched_small_and_answered_in_its_own_pixels(
 
 
 @pytest.mark.shared_data
-def test_yunet_sees_what_opencv_would_show_it(shared_data: Path, yunet_file: Path) -> None:
+def test_yunet_matches_opencv_reference(shared_data: Path, yunet_file: Path) -> None:
     reference = cv2.FaceDetectorYN.create(str(yunet_file), "", (192, 192), 0.6)
     detector = build_detector("yunet", yunet_file)
     for path in every_nth(shared_data / "lfw_photos_devtest", 5):
@@ -188,7 +188,7 @@ def test_yunet_sees_what_opencv_would_show_it(shared_data: Path, yunet_file: Pat
 
 
 @pytest.mark.shared_data
-def test_haar_sees_the_luma_and_answers_as_the_plain_cascade(shared_data: Path) -> None:
+def test_haar_matches_opencv_cascade_on_luma(shared_data: Path) -> None:
     cascade = cv2.CascadeClassifier(haarcascades + "haarcascade_frontalface_default.xml")
     detector = build_detector("haar")
     for path in every_nth(shared_data / "lfw_photos_devtest", 5):
@@ -200,7 +200,7 @@ def test_haar_sees_the_luma_and_answers_as_the_plain_cascade(shared_data: Path) 
 
 
 @pytest.mark.shared_data
-def test_haar_finds_people(shared_data: Path) -> None:
+def test_haar_detects_most_lfw_faces(shared_data: Path) -> None:
     detector = build_detector("haar")
     paths = every_nth(shared_data / "lfw_photos_devtest", 30)
     found = [detector.detect(load_photo(path)) for path in paths]
@@ -210,7 +210,7 @@ def test_haar_finds_people(shared_data: Path) -> None:
 
 
 @pytest.mark.shared_data
-def test_haar_cat_finds_some_cats(shared_data: Path) -> None:
+def test_haar_cat_detects_at_least_a_third_of_cats(shared_data: Path) -> None:
     detector = build_detector("haar-cat")
     found = 0
     for path in every_nth(shared_data / "cats23_gpriamo", 30):

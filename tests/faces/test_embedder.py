@@ -26,7 +26,7 @@ def embedder(mean_colour_bundle: Path) -> Embedder:
     return Embedder(mean_colour_bundle, threads=1)
 
 
-def test_embeddings_are_the_closed_form_unit_vectors(embedder: Embedder):
+def test_embeddings_equal_closed_form_unit_vectors(embedder: Embedder):
     crops = [Crop(colour(30, 40, 0), "a"), Crop(colour(0, 0, 9), "b")]
     np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0], [0, 0, 1]], atol=1e-6)
 
@@ -38,12 +38,12 @@ def test_batch_size_changes_nothing(embedder: Embedder, batch_size: int):
     np.testing.assert_allclose(embedder.embed(crops, batch_size=batch_size), embedder.embed(crops), atol=1e-6)
 
 
-def test_nothing_to_embed(embedder: Embedder):
+def test_empty_input_returns_empty_embeddings(embedder: Embedder):
     assert embedder.embed([]).shape == (0, 3)
     assert embed_photos(embedder, []).embeddings.shape == (0, 3)
 
 
-def test_flip_averages_and_renormalises(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
+def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
     # A mean does not see a mirror, so the network is replaced by one that does: the left half's mean.
     def left_half(images: np.ndarray) -> np.ndarray:
         means = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
@@ -56,13 +56,13 @@ def test_flip_averages_and_renormalises(embedder: Embedder, monkeypatch: pytest.
     np.testing.assert_allclose(embedder.run(images, flip=True), [[0.5**0.5, 0.5**0.5, 0]], atol=1e-6)
 
 
-def test_a_network_that_gives_no_unit_vectors_is_refused(embedder: Embedder):
+def test_rejects_network_without_unit_output(embedder: Embedder):
     black = [Crop(colour(0, 0, 0), "black")]  # its mean has no direction: LpNormalization leaves it zero
     with pytest.raises(BadBundle, match="no unit vectors"):
         embedder.embed(black)
 
 
-def test_a_sealed_file_that_is_no_model_is_refused(mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_sealed_file_without_model(mean_colour_bundle: Path, tmp_path: Path):
     path = tmp_path / "no model.onnx"
     path.write_bytes(seal(b"\x08\x08", load_bundle(mean_colour_bundle).metadata))
     with pytest.raises(BadBundle, match="no model"):
@@ -77,7 +77,7 @@ def test_a_sealed_file_that_is_no_model_is_refused(mean_colour_bundle: Path, tmp
         ("operator", b"GlobalAveragePool", b"GlobalAveragePond"),
     ],
 )
-def test_a_network_newer_than_onnx_runtime(
+def test_rejects_network_newer_than_onnx_runtime(
     mean_colour_bundle: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -95,19 +95,19 @@ def test_a_network_newer_than_onnx_runtime(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_provider_that_is_asked_for(mean_colour_bundle: Path):
+def test_uses_requested_provider(mean_colour_bundle: Path):
     crops = [Crop(colour(30, 40, 0), "a")]
     embedder = Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0]], atol=1e-6)
 
 
-def test_a_provider_that_is_not_there(mean_colour_bundle: Path):
+def test_rejects_unavailable_provider(mean_colour_bundle: Path):
     with pytest.raises(FamiliarError, match=r"no NoProvider here; it has .*CPUExecutionProvider"):
         Embedder(mean_colour_bundle, providers=["CPUExecutionProvider", "NoProvider"])
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_a_provider_that_fails(
+def test_rejects_failing_provider_without_output(
     mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     """ONNX Runtime would say so on stdout, and go on with the CPU."""
@@ -119,7 +119,7 @@ def test_a_provider_that_fails(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_provider_that_does_not_start(mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_rejects_provider_that_does_not_start(mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
     """ONNX Runtime says it has CUDA wherever it was built with it, and goes on without where there is no GPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider", "CPUExecutionProvider"])
     started = ort.InferenceSession
@@ -132,7 +132,7 @@ def test_a_provider_that_does_not_start(mean_colour_bundle: Path, monkeypatch: p
         Embedder(mean_colour_bundle, providers=["NoProvider", "CPUExecutionProvider"])
 
 
-def test_another_network_in_place_of_the_bundles(mean_colour_bundle: Path):
+def test_custom_network_replaces_bundle_network(mean_colour_bundle: Path):
     def least_colour(images: np.ndarray) -> np.ndarray:
         return np.eye(3, dtype=np.float32)[images.mean(axis=(2, 3)).argmin(axis=1)]
 
@@ -149,7 +149,7 @@ def test_another_network_in_place_of_the_bundles(mean_colour_bundle: Path):
         Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"], network=least_colour)
 
 
-def test_one_bad_photo_stops_nothing(embedder: Embedder, tmp_path: Path):
+def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
     paths = [tmp_path / f"{name}.png" for name in ("red", "broken", "green", "empty", "blue")]
     for path, rgb in zip(paths[::2], [(9, 0, 0), (0, 9, 0), (0, 0, 9)], strict=True):
         save_photo(Photo(colour(*rgb, size=50), "drawn", (50, 50)), path)
@@ -165,14 +165,14 @@ def test_one_bad_photo_stops_nothing(embedder: Embedder, tmp_path: Path):
     assert done == [1, 2, 3, 4, 5, 2, 4, 5, 5]
 
 
-def test_a_photo_without_a_face_is_skipped_by_name(embedder: Embedder, tmp_path: Path):
+def test_skips_photo_without_face_by_name(embedder: Embedder, tmp_path: Path):
     path = save_photo(Photo(colour(9, 9, 9, size=80), "drawn", (80, 80)), tmp_path / "wall.png")
     embedded = embed_photos(embedder, [path], HaarFaces("haarcascade_frontalface_default.xml"))
     assert len(embedded.rows) == 0
     assert "wall.png" in str(embedded.skipped[0])
 
 
-def test_other_sources_than_files(embedder: Embedder):
+def test_embeds_custom_photo_sources(embedder: Embedder):
     def open_number(source: int, /, *, min_side_px: int | None = None) -> Photo:
         assert min_side_px == 32
         if source == 1:
@@ -183,7 +183,7 @@ def test_other_sources_than_files(embedder: Embedder):
     assert embedded.rows.tolist() == [1, 2]
 
 
-def test_a_crop_is_read_small_and_a_photo_for_detection_whole(embedder: Embedder, tmp_path: Path):
+def test_reads_reduced_photo_only_without_detector(embedder: Embedder, tmp_path: Path):
     path = tmp_path / "large.jpg"
     gradient = cv2.resize(np.arange(256, dtype=np.uint8).reshape(1, 256), (640, 480))
     cv2.imwrite(str(path), gradient)

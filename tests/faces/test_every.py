@@ -35,7 +35,7 @@ def boxes(*found: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
     return [face.detection.box_xyxy_px for face in every_face(PHOTO, Says(found), CROPS, min_score)]
 
 
-def test_every_face_is_cut_out_best_first():
+def test_returns_crops_of_all_faces_in_detector_order():
     faces = every_face(PHOTO, Says((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
     assert [face.detection.score for face in faces] == [0.9, 0.7]
     np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
@@ -43,7 +43,7 @@ def test_every_face_is_cut_out_best_first():
     assert boxes() == []
 
 
-def test_a_score_below_the_least_is_left_out():
+def test_skips_detection_below_min_score():
     assert boxes(box(0, 0, 8, 8, 0.6), box(16, 16, 24, 24, 0.5), box(32, 32, 40, 40, 0.4), min_score=0.5) == [
         (0, 0, 8, 8),
         (16, 16, 24, 24),
@@ -60,20 +60,20 @@ def test_a_score_below_the_least_is_left_out():
         ((20, 0, 40, 20), True),  # side by side
     ],
 )
-def test_a_face_found_twice_is_one(second: tuple[int, int, int, int], is_another: bool):
+def test_keeps_best_overlapping_detection(second: tuple[int, int, int, int], is_another: bool):
     first = (0, 0, 20, 20)
     assert boxes(box(*first), box(*second, score=0.9)) == [first] + [second] * is_another
 
 
-def test_what_was_dropped_hides_no_other():
+def test_dropped_detection_suppresses_no_other():
     assert len(boxes(box(0, 0, 20, 20), box(8, 0, 28, 20, 0.9), box(17, 0, 37, 20, 0.8))) == 2
 
 
-def test_a_face_outside_the_photo_is_left_out():
+def test_skips_face_outside_photo():
     assert boxes(box(-40, 0, -8, 20), box(0, 0, 20, 20)) == [(0, 0, 20, 20)]
 
 
-def test_quality_is_score_times_sharpness_times_size_times_what_is_seen():
+def test_quality_equals_closed_form():
     crop = CHECKS[:32, :32]
     variance = cv2.Laplacian(crop[..., 0], cv2.CV_64F).var()
     sharp = variance / (variance + 100)
@@ -85,6 +85,6 @@ def test_quality_is_score_times_sharpness_times_size_times_what_is_seen():
     assert quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one colour
 
 
-def test_a_detector_of_the_middle_finds_one():
+def test_center_detector_returns_one_face():
     (face,) = every_face(PHOTO, CentreSquare(), CROPS)
     assert face.detection.box_xyxy_px == (0, 0, 64, 64)

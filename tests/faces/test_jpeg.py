@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -47,7 +47,6 @@ def by_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
     return np.asarray(image.convert("RGB"))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     size=st.tuples(st.integers(1, 300), st.integers(1, 300)),
     min_side_px=st.none() | st.integers(1, 320),
@@ -55,7 +54,7 @@ def by_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
     subsampling=st.sampled_from([0, 1, 2]),
     progressive=st.booleans(),
 )
-def test_the_pixels_are_pillows(
+def test_pixels_match_pillow(
     size: tuple[int, int], min_side_px: int | None, quality: int, subsampling: int, progressive: bool
 ) -> None:
     data = encoded(picture(*size), quality=quality, subsampling=subsampling, progressive=progressive)
@@ -69,7 +68,7 @@ def test_the_pixels_are_pillows(
     assert found.stored_as == "JPEG RGB"
 
 
-def test_gray_becomes_three_equal_planes() -> None:
+def test_gray_jpeg_matches_pillow_rgb() -> None:
     data = encoded(picture(60, 40).convert("L"))
     found = decode_clean_jpeg(data, None, 10**8)
     assert found is not None
@@ -78,7 +77,7 @@ def test_gray_becomes_three_equal_planes() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_photo_is_turned_as_by_pillow(
+def test_orientation_matches_pillow(
     orientation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exif = Image.Exif()
@@ -102,7 +101,7 @@ def test_a_photo_is_turned_as_by_pillow(
     ],
     ids=["by XMP", "in a comment", "behind a long profile"],
 )
-def test_what_says_how_it_is_turned_is_found_where_pillow_finds_it(
+def test_unusual_orientation_metadata_matches_pillow(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "turned.jpg"
@@ -129,7 +128,7 @@ def scrambled(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [cut, without_end, scrambled])
-def test_whatever_is_damaged_is_left_to_pillow(damage) -> None:
+def test_returns_none_for_damaged_jpeg(damage) -> None:
     assert decode_clean_jpeg(damage(encoded(picture(200, 150))), None, 10**8) is None
 
 
@@ -146,10 +145,10 @@ def test_whatever_is_damaged_is_left_to_pillow(damage) -> None:
     ],
     ids=["empty", "header", "text", "CMYK", "several pictures", "turned by XMP", "two EXIF"],
 )
-def test_whatever_is_unusual_is_left_to_pillow(data: bytes) -> None:
+def test_returns_none_for_unusual_file(data: bytes) -> None:
     assert decode_clean_jpeg(data, None, 10**8) is None
 
 
-def test_the_size_is_looked_at_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_pixel_limit_before_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simplejpeg.decode_jpeg", lambda *_, **__: pytest.fail("decoded"))
     assert decode_clean_jpeg(encoded(picture(40, 30)), None, 40 * 30 - 1) is None

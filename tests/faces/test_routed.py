@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.calibration import Calibration, Threshold
@@ -21,7 +21,7 @@ from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.routed import RoutedEmbedder, verify_routed
 from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_photos
-from tiny_router import colour_head, coloured, mosaic_bundle, save_coloured, tiny_router
+from support.tiny_router import colour_head, coloured, mosaic_bundle, save_coloured, tiny_router
 
 RED, GREEN, BLUE, GRAY = (200, 20, 20), (20, 200, 20), (20, 20, 200), (120, 120, 120)
 
@@ -70,7 +70,7 @@ def opened(source: Photo, /, *, min_side_px: int | None = None) -> Photo:  # noq
     return source
 
 
-def test_each_row_is_embedded_by_the_bundle_of_its_species(router: RoutedEmbedder):
+def test_embeds_each_row_with_bundle_for_its_species(router: RoutedEmbedder):
     photos = photos_of(RED, GREEN, RED, GREEN, GREEN)
     routed = router.embed_photos(photos, open_photo=opened)
     assert routed.skipped == ()
@@ -85,14 +85,13 @@ def test_each_row_is_embedded_by_the_bundle_of_its_species(router: RoutedEmbedde
     )
 
 
-def test_probability_closed_form(router: RoutedEmbedder):
+def test_probability_equals_closed_form(router: RoutedEmbedder):
     (red,) = router.embed([Crop(np.full((48, 48, 3), (90, 0, 0), np.uint8), "red")]).of["cat"].probabilities
     assert red == pytest.approx(np.exp(10) / (np.exp(10) + 2))
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from([RED, GREEN, BLUE, GRAY]), max_size=9), st.integers(1, 10), st.randoms())
-def test_neither_order_nor_batches_change_a_row(lasting: RoutedEmbedder, colours, batch_size, random):
+def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colours, batch_size, random):
     photos = photos_of(*colours)
     order = list(range(len(photos)))
     random.shuffle(order)
@@ -109,7 +108,7 @@ def test_neither_order_nor_batches_change_a_row(lasting: RoutedEmbedder, colours
         assert (np.diff(moved.rows) > 0).all()
 
 
-def test_unsure_and_unbundled_rows_are_named_and_not_sent(router: RoutedEmbedder, tmp_path: Path):
+def test_skips_unsure_unreadable_and_unsupported_photos(router: RoutedEmbedder, tmp_path: Path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no photo")
     paths = [
@@ -130,7 +129,7 @@ def test_unsure_and_unbundled_rows_are_named_and_not_sent(router: RoutedEmbedder
         assert "blue.png: shows a person" in str(routed.skipped[2])
 
 
-def test_min_probability_is_reached_or_not(router: RoutedEmbedder):
+def test_min_probability_is_inclusive(router: RoutedEmbedder):
     photos = photos_of((150, 110, 110))
 
     def sent(min_probability: float) -> list[tuple[int, str, float]]:
@@ -144,7 +143,7 @@ def test_min_probability_is_reached_or_not(router: RoutedEmbedder):
     assert sent(np.nextafter(probability, 1)) == sent(0.9) == sent(1.0) == []
 
 
-def test_nothing_to_embed(router: RoutedEmbedder):
+def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
     for routed in (router.embed([]), router.embed_photos([])):
         assert {name: own.embeddings.shape for name, own in routed.of.items()} == {
             "cat": (0, 27),
@@ -153,7 +152,7 @@ def test_nothing_to_embed(router: RoutedEmbedder):
         assert routed.by_row() == []
 
 
-def test_crops_of_any_size(router: RoutedEmbedder):
+def test_accepts_any_crop_size(router: RoutedEmbedder):
     crops = [Crop(coloured(RED, "r", size).rgb_u8, "r") for size in (32, 48, 100)]
     routed = router.embed(crops)
     assert routed.of["cat"].rows.tolist() == [0, 1, 2]
@@ -162,7 +161,7 @@ def test_crops_of_any_size(router: RoutedEmbedder):
     )
 
 
-def test_a_crop_of_the_right_size_is_not_cut_again(mean_colour_bundle: Path, tmp_path: Path):
+def test_crop_at_network_size_is_not_cropped_again(mean_colour_bundle: Path, tmp_path: Path):
     """Cutting the middle out is for photos; this bundle's crops had that done already."""
     features = Embedder(mean_colour_bundle)
     cutting = replace(features.metadata.preprocessing, resize="centre_crop", resize_px=64)
@@ -178,7 +177,7 @@ def test_a_crop_of_the_right_size_is_not_cut_again(mean_colour_bundle: Path, tmp
     np.testing.assert_allclose(routed.of["cat"].embeddings, cat.embed([crop]), atol=1e-6)
 
 
-def test_flip_is_for_both_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
+def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
     flipped: list[tuple[str, bool]] = []
     for name, embedder in (("features", router.features), *router.embedders.items()):
         plain = embedder.run
@@ -192,7 +191,7 @@ def test_flip_is_for_both_networks(router: RoutedEmbedder, monkeypatch: pytest.M
     assert flipped == [("features", True), ("cat", True)]
 
 
-def test_a_bundle_that_is_also_the_heads_runs_once(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
+def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
     features = router.features
     shared = RoutedEmbedder(features, router.head, {"cat": features, "dog": features})
     runs: list[int] = []
@@ -211,7 +210,7 @@ def test_a_bundle_that_is_also_the_heads_runs_once(router: RoutedEmbedder, monke
     np.testing.assert_allclose(routed.of["cat"].embeddings, alone[1:], atol=1e-6)
 
 
-def test_a_photo_is_opened_and_searched_once_for_all_networks(router: RoutedEmbedder):
+def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     seen: list[str] = []
 
     class Spy(CentreSquare):
@@ -253,20 +252,20 @@ def test_each_bundle_crops_with_its_own_margin(mean_colour_bundle: Path, tmp_pat
     assert alone.reshape(3, 2, 2)[1].min() > alone.reshape(3, 2, 2)[0].max()  # mostly green
 
 
-def test_on_batch_hears_how_many_are_done(router: RoutedEmbedder):
+def test_on_batch_reports_count_done(router: RoutedEmbedder):
     done: list[int] = []
     router.embed_photos(photos_of(*[RED] * 5), open_photo=opened, batch_size=2, on_batch=done.append)
     assert done == [2, 4, 5]
 
 
-def test_a_head_of_another_bundle_is_refused(router: RoutedEmbedder):
+def test_rejects_head_for_other_bundle_and_unknown_species(router: RoutedEmbedder):
     with pytest.raises(SpaceMismatch, match="mosaic-cat"):
         RoutedEmbedder(router.embedders["cat"], router.head, {})
     with pytest.raises(ValueError, match="horse"):
         RoutedEmbedder(router.features, router.head, {"horse": router.features})
 
 
-def test_verify(router: RoutedEmbedder, tmp_path: Path):
+def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, tmp_path: Path):
     def photo(name: str, rgb: tuple[int, int, int], seed: int = 0) -> Path:
         return save_coloured(tmp_path / name, rgb, seed)
 

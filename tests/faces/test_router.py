@@ -13,7 +13,7 @@ from familiar.core.types import Crop
 from familiar.faces.embedder import Embedder
 from familiar.faces.routed import RoutedEmbedder
 from familiar.faces.router import load_router, open_model, write_router
-from tiny_router import coloured, mosaic_bundle, tiny_router
+from support.tiny_router import coloured, mosaic_bundle, tiny_router
 
 RED, GREEN = (200, 20, 20), (20, 200, 20)
 
@@ -46,7 +46,7 @@ def reseal(path: Path, **changed: Any) -> None:
     path.write_bytes(canonical())
 
 
-def test_written_and_loaded_it_does_the_same_wherever_the_folder_lies(folder: Path, tmp_path: Path):
+def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Path):
     before = load_router(folder / "router.json").embed(crops())
     assert before.of["cat"].rows.tolist() == [0, 2]
     assert before.of["dog"].rows.tolist() == [1]
@@ -64,7 +64,7 @@ def test_written_and_loaded_it_does_the_same_wherever_the_folder_lies(folder: Pa
     assert stored["bundles"]["cat"]["path"] == "bundles/cat.onnx"
 
 
-def test_every_changed_byte_is_noticed(folder: Path):
+def test_rejects_change_at_every_byte(folder: Path):
     path = folder / "router.json"
     content = path.read_bytes()
     generator = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def test_every_changed_byte_is_noticed(folder: Path):
             load_router(path)
 
 
-def test_a_cut_or_lengthened_file_is_noticed(folder: Path):
+def test_rejects_truncated_or_extended_file(folder: Path):
     path = folder / "router.json"
     content = path.read_bytes()
     cuts = [content[:length] for length in range(0, len(content), 97)]
@@ -108,13 +108,13 @@ def test_a_cut_or_lengthened_file_is_noticed(folder: Path):
         {"bundles": {"cat": {"path": "a\0b", "file_id": ""}}},
     ],
 )
-def test_a_sealed_file_that_makes_no_sense_is_refused(folder: Path, changed: dict[str, Any]):
+def test_rejects_resealed_file_with_bad_fields(folder: Path, changed: dict[str, Any]):
     reseal(folder / "router.json", **changed)
     with pytest.raises(BadBundle, match=r"router\.json"):
         load_router(folder / "router.json")
 
 
-def test_a_sealed_head_that_makes_no_sense_is_refused(folder: Path):
+def test_rejects_resealed_head_with_bad_fields(folder: Path):
     path = folder / "router.json"
     head = json.loads(path.read_bytes())["head"]
     for changed in (
@@ -133,20 +133,20 @@ def test_a_sealed_head_that_makes_no_sense_is_refused(folder: Path):
             load_router(path)
 
 
-def test_a_swapped_bundle_is_noticed(folder: Path):
+def test_rejects_swapped_species_bundle(folder: Path):
     metadata = Embedder(folder / "features.onnx").metadata
     mosaic_bundle(folder / "bundles" / "cat.onnx", metadata, 32)
     with pytest.raises(BadBundle, match=r"router\.json: was made with another bundle for cat.*cat\.onnx"):
         load_router(folder / "router.json")
 
 
-def test_the_heads_bundle_swapped_is_noticed(folder: Path):
+def test_rejects_swapped_head_bundle(folder: Path):
     shutil.copy(folder / "bundles" / "dog.onnx", folder / "features.onnx")
     with pytest.raises(BadBundle, match=r"another bundle of the head.*features\.onnx"):
         load_router(folder / "router.json")
 
 
-def test_a_missing_or_broken_bundle_is_named(folder: Path):
+def test_rejects_missing_or_corrupt_bundle_by_name(folder: Path):
     dog = folder / "bundles" / "dog.onnx"
     content = bytearray(dog.read_bytes())
     dog.unlink()
@@ -158,7 +158,7 @@ def test_a_missing_or_broken_bundle_is_named(folder: Path):
         load_router(folder / "router.json")
 
 
-def test_a_file_shared_by_several_is_opened_once(folder: Path):
+def test_opens_shared_bundle_file_once(folder: Path):
     router = load_router(folder / "router.json")
     shared = RoutedEmbedder(router.features, router.head, {"cat": router.features, "dog": router.features})
     write_router(folder / "shared.json", shared)
@@ -166,14 +166,14 @@ def test_a_file_shared_by_several_is_opened_once(folder: Path):
     assert again.features is again.embedders["cat"] is again.embedders["dog"]
 
 
-def test_min_probability_travels(folder: Path):
+def test_min_probability_round_trip(folder: Path):
     router = load_router(folder / "router.json")
     strict = replace(router.head, min_probability=0.999)
     write_router(folder / "strict.json", RoutedEmbedder(router.features, strict, router.embedders))
     assert load_router(folder / "strict.json").head.min_probability == 0.999
 
 
-def test_open_model(folder: Path):
+def test_open_model_returns_router_or_embedder(folder: Path):
     assert isinstance(open_model(folder / "router.json"), RoutedEmbedder)
     assert isinstance(open_model(str(folder / "features.onnx")), Embedder)
     for gone in ("gone.json", "gone.onnx"):

@@ -10,7 +10,7 @@ from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
 from familiar.faces.species import HeldOut, SpeciesHead, check_names
-from tiny_router import colour_head
+from support.tiny_router import colour_head
 
 
 def poles(slope: float, temperature: float = 1.0) -> SpeciesHead:
@@ -31,14 +31,14 @@ def unit_rows(count: int, width: int, seed: int = 0) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_closed_form_between_two_poles():
+def test_probabilities_equal_closed_form_for_two_species():
     rows = np.array([[1, 0], [-1, 0], [0, 1], [0.6, 0.8]], np.float32)
     cat = [1 / (1 + math.exp(-2 * 1.5 * x / 0.5)) for x in (1, -1, 0, 0.6)]
     expected = [[p, 1 - p] for p in cat]
     np.testing.assert_allclose(poles(1.5, 0.5).probabilities(rows, "s"), expected, atol=1e-7)
 
 
-def test_slow_softmax():
+def test_probabilities_match_softmax_reference():
     generator = np.random.default_rng(1)
     head = replace(
         colour_head("s"),
@@ -55,22 +55,22 @@ def test_slow_softmax():
         np.testing.assert_allclose(found, [power / sum(powers) for power in powers], rtol=1e-9)
 
 
-def test_endless_certainty_does_not_overflow():
+def test_extreme_weights_do_not_overflow():
     rows = np.array([[1, 0], [-1, 0]], np.float32)
     assert poles(1e300).probabilities(rows, "s").tolist() == [[1, 0], [0, 1]]
 
 
-def test_no_rows():
+def test_empty_input_returns_empty_probabilities():
     assert poles(1.0).probabilities(np.empty((0, 2), np.float32), "s").shape == (0, 2)
 
 
 @pytest.mark.parametrize("row", [[np.nan, 1.0], [0.0, 0.0], [2.0, 0.0], [np.inf, 0.0]])
-def test_rows_that_are_no_unit_vectors_are_refused(row: list[float]):
+def test_rejects_non_unit_rows(row: list[float]):
     with pytest.raises(ValueError, match="the first is row 1"):
         poles(1.0).probabilities(np.array([[1, 0], row], np.float32), "s")
 
 
-def test_another_space_is_refused():
+def test_rejects_other_space_or_dimension():
     with pytest.raises(SpaceMismatch, match="other"):
         poles(1.0).probabilities(unit_rows(1, 2), "other")
     with pytest.raises(SpaceMismatch, match="3"):
@@ -95,12 +95,12 @@ def test_another_space_is_refused():
         {"names": ("cat", "cat")},
     ],
 )
-def test_a_head_that_cannot_be_is_refused(changed: dict):
+def test_rejects_invalid_head(changed: dict):
     with pytest.raises((ValueError, TypeCheckError)):  # the latter in tests alone, of wrong shapes
         replace(poles(1.0), **changed)
 
 
-def test_names():
+def test_check_names_accepts_valid_and_rejects_invalid():
     check_names(("cat", "long-haired_cat", "кошка"))
     for wrong in ((), ("cat",), ("cat", "cat"), ("cat", ""), ("cat", "a b"), ("cat", "a/b")):
         with pytest.raises(ValueError, match=r"species|head"):
@@ -113,7 +113,7 @@ def test_names():
     ),
     st.floats(1e-3, 1e3),
 )
-def test_written_and_read_it_says_the_same_to_the_last_bit(rows: list[list[float]], temperature: float):
+def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: float):
     table = np.array(rows)
     head = SpeciesHead(
         names=tuple("abcd"[: len(rows)]),
@@ -132,7 +132,7 @@ def test_written_and_read_it_says_the_same_to_the_last_bit(rows: list[list[float
     assert again.as_dict() == head.as_dict()
 
 
-def test_shares_weigh_species_alike():
+def test_held_out_shares_weight_species_equally():
     held_out = HeldOut(0.0, ((6, 2, 2), (0, 50, 50)))  # cats: .2 wrong, .2 unsure; dogs: 0, .5
     assert held_out.misrouted == pytest.approx(0.1)
     assert held_out.unsure == pytest.approx(0.35)

@@ -17,17 +17,17 @@ def curve(slope: float, intercept: float) -> Calibration:
     return Calibration(point, point, point, slope, intercept, 0.0, 1, 1)
 
 
-def test_probability_closed_form():
+def test_probability_equals_closed_form():
     assert probability_same(0.5, curve(20.0, -10.0)) == 0.5
     assert probability_same(0.7, curve(20.0, -10.0)) == pytest.approx(1 / (1 + math.exp(-4)))
 
 
-def test_probability_of_a_steep_curve_does_not_overflow():
+def test_steep_curve_does_not_overflow():
     assert probability_same(-1.0, curve(1e6, 0.0)) == pytest.approx(0.0)
     assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
 
 
-def test_without_calibration_there_is_no_probability():
+def test_without_calibration_probability_is_none():
     point = Threshold(0.55, None, None)
     fixed = Calibration(point, point, point, None, None, None, 0, 0)
     assert probability_same(0.9, fixed) is None
@@ -35,7 +35,7 @@ def test_without_calibration_there_is_no_probability():
     assert (same.same, same.probability, same.threshold) == (True, None, 0.55)
 
 
-def test_same_and_different(mean_colour_bundle: Path, tmp_path: Path):
+def test_verify_photos_accepts_same_and_rejects_different_color(mean_colour_bundle: Path, tmp_path: Path):
     def photo(name: str, *rgb: int) -> Path:
         return save_photo(Photo(np.full((40, 40, 3), rgb, np.uint8), name, (40, 40)), tmp_path / name)
 

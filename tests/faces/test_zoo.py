@@ -34,7 +34,7 @@ def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     return folder
 
 
-def test_a_name_stands_for_its_bundle(our_zoo: Path):
+def test_name_resolves_to_shipped_bundle(our_zoo: Path):
     assert resolve_model("colour") == resolve_model(Path("colour")) == our_zoo / "colour.onnx"
     assert Embedder("colour").metadata.space_id == "mean-colour"
     assert list(zoo.shipped()) == ["another", "colour"]
@@ -42,7 +42,7 @@ def test_a_name_stands_for_its_bundle(our_zoo: Path):
 
 
 @pytest.mark.usefixtures("our_zoo")
-def test_a_file_of_that_name_goes_before_it():
+def test_local_file_takes_precedence_over_shipped_bundle():
     own = Path("colour")
     own.write_bytes(b"the user's own")
     assert resolve_model("colour") == own
@@ -50,7 +50,7 @@ def test_a_file_of_that_name_goes_before_it():
         load_bundle("colour")
 
 
-def test_a_folder_of_that_name_goes_before_it(our_zoo: Path):
+def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
     run = Path("colour")
     run.mkdir()
     with pytest.raises(BadBundle, match="colour: no bundle there"):
@@ -61,12 +61,12 @@ def test_a_folder_of_that_name_goes_before_it(our_zoo: Path):
 
 @pytest.mark.usefixtures("our_zoo")
 @pytest.mark.parametrize("name", ["colours", "planned", "colour.onnx", "zoo/colour", ""])
-def test_what_is_no_name_is_told_the_names(name: str):
+def test_rejects_unknown_name_and_lists_shipped_names(name: str):
     with pytest.raises(BadBundle, match=r"no bundle there.*that familiar ships: another, colour$"):
         resolve_model(name)
 
 
-def test_where_none_is_shipped_none_is_named(our_zoo: Path):
+def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
     shutil.rmtree(our_zoo)
     our_zoo.mkdir()
     with pytest.raises(BadBundle, match=r"the folder of a finished run$"):
@@ -74,7 +74,7 @@ def test_where_none_is_shipped_none_is_named(our_zoo: Path):
 
 
 @pytest.mark.parametrize("name", zoo.shipped())
-def test_a_shipped_bundle_works(name: str):
+def test_shipped_bundle_embeds_distinct_photos(name: str):
     photos = DataSpec(("synthetic:cats:3x2",)).read().photos
     embedder = Embedder(name)
     found = embed_photos(embedder, photos, open_photo=open_photo)
@@ -84,25 +84,25 @@ def test_a_shipped_bundle_works(name: str):
 
 
 @pytest.mark.parametrize("name", zoo.shipped())
-def test_a_shipped_bundle_is_ours_to_ship(name: str):
+def test_shipped_bundle_has_shippable_data_and_license(name: str):
     metadata = load_bundle(name).metadata
     assert metadata.trained_on
     assert [root for root in metadata.trained_on if not SHIPPABLE.fullmatch(root)] == []
     assert not metadata.licence.startswith("not stated")
 
 
-def test_a_teacher_obeys_the_same_rule():
+def test_teachers_are_shipped_bundles():
     spaces = {load_bundle(name).metadata.space_id for name in zoo.shipped()}
     assert {space for name in zoo.shipped() for space in load_bundle(name).metadata.taught_by} <= spaces
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.shipped() if "nano" in name])
-def test_nano_is_small(name: str):
+def test_nano_bundle_size_is_below_limit(name: str):
     assert zoo.shipped()[name].stat().st_size <= MAX_NANO_BYTES
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in zoo.FOLDER.glob("*.md")))
-def test_a_card_says_what_a_user_must_know(name: str):
+def test_card_has_all_required_sections(name: str):
     title, *sections = re.split(r"^#+ ", zoo.card(name), flags=re.MULTILINE)[1:]
     assert title.split("\n", 1)[0] == name
     said = {heading: text.strip() for heading, _, text in (part.partition("\n") for part in sections)}
@@ -110,7 +110,7 @@ def test_a_card_says_what_a_user_must_know(name: str):
 
 
 @pytest.mark.parametrize("name", zoo.shipped())
-def test_a_card_is_of_its_bundle(name: str):
+def test_card_matches_its_bundle(name: str):
     bundle, card = load_bundle(name), " ".join(zoo.card(name).split())
     assert f"{len(bundle.onnx):,} bytes" in card
     assert bundle.metadata.licence in card

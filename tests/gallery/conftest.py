@@ -9,8 +9,8 @@ from familiar.faces.embedder import Embedder
 from familiar.faces.tensor import Preprocessing
 from familiar.gallery import store
 from familiar.gallery.store import Gallery, Space
-from random_bundle import random_bundle
-from small_gallery import SPACE, draw_pets
+from support.random_bundle import random_bundle
+from support.small_gallery import SPACE, draw_pets
 
 CROPS = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 

@@ -10,7 +10,7 @@ from familiar.gallery.group import group
 from familiar.gallery.overview import overview
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, who_is_who
-from small_gallery import DIM, enrolled, in_one_photo, individuals
+from support.small_gallery import DIM, enrolled, in_one_photo, individuals
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_tiles_show_central_faces_of_different_photos(crowd: Gallery):
     assert [seen[tile.identity].face for tile in tiles] == [next(iter(tile.best), None) for tile in tiles]
 
 
-def test_blocks_do_not_change_what_is_shown(crowd: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_tiles_are_independent_of_block_size(crowd: Gallery, monkeypatch: pytest.MonkeyPatch):
     expected = browse.tiles(crowd)
     monkeypatch.setattr("familiar.gallery.templates._ROWS_AT_ONCE", 7)
     crowd._kept.clear()
@@ -71,7 +71,7 @@ def test_blocks_do_not_change_what_is_shown(crowd: Gallery, monkeypatch: pytest.
 
 @pytest.mark.parametrize("named", [None, True, False])
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_tiles_page_by_page_are_all_of_them(crowd: Gallery, named: bool | None, limit: int):
+def test_tile_pages_concatenate_to_the_full_list(crowd: Gallery, named: bool | None, limit: int):
     expected = [tile for tile in browse.tiles(crowd) if named is None or (tile.name is not None) == named]
     found: list[browse.Tile] = []
     while page := browse.tiles(
@@ -83,14 +83,14 @@ def test_tiles_page_by_page_are_all_of_them(crowd: Gallery, named: bool | None, 
     assert len(found) == {None: 5, True: 3, False: 2}[named]
 
 
-def test_tiles_of_equally_many_faces_come_by_number(gallery: Gallery):
+def test_tiles_with_equal_face_counts_sort_by_identity_number(gallery: Gallery):
     enrolled(gallery, individuals([2, 2, 2]))
     group(gallery)
     assert [tile.identity for tile in browse.tiles(gallery)] == [1, 2, 3]
     assert [tile.identity for tile in browse.tiles(gallery, after=(2, 1))] == [2, 3]
 
 
-def test_tiles_are_made_anew_after_a_correction(crowd: Gallery):
+def test_tiles_and_counts_update_after_naming(crowd: Gallery):
     assert browse.tiles(crowd) == browse.tiles(crowd)
     before = browse.counts(crowd)
     corrections.name(crowd, 1, "Tom")
@@ -99,18 +99,18 @@ def test_tiles_are_made_anew_after_a_correction(crowd: Gallery):
     assert (after.named, after.unnamed) == (before.named + 1, before.unnamed - 1)
 
 
-def test_counts(crowd: Gallery):
+def test_counts_photos_faces_and_identities(crowd: Gallery):
     nobodys = int((who_is_who(crowd).identity == NOBODY).sum())
     assert browse.counts(crowd) == browse.Counts(photos=10, faces=60, named=3, unnamed=2, unknown=nobodys)
 
 
-def test_an_empty_gallery(gallery: Gallery):
+def test_empty_gallery_returns_empty_lists_and_zero_counts(gallery: Gallery):
     assert browse.tiles(gallery) == browse.photos(gallery) == browse.unknown(gallery) == []
     assert browse.counts(gallery) == browse.Counts(0, 0, 0, 0, 0)
     assert browse.names(gallery, "") == []
 
 
-def test_a_face_and_its_photo(crowd: Gallery):
+def test_face_and_photo_report_stored_fields(crowd: Gallery):
     with crowd.writing() as connection:
         connection.execute("UPDATE photos SET taken_at = '2024-06-01T12:00:00' WHERE id = 1")
         connection.execute(
@@ -130,14 +130,14 @@ def test_a_face_and_its_photo(crowd: Gallery):
 
 
 @pytest.mark.parametrize("number", [-1, 0, 61, 2**63, 2**70])
-def test_what_is_not_there_is_said_to_be_so(crowd: Gallery, number: int):
+def test_rejects_unknown_face_photo_and_identity_numbers(crowd: Gallery, number: int):
     for ask in (browse.face, browse.photo, browse.likely):
         with pytest.raises(NotInGallery, match=str(number)):
             ask(crowd, number)
     assert browse.photos(crowd, after=max(number, 60)) == browse.unknown(crowd, after=max(number, 60)) == []
 
 
-def test_photos_page_by_page(crowd: Gallery):
+def test_photo_pages_cover_all_photos_in_both_orders(crowd: Gallery):
     with crowd.writing(faces_change=True) as connection:
         connection.execute("DELETE FROM faces WHERE photo_id = 4")
         connection.execute("DELETE FROM photos WHERE id = 7")
@@ -154,7 +154,7 @@ def test_photos_page_by_page(crowd: Gallery):
     assert browse.photos(crowd, before=-(2**70)) == []
 
 
-def test_unknown_faces_page_by_page(crowd: Gallery):
+def test_unknown_face_pages_cover_all_unknown_faces(crowd: Gallery):
     who = who_is_who(crowd)
     found: list[browse.KnownFace] = []
     while page := browse.unknown(crowd, after=found[-1].face if found else 0, limit=3):
@@ -164,7 +164,7 @@ def test_unknown_faces_page_by_page(crowd: Gallery):
     assert all(face == browse.face(crowd, face.face) for face in found)
 
 
-def test_the_likeliest_face_is_most_like_the_others(gallery: Gallery):
+def test_likely_sorts_faces_by_similarity_to_the_other_faces(gallery: Gallery):
     rows = individuals([5], noise=0.2)
     enrolled(gallery, rows)
     corrections.split(gallery, [1, 2, 3, 4, 5], "Mia")
@@ -180,7 +180,7 @@ def test_the_likeliest_face_is_most_like_the_others(gallery: Gallery):
         assert one.probability == pytest.approx(1 / (1 + np.exp(12 - 20 * one.similarity)), rel=1e-4)
 
 
-def test_a_face_that_is_alone_in_its_identity(gallery: Gallery):
+def test_likely_gives_no_probability_for_a_single_face(gallery: Gallery):
     enrolled(gallery, individuals([1]))
     number = corrections.split(gallery, [1]).identity
     (alone,) = browse.likely(gallery, number)
@@ -190,7 +190,7 @@ def test_a_face_that_is_alone_in_its_identity(gallery: Gallery):
     assert browse.likely(gallery, number) == []
 
 
-def test_faces_of_a_kind_compare_as_they_are_grouped(gallery: Gallery):
+def test_likely_compares_faces_of_a_kind_after_adaptation(gallery: Gallery):
     """Two individuals whose faces share a direction: by embedding all are alike by half and more."""
     rng = np.random.default_rng(0)
     shared = np.eye(DIM)[0] * 1.5
@@ -222,7 +222,7 @@ def test_faces_of_a_kind_compare_as_they_are_grouped(gallery: Gallery):
     assert found[49].similarity == pytest.approx(float(home[0] @ home[1]), abs=1e-6)
 
 
-def test_names_begin_so(crowd: Gallery):
+def test_names_match_prefix_ignoring_case(crowd: Gallery):
     assert browse.names(crowd, "mi") == browse.names(crowd, " MI") == ["mikesch", "Mizzi"]
     assert browse.names(crowd, "mik") == ["mikesch"]
     assert browse.names(crowd, "é") == ["Émile"]

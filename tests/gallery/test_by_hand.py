@@ -23,7 +23,7 @@ from familiar.gallery.group import group
 from familiar.gallery.migrate import migrate
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY
-from small_gallery import (
+from support.small_gallery import (
     SAID,
     enrolled,
     identity_of,
@@ -71,7 +71,7 @@ def seen(album: Gallery, embedder: Embedder, pairs: list[Path]) -> Gallery:
     return album
 
 
-def test_a_face_that_is_added_is_as_if_it_had_been_enrolled(seen: Gallery, embedder: Embedder, pairs):
+def test_added_face_is_embedded_like_an_enrolled_face(seen: Gallery, embedder: Embedder, pairs):
     assert add_face(seen, embedder, 2, RIGHT) == 4
     embedding, of_quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
     np.testing.assert_allclose(seen.faces().embeddings[3], embedding, atol=1e-6)
@@ -82,7 +82,7 @@ def test_a_face_that_is_added_is_as_if_it_had_been_enrolled(seen: Gallery, embed
     assert check(seen).problems == ()
 
 
-def test_landmarks_turn_the_crop_as_a_detectors_do(seen: Gallery, embedder: Embedder, pairs):
+def test_added_face_is_aligned_by_its_landmarks(seen: Gallery, embedder: Embedder, pairs):
     face = add_face(seen, embedder, 1, RIGHT, LANDMARKS)
     embedding, _ = expected(embedder, pairs[0], Detection(RIGHT, LANDMARKS, 1.0))
     np.testing.assert_allclose(seen.faces().embeddings[-1], embedding, atol=1e-6)
@@ -92,7 +92,7 @@ def test_landmarks_turn_the_crop_as_a_detectors_do(seen: Gallery, embedder: Embe
         add_face(seen, embedder, 2, RIGHT, np.ones((5, 2), np.float32))
 
 
-def test_a_photo_that_has_moved_is_read_where_it_is_said_to_be(seen: Gallery, embedder: Embedder, pairs):
+def test_moved_photo_is_read_from_the_given_path(seen: Gallery, embedder: Embedder, pairs):
     there = pairs[0].rename(pairs[0].with_name("moved.png"))
     with pytest.raises(UnreadablePhoto, match=r"0\.png"):
         add_face(seen, embedder, 1, RIGHT)
@@ -102,7 +102,7 @@ def test_a_photo_that_has_moved_is_read_where_it_is_said_to_be(seen: Gallery, em
         add_face(seen, embedder, 2, RIGHT, path=there)
 
 
-def test_a_photo_that_was_edited_is_to_be_enrolled_again_first(seen: Gallery, embedder: Embedder, pairs):
+def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embedder: Embedder, pairs):
     pairs[0].write_bytes(pairs[1].read_bytes())
     for change in (lambda: add_face(seen, embedder, 1, RIGHT), lambda: move_face(seen, embedder, 1, RIGHT)):
         with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enrol it again"):
@@ -122,7 +122,7 @@ def test_a_photo_that_was_edited_is_to_be_enrolled_again_first(seen: Gallery, em
         (48.0, 0.0, float("inf"), 48.0),
     ],
 )
-def test_a_box_that_is_not_on_the_photo(seen: Gallery, embedder: Embedder, box: Box):
+def test_rejects_box_with_under_8_px_on_the_photo(seen: Gallery, embedder: Embedder, box: Box):
     with pytest.raises(Contradiction, match=r"less than 8 px of the box .*, which is 96 x 48 px"):
         add_face(seen, embedder, 1, box)
     with pytest.raises(Contradiction, match="less than 8 px"):
@@ -131,14 +131,14 @@ def test_a_box_that_is_not_on_the_photo(seen: Gallery, embedder: Embedder, box: 
     assert decisions(seen) == []
 
 
-def test_the_smallest_box_and_one_that_reaches_beyond(seen: Gallery, embedder: Embedder):
+def test_accepts_8_px_box_and_box_beyond_the_photo_edge(seen: Gallery, embedder: Embedder):
     assert add_face(seen, embedder, 1, (88.0, 0.0, 96.0, 8.0)) == 4
     assert add_face(seen, embedder, 2, (60.0, -20.0, 140.0, 60.0)) == 5
     of_quality = {row[0]: row[8] for row in rows(seen, ("faces",))["faces"]}
     assert 0 < of_quality[4] < of_quality[1]
 
 
-def test_one_face_is_not_there_twice(seen: Gallery, embedder: Embedder):
+def test_rejects_box_that_overlaps_another_face_by_half(seen: Gallery, embedder: Embedder):
     for twice in (LEFT, (10.0, 10.0, 30.0, 30.0), (-20.0, -20.0, 90.0, 60.0), (24.0, 0.0, 72.0, 48.0)):
         with pytest.raises(Contradiction, match=r"0\.png: face 1 is there already"):
             add_face(seen, embedder, 1, twice)
@@ -149,14 +149,14 @@ def test_one_face_is_not_there_twice(seen: Gallery, embedder: Embedder):
     assert len(seen.faces().ids) == 4
 
 
-def test_a_face_of_a_vector_is_in_nobodys_way(seen: Gallery, embedder: Embedder):
+def test_face_without_box_does_not_block_a_new_face(seen: Gallery, embedder: Embedder):
     enrolled(seen, individuals([1]))  # no box
     with seen.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
     assert add_face(seen, embedder, 1, RIGHT) == 5
 
 
-def test_what_is_not_in_the_gallery(seen: Gallery, embedder: Embedder):
+def test_rejects_unknown_photo_and_face_numbers(seen: Gallery, embedder: Embedder):
     for number in (99, 2**70, -1):
         with pytest.raises(NotInGallery, match=f"no photo {number}"):
             add_face(seen, embedder, number, RIGHT)
@@ -166,7 +166,7 @@ def test_what_is_not_in_the_gallery(seen: Gallery, embedder: Embedder):
             delete_face(seen, number)
 
 
-def test_another_models_faces_are_refused_before_a_photo_is_read(seen: Gallery, other_embedder: Embedder):
+def test_rejects_other_model_before_reading_the_photo(seen: Gallery, other_embedder: Embedder):
     nowhere = Path("nowhere.png")
     for change in (
         lambda: add_face(seen, other_embedder, 1, RIGHT, path=nowhere),
@@ -189,7 +189,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
     monkeypatch.setattr(by_hand, "_look", looked)
 
 
-def test_what_another_process_does_meanwhile_is_looked_at(
+def test_rejects_changes_that_conflict_with_another_process(
     seen: Gallery,
     folder: Path,
     embedder: Embedder,
@@ -242,7 +242,7 @@ def photo_of(gallery: Gallery, face: int) -> int:
 FREE = (1000.0, 0.0, 1050.0, 50.0)
 
 
-def test_a_new_face_joins_those_it_is_like(gallery: Gallery):
+def test_added_face_joins_the_similar_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     with looking_like(someone(1)[0]) as embedder:
@@ -256,7 +256,7 @@ def test_a_new_face_joins_those_it_is_like(gallery: Gallery):
     assert rows(gallery) == before
 
 
-def test_a_new_face_is_of_the_kind_it_lies_among(gallery: Gallery):
+def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     with gallery.writing() as connection:
         connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
@@ -268,7 +268,7 @@ def test_a_new_face_is_of_the_kind_it_lies_among(gallery: Gallery):
         undo(gallery)
 
 
-def test_a_moved_face_that_nobody_spoke_of_is_judged_anew(gallery: Gallery):
+def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
@@ -281,7 +281,7 @@ def test_a_moved_face_that_nobody_spoke_of_is_judged_anew(gallery: Gallery):
     assert gallery.faces().ids.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_moved_face_stays_whose_the_user_said_it_is(gallery: Gallery):
+def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     mia = identity_of(gallery, 1)
@@ -294,7 +294,7 @@ def test_a_moved_face_stays_whose_the_user_said_it_is(gallery: Gallery):
     assert rows(gallery) == said
 
 
-def test_a_name_does_not_lose_its_only_face_to_a_better_box(gallery: Gallery):
+def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
     enrolled(gallery, individuals([2]))
     group(gallery)
     corrections.name(gallery, 1, "Mia")
@@ -304,7 +304,7 @@ def test_a_name_does_not_lose_its_only_face_to_a_better_box(gallery: Gallery):
     assert identity_of(gallery, 1) == 1
 
 
-def test_a_deleted_face_is_gone_and_does_not_come_back(seen: Gallery, embedder: Embedder, pairs):
+def test_deleted_face_does_not_return_on_enrollment(seen: Gallery, embedder: Embedder, pairs):
     assert seen.faces().ids.tolist() == [1, 2, 3]  # kept in memory from here on
     delete_face(seen, 2)
     assert seen.faces().ids.tolist() == [1, 3]
@@ -313,7 +313,7 @@ def test_a_deleted_face_is_gone_and_does_not_come_back(seen: Gallery, embedder: 
     assert add_face(seen, embedder, 2, LEFT) == 4  # its number is not given again
 
 
-def test_who_is_left_alone_by_a_deleted_face_keeps_a_name(gallery: Gallery):
+def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
     enrolled(gallery, individuals([1, 1]))
     corrections.split(gallery, [1], "Mia")
     corrections.split(gallery, [2])
@@ -323,7 +323,7 @@ def test_who_is_left_alone_by_a_deleted_face_keeps_a_name(gallery: Gallery):
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_each_is_taken_back_to_the_row(gallery: Gallery):
+def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     one, other = in_boxes(gallery, [0, 1])
     group(gallery)
@@ -353,7 +353,7 @@ def test_each_is_taken_back_to_the_row(gallery: Gallery):
     assert check(gallery).problems == ()
 
 
-def test_who_has_the_gallery_open_sees_what_was_taken_back(gallery: Gallery, folder: Path):
+def test_second_connection_sees_deletion_and_undo(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([3]))
     with Gallery.open(folder) as other:
         assert other.faces().ids.tolist() == [1, 2, 3]
@@ -363,7 +363,7 @@ def test_who_has_the_gallery_open_sees_what_was_taken_back(gallery: Gallery, fol
         assert other.faces().ids.tolist() == [1, 2, 3]
 
 
-def test_enrolling_is_no_decision(seen: Gallery):
+def test_enrollment_records_no_decision(seen: Gallery):
     assert decisions(seen) == []
     assert rows(seen, ("changes", "faces_before")) == {"changes": [], "faces_before": []}
 
@@ -373,7 +373,7 @@ def brighter(path: Path) -> None:
     save_photo(Photo(np.minimum(photo.rgb_u8, 252) + np.uint8(3), path, photo.size_px), path)
 
 
-def test_a_photo_that_was_edited_since_keeps_its_faces_as_they_are(seen: Gallery, embedder: Embedder, pairs):
+def test_undo_leaves_faces_of_edited_photos_unchanged(seen: Gallery, embedder: Embedder, pairs):
     corrections.split(seen, [1, 2], "Mia")
     move_face(seen, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is known again
     delete_face(seen, 2)
@@ -389,7 +389,7 @@ def test_a_photo_that_was_edited_since_keeps_its_faces_as_they_are(seen: Gallery
     assert check(seen).problems == ()
 
 
-def test_a_migration_under_way_embeds_what_was_moved_or_brought_back_anew(
+def test_migration_reembeds_faces_moved_or_restored_during_it(
     seen: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
 ):
     box = (2.0, 0.0, 48.0, 46.0)

@@ -11,7 +11,7 @@ from familiar.gallery.group import group
 from familiar.gallery.search import search_identities, search_photos
 from familiar.gallery.store import Gallery
 from familiar.metrics.calibration import calibrate as fit
-from small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
+from support.small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
 
 
 def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
@@ -30,12 +30,12 @@ def gallery(gallery: Gallery) -> Gallery:
     return gallery
 
 
-def test_until_then_the_model_says(gallery: Gallery):
+def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
     assert calibration(gallery) == SPACE.calibration
     assert (grouping(gallery).threshold, grouping(gallery).own) == (THRESHOLD, False)
 
 
-def test_it_is_fitted_on_confirmed_faces_alone(gallery: Gallery):
+def test_fits_on_confirmed_faces_only(gallery: Gallery):
     expected = fit(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
     enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unspoken")
     group(gallery)
@@ -54,7 +54,7 @@ def test_it_is_fitted_on_confirmed_faces_alone(gallery: Gallery):
     assert grouping(gallery) == threshold
 
 
-def test_grouping_and_search_use_it_until_it_is_reset(gallery: Gallery):
+def test_grouping_and_search_use_calibration_until_reset(gallery: Gallery):
     calibrate(gallery)
     enrolled(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
     group(gallery)
@@ -71,13 +71,13 @@ def test_grouping_and_search_use_it_until_it_is_reset(gallery: Gallery):
     assert search_photos(gallery, stranger, 1)[0].probability > 0.9
 
 
-def test_it_is_kept_in_the_file(gallery: Gallery, folder):
+def test_calibration_persists_in_the_file(gallery: Gallery, folder):
     fitted, threshold = calibrate(gallery)
     with Gallery.open(folder) as again:
         assert (calibration(again), grouping(again)) == (fitted, threshold)
 
 
-def test_too_few_are_not_enough(folder):
+def test_rejects_too_few_confirmed_pairs(folder):
     with Gallery.create(folder, SPACE) as gallery:
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
             calibrate(gallery)

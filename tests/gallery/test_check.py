@@ -8,10 +8,10 @@ from familiar.faces.embedder import Embedder
 from familiar.gallery.check import Checked, check
 from familiar.gallery.enrol import enrol
 from familiar.gallery.store import Gallery
-from small_gallery import DIM, draw_pets, enrolled, individuals
+from support.small_gallery import DIM, draw_pets, enrolled, individuals
 
 
-def test_a_whole_gallery_has_no_problems(gallery: Gallery):
+def test_intact_gallery_has_no_problems(gallery: Gallery):
     assert check(gallery) == Checked(0, 0, (), (), ())
     enrolled(gallery, individuals([2, 1]))
     revision = gallery.revision
@@ -19,7 +19,7 @@ def test_a_whole_gallery_has_no_problems(gallery: Gallery):
     assert gallery.revision == revision
 
 
-def test_it_says_which_photos_are_gone_or_changed(album: Gallery, embedder: Embedder, tmp_path: Path):
+def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
     photos = draw_pets(tmp_path / "photos", 3, 1)
     enrol(album, embedder, photos)
     photos[0].unlink()
@@ -28,7 +28,7 @@ def test_it_says_which_photos_are_gone_or_changed(album: Gallery, embedder: Embe
     assert (found.missing, found.changed, found.problems) == ((str(photos[0]),), (str(photos[1]),), ())
 
 
-def test_a_reference_to_nothing_is_a_problem(gallery: Gallery):
+def test_reports_dangling_foreign_key(gallery: Gallery):
     enrolled(gallery, individuals([1]))
     gallery._connection.execute("PRAGMA foreign_keys = OFF")
     with gallery.writing() as connection:
@@ -37,7 +37,7 @@ def test_a_reference_to_nothing_is_a_problem(gallery: Gallery):
     assert problem.startswith("assignments, row 1: what it refers to in identities is gone")
 
 
-def test_an_embedding_that_is_none_is_a_problem(gallery: Gallery):
+def test_reports_invalid_embedding(gallery: Gallery):
     enrolled(gallery, individuals([2]))
     with gallery.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET embedding = ? WHERE id = 2", (np.ones(DIM, "<f4").tobytes(),))

@@ -8,7 +8,7 @@ from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import enrolled, groups, identity_of, in_one_photo, individuals, rows
+from support.small_gallery import enrolled, groups, identity_of, in_one_photo, individuals, rows
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def names(gallery: Gallery) -> dict[int, str]:
     return who_is_who(gallery).names
 
 
-def test_a_name_stays_through_everything_but_another(gallery: Gallery):
+def test_name_survives_regrouping_until_renamed(gallery: Gallery):
     corrections.name(gallery, 1, "  Mia ")
     group(gallery, afresh=True)
     assert names(gallery) == {1: "Mia"}
@@ -33,7 +33,7 @@ def test_a_name_stays_through_everything_but_another(gallery: Gallery):
     assert names(gallery) == {1: "Mia"}
 
 
-def test_naming_may_confirm_all_faces(gallery: Gallery):
+def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
     corrections.name(gallery, 1, "Mia", confirm=True)
     assert [row[2] for row in rows(gallery)["assignments"]] == [1, 1, 1, 0, 0]
     undo(gallery)
@@ -41,7 +41,7 @@ def test_naming_may_confirm_all_faces(gallery: Gallery):
 
 
 @pytest.mark.parametrize("called", ["", "  ", "#7", "two\nlines", "\udcff"])
-def test_what_is_no_name_is_refused(gallery: Gallery, called: str):
+def test_rejects_invalid_names(gallery: Gallery, called: str):
     with pytest.raises(Contradiction, match="is no name"):
         corrections.name(gallery, 1, called)
     with pytest.raises(Contradiction, match="is no name"):
@@ -50,14 +50,14 @@ def test_what_is_no_name_is_refused(gallery: Gallery, called: str):
     assert len(rows(gallery)["identities"]) == 2
 
 
-def test_a_name_is_one_individuals(gallery: Gallery):
+def test_rejects_name_of_another_identity(gallery: Gallery):
     corrections.name(gallery, 1, "Mia")
     corrections.name(gallery, 1, "Mia")
     with pytest.raises(Contradiction, match=r"#1 is called Mia already.*merge .* '#1' '#2'"):
         corrections.name(gallery, 2, "Mia")
 
 
-def test_undoing_a_name_loses_nothing_else(gallery: Gallery):
+def test_undoing_a_name_restores_all_rows(gallery: Gallery):
     corrections.reject(gallery, [4], 1)
     before = rows(gallery)
     corrections.name(gallery, 1, "Mia")
@@ -66,7 +66,7 @@ def test_undoing_a_name_loses_nothing_else(gallery: Gallery):
     assert before["rejections"] == [(4, 1)]
 
 
-def test_merging_keeps_the_name_that_is_there(gallery: Gallery):
+def test_merging_keeps_the_only_name(gallery: Gallery):
     corrections.name(gallery, 2, "Mia")
     corrections.merge(gallery, 1, [2, 2, 1])
     assert names(gallery) == {1: "Mia"}
@@ -85,14 +85,14 @@ def test_merging_two_names_keeps_the_first(gallery: Gallery):
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_a_merge_without_a_name_outlives_grouping_afresh(gallery: Gallery):
+def test_merge_of_unnamed_identities_survives_regrouping(gallery: Gallery):
     corrections.merge(gallery, 1, [2])
     group(gallery, afresh=True)
     (same,) = [row for row in rows(gallery)["constraints"] if row[2]]
     assert any({same[0], same[1]} <= members for members in groups(gallery))
 
 
-def test_whoever_was_not_the_other_is_not_the_merged_one(gallery: Gallery):
+def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
     (outside,) = enrolled(gallery, individuals([0, 1], seed=5), "more")
     corrections.reject(gallery, [outside], 2)
     corrections.merge(gallery, 1, [2])
@@ -101,7 +101,7 @@ def test_whoever_was_not_the_other_is_not_the_merged_one(gallery: Gallery):
     assert identity_of(gallery, outside) == -1
 
 
-def test_two_who_are_in_one_photo_cannot_be_merged(gallery: Gallery):
+def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
     pair = in_one_photo(gallery, individuals([1, 1], seed=9), "both.jpg")
     group(gallery)
     assert [identity_of(gallery, face) for face in pair] == [1, 2]
@@ -116,7 +116,7 @@ def test_two_who_are_in_one_photo_cannot_be_merged(gallery: Gallery):
     assert [made.kind for made in decisions(gallery)] == ["group", "group"]
 
 
-def test_a_moved_face_is_never_again_whom_it_left(gallery: Gallery):
+def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
     corrections.move(gallery, [1], 2)
     assert identity_of(gallery, 1) == 2
     assert (1, 1) in rows(gallery)["rejections"]
@@ -127,14 +127,14 @@ def test_a_moved_face_is_never_again_whom_it_left(gallery: Gallery):
     assert rows(gallery)["rejections"] == [(1, 2)]
 
 
-def test_a_group_keeps_its_number_and_its_last_face(gallery: Gallery):
+def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: Gallery):
     corrections.name(gallery, 2, "Mia")
     corrections.move(gallery, [4], 1)
     assert identity_of(gallery, 5) == 2
     assert names(gallery) == {2: "Mia"}
 
 
-def test_rejecting_says_who_it_is_not(gallery: Gallery):
+def test_reject_stores_rejection_and_removes_assignment(gallery: Gallery):
     assert corrections.reject(gallery, [4]).identity == 2
     assert rows(gallery)["rejections"] == [(4, 2)]
     assert rows(gallery)["constraints"] == [(4, 5, 0)]
@@ -145,7 +145,7 @@ def test_rejecting_says_who_it_is_not(gallery: Gallery):
     assert rows(gallery)["rejections"] == [(4, 1), (4, 2)]
 
 
-def test_faces_of_one_individual_are_told_apart(gallery: Gallery):
+def test_tell_apart_separates_two_faces_of_an_identity(gallery: Gallery):
     corrections.tell_apart(gallery, 2, 1)
     assert (1, 2, 0) in rows(gallery)["constraints"]
     assert not any({1, 2} <= members for members in groups(gallery))
@@ -153,30 +153,30 @@ def test_faces_of_one_individual_are_told_apart(gallery: Gallery):
     assert not any({1, 2} <= members for members in groups(gallery))
 
 
-def test_of_two_told_apart_the_confirmed_one_stays(gallery: Gallery):
+def test_tell_apart_keeps_the_assignment_of_the_confirmed_face(gallery: Gallery):
     corrections.confirm(gallery, [1])
     corrections.tell_apart(gallery, 1, 2)
     assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
 
 
-def test_what_was_confirmed_is_not_told_apart_in_passing(gallery: Gallery):
+def test_tell_apart_rejects_two_confirmed_faces(gallery: Gallery):
     corrections.confirm(gallery, [1, 2])
     with pytest.raises(Contradiction, match="both confirmed to show #1"):
         corrections.tell_apart(gallery, 1, 2)
     assert rows(gallery)["constraints"] == []
 
 
-def test_a_face_is_not_told_apart_from_itself(gallery: Gallery):
+def test_tell_apart_rejects_the_same_face_twice(gallery: Gallery):
     with pytest.raises(Contradiction, match="face 1"):
         corrections.tell_apart(gallery, 1, 1)
 
 
-def test_two_identities_are_told_apart(gallery: Gallery):
+def test_tell_apart_of_two_identities_stores_rejections(gallery: Gallery):
     corrections.tell_apart(gallery, 4, 1)
     assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
 
 
-def test_who_is_not_there_cannot_be_corrected(gallery: Gallery):
+def test_rejects_unknown_faces_and_identities(gallery: Gallery):
     with pytest.raises(NotInGallery, match="'#9'"):
         corrections.name(gallery, 9, "Mia")
     with pytest.raises(NotInGallery, match="'#9'"):

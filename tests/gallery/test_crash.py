@@ -12,8 +12,7 @@ from collection.walks import WALKS, draw_photos, embedder, killed, rehearse
 from familiar.core.errors import GalleryBusy
 from familiar.gallery import store
 from familiar.gallery.store import Gallery, Space
-
-KILLS = 20  # of all works; benchmarks/crash.py does 200
+from support.tiers import small_and_exhaustive
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +22,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("kills", small_and_exhaustive(1, 4))  # benchmarks/crash.py does 200 of all works
 @pytest.mark.parametrize("walk", WALKS)
-def test_whatever_was_acknowledged_outlives_a_kill_and_nothing_is_half_there(
-    walk: str, photos: Path, tmp_path: Path
+def test_kill_keeps_acknowledged_writes_and_no_partial_write(
+    walk: str, kills: int, photos: Path, tmp_path: Path
 ):
     start, scratch = tmp_path / "start", tmp_path / "scratch"
     alone = rehearse(walk, start, photos, scratch)
     rng = random.Random()  # another moment in every run
-    for _ in range(KILLS // len(WALKS)):
+    for _ in range(kills):
         after = rng.uniform(0, alone.seconds)
         left = killed(walk, alone, start, photos, scratch, after)
         assert not left.wrong, f"killed after {after:.4f} of {alone.seconds:.4f} s, {left}"
@@ -77,7 +77,7 @@ def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
         assert ours.revision == 2
 
 
-def test_a_writer_that_waits_in_vain_is_told(gallery: Path, monkeypatch: pytest.MonkeyPatch):
+def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "BUSY_SECONDS", 0.1)
     with Gallery.open(gallery) as ours:
         other = writing_elsewhere(gallery, 60)

@@ -22,6 +22,7 @@ from familiar.gallery.rescue import TABLES
 from familiar.gallery.search import search_identities, search_photos
 from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery, Space
 from familiar.gallery.who import who_is_who
+from support.tiers import small_and_exhaustive
 
 PAGE = 4096
 INDEX_LEAF = 0x0A  # first byte of such a page, as those of tables without row numbers are
@@ -87,7 +88,7 @@ def lost(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
     return {table: set(before[table]) - set(after[table]) for table in SAVED}
 
 
-def test_a_gallery_that_is_whole_loses_nothing_by_repair(whole: Path, held: Contents, tmp_path: Path):
+def test_repair_of_an_intact_gallery_loses_nothing(whole: Path, held: Contents, tmp_path: Path):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
     before = (folder / DATABASE).read_bytes()
     done = repair(folder)
@@ -99,12 +100,13 @@ def test_a_gallery_that_is_whole_loses_nothing_by_repair(whole: Path, held: Cont
     assert use(folder) == ()
 
 
-def test_every_table_but_the_log_of_decisions_is_saved(held: Contents):
+def test_repair_covers_every_table_except_the_decision_log(held: Contents):
     assert {*TABLES, "decisions", "changes", "faces_before"} == held.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 
-def test_every_page_in_turn(whole: Path, held: Contents, tmp_path: Path):
+@pytest.mark.exhaustive
+def test_repair_loses_only_rows_on_the_damaged_page(whole: Path, held: Contents, tmp_path: Path):
     content, rng = (whole / DATABASE).read_bytes(), random.Random(0)
     only_these: dict[str, int] = dict.fromkeys(SAVED, 0)  # pages that cost rows of theirs
     for page in range(len(content) // PAGE):
@@ -142,9 +144,14 @@ def test_every_page_in_turn(whole: Path, held: Contents, tmp_path: Path):
     assert max(only_these["constraints"], only_these["rejections"]) <= 6
 
 
-def test_any_flipped_byte(whole: Path, held: Contents, tmp_path: Path):
-    content, rng = (whole / DATABASE).read_bytes(), random.Random()  # others in every run
-    places = [rng.randrange(len(content)) for _ in range(30)] + rng.sample(range(100), 10)
+@pytest.mark.parametrize(
+    ("seed", "flips"), small_and_exhaustive((0, 6), (None, 30))
+)  # None: others in every run
+def test_flipped_byte_costs_at_most_one_page_of_faces(
+    whole: Path, held: Contents, tmp_path: Path, seed: int | None, flips: int
+):
+    content, rng = (whole / DATABASE).read_bytes(), random.Random(seed)
+    places = [rng.randrange(len(content)) for _ in range(flips)] + rng.sample(range(100), flips // 3)
     for place in places:
         bad = bytearray(content)
         bad[place] ^= 1 << rng.randrange(8)
@@ -158,9 +165,12 @@ def test_any_flipped_byte(whole: Path, held: Contents, tmp_path: Path):
             assert len(lost(held, folder)["faces"]) <= PAGE / (2 * WIDTH), where
 
 
-def test_a_file_cut_anywhere(whole: Path, held: Contents, tmp_path: Path):
-    content, rng = (whole / DATABASE).read_bytes(), random.Random()
-    for length in [0, 1, 15, 16, 71, 72, 100, PAGE, *(rng.randrange(len(content)) for _ in range(10))]:
+@pytest.mark.parametrize(("seed", "cuts"), small_and_exhaustive((0, 3), (None, 10)))
+def test_repair_of_a_truncated_file_keeps_faces_before_the_cut(
+    whole: Path, held: Contents, tmp_path: Path, seed: int | None, cuts: int
+):
+    content, rng = (whole / DATABASE).read_bytes(), random.Random(seed)
+    for length in [0, 1, 15, 16, 71, 72, 100, PAGE, *(rng.randrange(len(content)) for _ in range(cuts))]:
         folder = damaged(whole, tmp_path / "gallery", content[:length])
         with pytest.raises((CorruptGallery, BadGallery)):
             Gallery.open(folder)
@@ -169,14 +179,14 @@ def test_a_file_cut_anywhere(whole: Path, held: Contents, tmp_path: Path):
         assert all(row[-1] not in content[: length // PAGE * PAGE] for row in gone["faces"]), length
 
 
-def test_a_file_cut_by_its_last_page_keeps_what_the_user_said(whole: Path, held: Contents, tmp_path: Path):
+def test_file_without_its_last_page_keeps_user_constraints(whole: Path, held: Contents, tmp_path: Path):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes()[:-PAGE])
     repair(folder)
     gone = lost(held, folder)
     assert gone["constraints"] == gone["rejections"] == set()
 
 
-def test_rows_before_and_behind_a_damaged_page_of_rejections_are_saved(whole: Path, tmp_path: Path):
+def test_damaged_rejections_page_keeps_rows_on_other_pages(whole: Path, tmp_path: Path):
     start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
         with gallery.writing() as connection:
@@ -197,7 +207,7 @@ def test_rows_before_and_behind_a_damaged_page_of_rejections_are_saved(whole: Pa
     assert max(cost) < len(before["rejections"]) / 2
 
 
-def test_garbled_descriptions_of_the_tables(whole: Path, held: Contents, tmp_path: Path):
+def test_repair_keeps_faces_when_table_schema_is_garbled(whole: Path, held: Contents, tmp_path: Path):
     content = (whole / DATABASE).read_bytes()
     folder = damaged(
         whole, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
@@ -208,7 +218,7 @@ def test_garbled_descriptions_of_the_tables(whole: Path, held: Contents, tmp_pat
     assert lost(held, folder)["faces"] == set()
 
 
-def test_faces_of_the_log_of_decisions_are_not_taken_for_faces(whole: Path, tmp_path: Path):
+def test_repair_does_not_restore_faces_from_the_decision_log(whole: Path, tmp_path: Path):
     start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
         with decision(gallery, "move face", faces_change=True) as connection:
@@ -226,7 +236,7 @@ def test_faces_of_the_log_of_decisions_are_not_taken_for_faces(whole: Path, tmp_
     assert not after["faces_before"]
 
 
-def test_a_lost_row_of_the_gallery_is_made_anew_for_float32_too(tmp_path: Path):
+def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     folder = tmp_path / "gallery"
     with Gallery.create(folder, SPACE, element="float32") as gallery:
         enrol_embeddings(gallery, individuals()[0], list("abcde"), "old")
@@ -258,16 +268,16 @@ def unlogged(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_log_that_is_left_holds_what_was_acknowledged(unlogged: Path):
+def test_opening_recovers_rows_from_the_write_ahead_log(unlogged: Path):
     with Gallery.open(unlogged) as gallery:
         assert len(gallery.faces().ids) == 10
 
 
-def test_repair_reads_the_log_too(unlogged: Path):
+def test_repair_recovers_rows_from_the_write_ahead_log(unlogged: Path):
     assert repair(unlogged).saved["faces"] == 10
 
 
-def test_a_deleted_log_is_noticed(unlogged: Path):
+def test_rejects_a_deleted_write_ahead_log(unlogged: Path):
     (unlogged / f"{DATABASE}-wal").unlink()
     with pytest.raises(CorruptGallery, match=r"holds 1 of the 2 writes.*-wal was deleted"):
         Gallery.open(unlogged)
@@ -276,7 +286,7 @@ def test_a_deleted_log_is_noticed(unlogged: Path):
         assert len(gallery.faces().ids) == 5
 
 
-def test_a_damaged_log_is_noticed(unlogged: Path):
+def test_rejects_a_damaged_write_ahead_log(unlogged: Path):
     log = unlogged / f"{DATABASE}-wal"
     content = bytearray(log.read_bytes())
     content[len(content) // 3] ^= 1
@@ -309,7 +319,7 @@ def foreign(path: Path) -> None:
     ],
     ids=["a database", "empty", "text", "a forged head", "a folder", "nothing"],
 )
-def test_what_is_no_gallery_is_told_and_left_alone(tmp_path: Path, make: Callable[[Path], None], said: str):
+def test_rejects_foreign_files_without_changing_them(tmp_path: Path, make: Callable[[Path], None], said: str):
     path = tmp_path / DATABASE
     make(path)
     before = path.read_bytes() if path.is_file() else None
@@ -322,7 +332,7 @@ def test_what_is_no_gallery_is_told_and_left_alone(tmp_path: Path, make: Callabl
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_that_may_not_be_written_to(whole: Path, tmp_path: Path):
+def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Path):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
     folder.chmod(0o555)
     try:
@@ -350,7 +360,7 @@ def test_a_folder_that_may_not_be_written_to(whole: Path, tmp_path: Path):
         ("UPDATE gallery SET own_calibration = '{'", "own calibration"),
     ],
 )
-def test_check_names_what_is_wrong_and_repair_mends_it(
+def test_check_reports_the_problem_and_repair_fixes_it(
     whole: Path, held: Contents, tmp_path: Path, statement: str, said: str
 ):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
@@ -369,7 +379,7 @@ def test_check_names_what_is_wrong_and_repair_mends_it(
     assert use(folder) == ()
 
 
-def test_check_names_photos_that_are_gone_or_changed(whole: Path, tmp_path: Path):
+def test_check_lists_missing_and_changed_photos(whole: Path, tmp_path: Path):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
         there = tmp_path / "there.jpg"

@@ -1,7 +1,6 @@
 """Whatever a user does in whatever order: what was said holds, and undo restores just what was before."""
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,8 @@ from familiar.gallery.forget import forget_identity, forget_photos
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.suggest import answer, suggest
-from small_gallery import (
+from support.property_tests import expensive
+from support.small_gallery import (
     DIM,
     SAID,
     SPACE,
@@ -290,10 +290,8 @@ def _said(tables: dict[str, list[Any]]) -> set[tuple[int, int]]:
 
 
 _SETTINGS = settings(
-    max_examples=int(os.environ.get("FAMILIAR_GALLERY_EXAMPLES", "8")),
+    expensive(),
     stateful_step_count=20,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 

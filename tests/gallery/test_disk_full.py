@@ -35,7 +35,7 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("room_kb", [2, 60])
 @pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])
-def test_work_that_runs_out_of_room_says_so_and_loses_nothing(
+def test_full_disk_raises_cannot_write_and_loses_nothing(
     walk: str, room_kb: int, photos: Path, tmp_path: Path
 ):
     work, left, whole = WALKS[walk].work, tmp_path / "left", tmp_path / "whole"
@@ -56,7 +56,7 @@ def test_work_that_runs_out_of_room_says_so_and_loses_nothing(
 
 
 @pytest.mark.parametrize("walk", ["enrol", "group"])
-def test_a_file_that_may_not_grow_is_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
+def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
     # SQLITE_FULL rather than an error of writing: the other half of what a system may say.
     work = WALKS[walk].work
     WALKS[walk].prepare(tmp_path / "gallery", photos)
@@ -71,7 +71,7 @@ def test_a_file_that_may_not_grow_is_as_a_full_disk(walk: str, photos: Path, tmp
         assert broken(WALKS[walk], gallery) == []
 
 
-def test_what_is_forgotten_without_room_to_erase_it_is_erased_later(photos: Path, tmp_path: Path):
+def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_path: Path):
     folder = tmp_path / "gallery"
     WALKS["forget"].prepare(folder, photos)
     with Gallery.open(folder) as gallery:
@@ -86,7 +86,7 @@ def test_what_is_forgotten_without_room_to_erase_it_is_erased_later(photos: Path
     assert not any(embedding in on_disk for embedding in gone)
 
 
-def test_without_room_for_a_second_file_nothing_is_repaired_and_nothing_touched(photos: Path, tmp_path: Path):
+def test_repair_without_disk_space_changes_nothing(photos: Path, tmp_path: Path):
     folder = tmp_path / "gallery"
     WALKS["forget"].prepare(folder, photos)
     before = (folder / DATABASE).read_bytes()

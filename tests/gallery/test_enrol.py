@@ -24,7 +24,7 @@ from familiar.gallery.enrol import Enrolled, enrol, enrol_embeddings
 from familiar.gallery.migrate import migrate
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import DIM, draw_pets, enrolled, individuals, rows, side_by_side
+from support.small_gallery import DIM, draw_pets, enrolled, individuals, rows, side_by_side
 
 NOTHING = Enrolled(photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=())
 
@@ -59,7 +59,7 @@ def photos(tmp_path: Path) -> list[Path]:
     return draw_pets(tmp_path / "photos", 4, 1)
 
 
-def test_every_photo_is_embedded_as_the_embedder_does(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedder, pets: list[Path]):
     from familiar.faces.embedder import embed_photos
 
     assert counts(enrol(album, embedder, pets)) == {"photos": 24, "faces": 24}
@@ -73,7 +73,7 @@ def test_every_photo_is_embedded_as_the_embedder_does(album: Gallery, embedder: 
     assert box == (0, 0, 48, 48, 1)
 
 
-def test_a_second_time_changes_nothing(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_enrolling_again_keeps_all_faces_unchanged(album: Gallery, embedder: Embedder, photos: list[Path]):
     enrol(album, embedder, photos)
     before, revision = rows(album, ("photos", "faces")), album.revision
     assert counts(enrol(album, embedder, photos)) == {"known": 4}
@@ -86,7 +86,7 @@ def test_a_second_time_changes_nothing(album: Gallery, embedder: Embedder, photo
     assert enrol(album, embedder, []) == NOTHING
 
 
-def test_what_was_cut_short_is_gone_on_with(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets: list[Path]):
     seen: list[int] = []
 
     def stop(done: int, so_far: Enrolled) -> None:
@@ -105,7 +105,7 @@ def test_what_was_cut_short_is_gone_on_with(album: Gallery, embedder: Embedder, 
     assert seen[2:] == [4, 8, 12, 16, 20, 24]
 
 
-def test_what_became_of_the_photos_so_far(
+def test_on_batch_reports_cumulative_counts(
     album: Gallery, embedder: Embedder, pets: list[Path], tmp_path: Path
 ):
     (tmp_path / "no photo.png").write_bytes(b"no photo")
@@ -122,7 +122,7 @@ def test_what_became_of_the_photos_so_far(
     assert "no photo.png" in str(found.skipped[0])
 
 
-def test_after_an_error_no_other_batch_is_begun(
+def test_error_in_on_batch_stops_further_batches(
     album: Gallery, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     begun: list[int] = []
@@ -184,9 +184,7 @@ def brighter(path: Path, by: int) -> None:
     )
 
 
-def test_an_edited_photo_keeps_its_faces_and_whose_they_are(
-    album: Gallery, embedder: Embedder, photos: list[Path]
-):
+def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embedder, photos: list[Path]):
     enrol(album, embedder, photos)
     corrections.split(album, [2], "Mia")
     corrections.tell_apart(album, 2, 3)
@@ -201,7 +199,7 @@ def test_an_edited_photo_keeps_its_faces_and_whose_they_are(
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
-def test_a_photo_edited_under_a_name_that_another_had_keeps_its_faces(
+def test_edited_photo_at_a_reused_path_keeps_its_faces(
     album: Gallery, embedder: Embedder, photos: list[Path]
 ):
     enrol(album, embedder, photos[:1])
@@ -214,7 +212,9 @@ def test_a_photo_edited_under_a_name_that_another_had_keeps_its_faces(
     assert who_is_who(album).identity.tolist() == [-1, 1]
 
 
-def test_another_photo_under_the_name_is_another(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_different_photo_at_the_same_path_is_a_new_photo(
+    album: Gallery, embedder: Embedder, photos: list[Path]
+):
     enrol(album, embedder, photos[:2])
     corrections.split(album, [1], "Mia")
     kept = photos[0].rename(photos[0].with_name("kept.png"))
@@ -226,7 +226,7 @@ def test_another_photo_under_the_name_is_another(album: Gallery, embedder: Embed
     assert {"kept.png": 1, photos[0].name: 3}.items() <= paths(album).items()
 
 
-def test_two_photos_that_changed_names(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_two_photos_with_swapped_names_are_moved(album: Gallery, embedder: Embedder, photos: list[Path]):
     enrol(album, embedder, photos[:2])
     one, other = photos[0].name, photos[1].name
     aside = photos[0].rename(photos[0].with_name("aside"))
@@ -236,7 +236,7 @@ def test_two_photos_that_changed_names(album: Gallery, embedder: Embedder, photo
     assert paths(album) == {one: 2, other: 1}
 
 
-def test_deleted_photos_stay_known(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_deleted_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
     enrol(album, embedder, photos)
     photos[3].unlink()
     assert counts(enrol(album, embedder, photos[:3])) == {"known": 3}
@@ -244,7 +244,9 @@ def test_deleted_photos_stay_known(album: Gallery, embedder: Embedder, photos: l
     assert "No such file" in str(enrol(album, embedder, photos).skipped[0])
 
 
-def test_several_faces_in_a_photo(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_enrolls_every_face_of_a_photo(
+    album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path
+):
     pixels = [load_photo(photo).rgb_u8 for photo in photos]
     together = save_photo(side_by_side(*pixels[:3]), tmp_path / "together.png")
     low = Image.fromarray(np.zeros((48, 20, 3), np.uint8))
@@ -271,12 +273,12 @@ def test_several_faces_in_a_photo(album: Gallery, embedder: Embedder, photos: li
     assert counts(enrol(album, embedder, [together], Squares())) == {"photos": 1, "faces": 2}
 
 
-def test_faces_of_too_low_a_score_are_left_out(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_skips_faces_below_min_score(album: Gallery, embedder: Embedder, photos: list[Path]):
     found = enrol(album, embedder, photos[:1], Squares(), min_score=0.95)
     assert counts(found) == {"photos": 1, "without_face": 1}
 
 
-def test_unreadable_ones_are_told_and_stop_nobody(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_unreadable_photos_are_skipped_and_reported(album: Gallery, embedder: Embedder, photos: list[Path]):
     folder = photos[0].parent
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff no photo")
     (folder / "empty.png").write_bytes(b"")
@@ -291,7 +293,7 @@ def test_unreadable_ones_are_told_and_stop_nobody(album: Gallery, embedder: Embe
         assert str(error).startswith(f"{path}: ")
 
 
-def test_times_come_from_the_camera(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
+def test_capture_time_comes_from_exif(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
     exif = Image.Exif()
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2024:06:01 12:30:05"
     with Image.open(photos[0]) as image:
@@ -300,7 +302,7 @@ def test_times_come_from_the_camera(album: Gallery, embedder: Embedder, photos: 
     assert [row[5] for row in rows(album, ("photos",))["photos"]] == ["2024-06-01T12:30:05", None]
 
 
-def test_a_path_may_hold_bytes_that_are_no_utf8(album: Gallery, embedder: Embedder, photos: list[Path]):
+def test_accepts_paths_with_invalid_utf8(album: Gallery, embedder: Embedder, photos: list[Path]):
     odd = photos[0].rename(photos[0].with_name(os.fsdecode(b"M\xfcsli.png")))
     assert counts(enrol(album, embedder, [odd])) == {"photos": 1, "faces": 1}
     assert counts(enrol(album, embedder, [odd])) == {"known": 1}
@@ -309,7 +311,7 @@ def test_a_path_may_hold_bytes_that_are_no_utf8(album: Gallery, embedder: Embedd
     assert list(paths(album)) == [odd.name]
 
 
-def test_another_models_embedder_is_refused(album: Gallery, other_embedder: Embedder, photos: list[Path]):
+def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Embedder, photos: list[Path]):
     with pytest.raises(SpaceMismatch, match="holds embeddings of the space random"):
         enrol(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
@@ -317,7 +319,7 @@ def test_another_models_embedder_is_refused(album: Gallery, other_embedder: Embe
     assert len(album.faces().ids) == 0
 
 
-def test_a_gallery_that_was_migrated_meanwhile_takes_no_more_of_the_old_model(
+def test_rejects_old_model_after_concurrent_migration(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     def migrated(_: int, __: Enrolled) -> None:
@@ -334,7 +336,7 @@ def test_a_gallery_that_was_migrated_meanwhile_takes_no_more_of_the_old_model(
 # Vectors
 
 
-def test_vectors_are_known_by_name_and_content(gallery: Gallery):
+def test_embeddings_are_identified_by_name_and_content(gallery: Gallery):
     embeddings = individuals([2, 1])
     assert enrolled(gallery, embeddings) == [1, 2, 3]
     assert enrolled(gallery, embeddings) == []
@@ -380,7 +382,7 @@ def mutants(seed: int, count: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_two_thousand_broken_photos_harm_nothing(album: Gallery, embedder: Embedder, tmp_path: Path):
+def test_enrolls_or_skips_2000_corrupt_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
     files = []
     for place, data in enumerate(mutants(0, MUTANTS)):
         files.append(tmp_path / f"{place:04}.jpg")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from colour_album import album, gallery_of, photo
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction
 from familiar.gallery import corrections
 from familiar.gallery.decisions import decisions, undo
@@ -15,6 +14,7 @@ from familiar.gallery.exchange import COLUMNS, export_csv, export_folders, impor
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import find_face, find_identity, who_is_who
+from support.color_album import album, gallery_of, photo
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def table(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_out_and_into_a_fresh_gallery(
+def test_csv_export_and_import_restore_identities(
     gallery: Gallery, tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]
 ):
     group(gallery)
@@ -82,7 +82,7 @@ def test_out_and_into_a_fresh_gallery(
         assert people(fresh) == {}
 
 
-def test_one_row_of_a_face_in_the_table(gallery: Gallery, tmp_path: Path):
+def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
     group(gallery)
     export_csv(gallery, tmp_path / "who.csv")
     rows = list(csv.DictReader((tmp_path / "who.csv").read_text().splitlines()))
@@ -101,7 +101,7 @@ def test_one_row_of_a_face_in_the_table(gallery: Gallery, tmp_path: Path):
     assert {row["by_user"] for row in both} == {"0"}
 
 
-def test_two_columns_are_enough_and_known_names_are_reused(
+def test_csv_import_with_two_columns_reuses_known_names(
     gallery: Gallery, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     group(gallery)
@@ -120,7 +120,7 @@ def test_two_columns_are_enough_and_known_names_are_reused(
     assert now["Gerd"] == {"green1.png 0"}
 
 
-def test_a_box_or_a_number_says_which_face(gallery: Gallery, tmp_path: Path):
+def test_csv_import_selects_a_face_by_box_or_number(gallery: Gallery, tmp_path: Path):
     both = tmp_path / "photos" / "both.png"
     with pytest.raises(Exception, match="give one of these numbers") as several:
         find_face(gallery, str(both))
@@ -136,7 +136,7 @@ def test_a_box_or_a_number_says_which_face(gallery: Gallery, tmp_path: Path):
     assert people(gallery) == {"Rosa": {"both.png 32"}}
 
 
-def test_rows_of_no_face_here_are_listed(gallery: Gallery, tmp_path: Path, photos: list[Path]):
+def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_path: Path, photos: list[Path]):
     both = tmp_path / "photos" / "both.png"
     said = table(
         tmp_path / "n.csv",
@@ -173,7 +173,7 @@ def test_rows_of_no_face_here_are_listed(gallery: Gallery, tmp_path: Path, photo
         ),
     ],
 )
-def test_a_line_that_cannot_be_is_named_and_nothing_is_imported(
+def test_csv_import_rejects_bad_lines_and_imports_nothing(
     gallery: Gallery, tmp_path: Path, lines: list[str], said: str
 ):
     folder = tmp_path / "photos"
@@ -190,7 +190,7 @@ def test_a_line_that_cannot_be_is_named_and_nothing_is_imported(
         import_csv(gallery, tmp_path / "none.csv")
 
 
-def test_what_cannot_be_beside_the_gallery_s_own_changes_nothing(gallery: Gallery, tmp_path: Path):
+def test_csv_import_rejects_conflicts_with_the_gallery(gallery: Gallery, tmp_path: Path):
     both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
     import_csv(
         gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32")
@@ -205,7 +205,7 @@ def test_what_cannot_be_beside_the_gallery_s_own_changes_nothing(gallery: Galler
     assert people(gallery) == {"Gerd": {"both.png 32"}, "Rosa": {"both.png 0"}}
 
 
-def test_paths_that_are_no_utf8_go_round(tmp_path: Path, mean_colour_bundle: Path):
+def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_colour_bundle: Path):
     (plain,) = album(tmp_path / "odd", red=1)
     odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd" / "r") + b'\xff, "1"\n.png'))
     plain.rename(odd)
@@ -217,7 +217,9 @@ def test_paths_that_are_no_utf8_go_round(tmp_path: Path, mean_colour_bundle: Pat
         assert list(people(gallery)) == ["Rosa"]
 
 
-def test_folders_out_and_in(gallery: Gallery, tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]):
+def test_folder_export_and_import_restore_identities(
+    gallery: Gallery, tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]
+):
     group(gallery)
     corrections.name(gallery, int(who_is_who(gallery).identity[0]), "Rosa/Ro: .")
     before = photos[2].read_bytes()
@@ -245,7 +247,7 @@ def test_folders_out_and_in(gallery: Gallery, tmp_path: Path, mean_colour_bundle
     assert (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").read_bytes() == before
 
 
-def test_a_photo_of_two_is_skipped_and_one_in_two_folders_refused(
+def test_folder_import_skips_two_face_photos_and_rejects_duplicates(
     gallery: Gallery, tmp_path: Path, photos: list[Path]
 ):
     root = tmp_path / "sorted"
@@ -267,7 +269,7 @@ def test_a_photo_of_two_is_skipped_and_one_in_two_folders_refused(
         import_folders(gallery, tmp_path / "none")
 
 
-def test_names_that_would_meet_get_numbers(tmp_path: Path, photos: list[Path], mean_colour_bundle: Path):
+def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path], mean_colour_bundle: Path):
     (tmp_path / "more").mkdir()
     same_name = photo(tmp_path / "more" / "red1.png", "red", shade=4)
     with gallery_of(tmp_path / "second", mean_colour_bundle, [photos[0], same_name]) as second:

@@ -19,7 +19,7 @@ from familiar.gallery.group import group
 from familiar.gallery.search import build_index, search_photos
 from familiar.gallery.store import OWN_PHOTOS, Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
+from support.small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
 
 NAME = "Schnurrhilde"
 
@@ -56,7 +56,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_an_identity_leaves_no_byte(gallery: Gallery, folder: Path):
+def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([30, 2, 40]))
     group(gallery)
     corrections.name(gallery, 2, NAME)
@@ -82,7 +82,7 @@ def test_an_identity_leaves_no_byte(gallery: Gallery, folder: Path):
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_a_photo_leaves_no_byte(gallery: Gallery, folder: Path):
+def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([5, 5]), "Garten")
     paths = at_paths(gallery)
     group(gallery)
@@ -99,7 +99,7 @@ def test_a_photo_leaves_no_byte(gallery: Gallery, folder: Path):
     assert len(enrolled(gallery, individuals([5, 5]), "Garten")) == 2  # just those are new again
 
 
-def test_a_path_that_is_no_photo_forgets_nothing(gallery: Gallery):
+def test_rejects_unknown_path_and_forgets_nothing(gallery: Gallery):
     enrolled(gallery, individuals([3]))
     paths = at_paths(gallery)
     before = rows(gallery, ("photos", "faces"))
@@ -159,7 +159,7 @@ def _taken_back(gallery: Gallery) -> int:
         _taken_back,
     ],
 )
-def test_a_name_leaves_the_log_of_decisions_too(gallery: Gallery, folder: Path, corrected):
+def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder: Path, corrected):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     number = corrected(gallery)
@@ -177,7 +177,7 @@ def test_a_name_leaves_the_log_of_decisions_too(gallery: Gallery, folder: Path, 
     assert holding(folder, *secrets) == set()
 
 
-def test_what_was_forgotten_stays_forgotten_when_others_are_undone(gallery: Gallery):
+def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     corrections.move(gallery, [1], 2)
@@ -188,7 +188,7 @@ def test_what_was_forgotten_stays_forgotten_when_others_are_undone(gallery: Gall
     assert check(gallery).problems == ()
 
 
-def test_a_rejection_of_somebody_who_is_gone_is_not_put_back(gallery: Gallery):
+def test_undo_skips_rejections_of_a_forgotten_identity(gallery: Gallery):
     enrolled(gallery, individuals([2, 1]))
     paths = at_paths(gallery)
     corrections.split(gallery, [1, 2])
@@ -202,7 +202,7 @@ def test_a_rejection_of_somebody_who_is_gone_is_not_put_back(gallery: Gallery):
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_while_another_reads_it_is_not_erased_and_who_opens_it_next_does(folder: Path):
+def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
     with Gallery.create(folder, SPACE) as gallery, Gallery.open(folder) as reader:
         enrolled(gallery, individuals([3]))
         corrections.split(gallery, [1, 2, 3], NAME)
@@ -220,7 +220,7 @@ def test_while_another_reads_it_is_not_erased_and_who_opens_it_next_does(folder:
         assert check(again).problems == ()
 
 
-def test_a_migration_under_way_forgets_too(gallery: Gallery, folder: Path):
+def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([2]))
     other = individuals([0, 0, 2])
     with gallery.writing() as connection:
@@ -235,7 +235,7 @@ def test_a_migration_under_way_forgets_too(gallery: Gallery, folder: Path):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_killed_before_the_index_was_erased_the_next_opening_erases_it(
+def test_next_open_erases_the_index_after_a_kill(
     gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enrolled(gallery, individuals([30, 2, 40]))
@@ -253,7 +253,7 @@ def test_killed_before_the_index_was_erased_the_next_opening_erases_it(
 
 
 @pytest.mark.usefixtures("indexed")
-def test_an_index_that_was_built_meanwhile_does_not_stay(
+def test_index_built_during_forgetting_is_deleted(
     gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     enrolled(gallery, individuals([3, 2]))
@@ -271,7 +271,7 @@ def test_an_index_that_was_built_meanwhile_does_not_stay(
     assert not list(folder.glob("*.hnsw"))
 
 
-def test_one_photo_of_many_leaves_the_name_to_undo(gallery: Gallery):
+def test_undo_restores_the_name_after_forgetting_one_photo(gallery: Gallery):
     enrolled(gallery, individuals([4, 4]))
     group(gallery)
     paths = at_paths(gallery)
@@ -295,7 +295,7 @@ def bytes_of(*vectors: np.ndarray) -> list[bytes]:
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_faces_changed_by_hand_leave_no_byte_with_their_photo(gallery: Gallery, folder: Path):
+def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([3, 3]))
     paths = at_paths(gallery)
     group(gallery)
@@ -316,7 +316,7 @@ def test_faces_changed_by_hand_leave_no_byte_with_their_photo(gallery: Gallery, 
 
 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_faces_deleted_by_hand_are_forgotten_with_whom_they_showed(gallery: Gallery, folder: Path):
+def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([3, 3, 3]))
     group(gallery)
     secrets = secrets_of(gallery, [1, 2, 3, 4, 5, 6])
@@ -335,7 +335,7 @@ def test_faces_deleted_by_hand_are_forgotten_with_whom_they_showed(gallery: Gall
     assert check(gallery).problems == ()
 
 
-def test_a_face_deleted_when_it_was_somebody_elses_comes_back(gallery: Gallery):
+def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     corrections.move(gallery, [1], 2)
@@ -347,7 +347,7 @@ def test_a_face_deleted_when_it_was_somebody_elses_comes_back(gallery: Gallery):
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_a_face_moved_by_hand_leaves_no_byte_of_whom_it_showed(gallery: Gallery, folder: Path, said: bool):
+def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, folder: Path, said: bool):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     corrections.name(gallery, 2, "Tom")
@@ -369,7 +369,7 @@ def test_a_face_moved_by_hand_leaves_no_byte_of_whom_it_showed(gallery: Gallery,
     assert check(gallery).problems == ()
 
 
-def test_a_face_moved_by_hand_that_stays_somebody_elses_costs_no_undo(gallery: Gallery):
+def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     with looking_like(individuals([0, 1])[0]) as embedder:
@@ -378,7 +378,7 @@ def test_a_face_moved_by_hand_that_stays_somebody_elses_costs_no_undo(gallery: G
     assert [made.kind for made in decisions(gallery)] == ["move face", "group"]
 
 
-def test_a_photo_that_was_uploaded_is_deleted_and_no_other_is(gallery: Gallery, folder: Path, tmp_path: Path):
+def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: Path, tmp_path: Path):
     enrolled(gallery, individuals([2]))
     own, others = folder / OWN_PHOTOS / "ab" / "abc.jpg", tmp_path / "theirs.jpg"
     for path in (own, others):
@@ -407,7 +407,7 @@ def uploaded(gallery: Gallery, photo: int, *, known_by: Path | None = None) -> P
     return path
 
 
-def test_an_uploaded_copy_of_a_photo_in_a_folder_goes_with_it(gallery: Gallery, tmp_path: Path):
+def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_path: Path):
     enrolled(gallery, individuals([2]))
     theirs = tmp_path / "theirs.jpg"
     theirs.write_bytes(b"photo")
@@ -418,7 +418,9 @@ def test_an_uploaded_copy_of_a_photo_in_a_folder_goes_with_it(gallery: Gallery, 
     assert other.exists()
 
 
-def test_an_upload_goes_where_the_gallery_is_opened_by_a_link(gallery: Gallery, folder: Path, tmp_path: Path):
+def test_forgetting_deletes_uploads_when_opened_through_a_symlink(
+    gallery: Gallery, folder: Path, tmp_path: Path
+):
     enrolled(gallery, individuals([2]))
     first, second = uploaded(gallery, 1), uploaded(gallery, 2)
     link = tmp_path / "link"
@@ -429,9 +431,7 @@ def test_an_upload_goes_where_the_gallery_is_opened_by_a_link(gallery: Gallery, 
     assert not second.exists()
 
 
-def test_a_photo_whose_upload_cannot_be_deleted_is_not_forgotten(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-):
+def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([2]))
     path = uploaded(gallery, 1)
 
@@ -446,9 +446,7 @@ def test_a_photo_whose_upload_cannot_be_deleted_is_not_forgotten(
     assert len(gallery.faces().ids) == 2
 
 
-def test_a_crash_before_the_end_leaves_no_upload_that_is_unknown(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-):
+def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([2]))
     path = uploaded(gallery, 1)
     deleted = forget_module._delete

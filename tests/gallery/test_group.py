@@ -11,7 +11,7 @@ from familiar.gallery.store import Gallery
 from familiar.gallery.suggest import answer, suggest
 from familiar.gallery.who import who_is_who
 from familiar.neighbors.group import group as plainly_grouped
-from small_gallery import (
+from support.small_gallery import (
     DIM,
     SPACE,
     THRESHOLD,
@@ -37,7 +37,7 @@ def between(one: int, other: int, share: float) -> np.ndarray:
     return normalise(row)
 
 
-def test_without_constraints_it_is_neighbours_grouping(gallery: Gallery):
+def test_without_constraints_matches_neighbors_group(gallery: Gallery):
     embeddings = scattered(80)
     faces = enrolled(gallery, embeddings)
     found = group(gallery)
@@ -52,7 +52,7 @@ def test_without_constraints_it_is_neighbours_grouping(gallery: Gallery):
     assert found.threshold == THRESHOLD
 
 
-def test_the_order_of_enrolling_does_not_matter(gallery: Gallery, tmp_path):
+def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path):
     embeddings = scattered(80)
     enrolled(gallery, embeddings)
     group(gallery)
@@ -65,20 +65,20 @@ def test_the_order_of_enrolling_does_not_matter(gallery: Gallery, tmp_path):
         assert {frozenset(original[face] for face in members) for members in groups(other)} == ours
 
 
-def test_an_empty_gallery_and_a_single_face_have_no_groups(gallery: Gallery):
+def test_empty_gallery_and_single_face_have_no_clusters(gallery: Gallery):
     assert group(gallery).identities == 0
     enrolled(gallery, individuals([1]))
     assert (group(gallery).identities, group(gallery).alone) == (0, 1)
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
-def test_float16_is_grouped_too(gallery: Gallery):
+def test_groups_float16_embeddings(gallery: Gallery):
     enrolled(gallery, individuals([3, 2]))
     group(gallery)
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
-def test_new_photos_join_and_what_is_settled_stays(gallery: Gallery):
+def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
     enrolled(gallery, individuals([3, 2]))
     group(gallery)
     before = rows(gallery)["assignments"]
@@ -92,7 +92,7 @@ def test_new_photos_join_and_what_is_settled_stays(gallery: Gallery):
     assert group(gallery).changed == 0
 
 
-def test_groups_that_are_there_are_never_joined(gallery: Gallery):
+def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
     first = enrolled(gallery, individuals([2], seed=1))
     group(gallery)
     second = enrolled(gallery, individuals([2], seed=2), "more")
@@ -103,7 +103,7 @@ def test_groups_that_are_there_are_never_joined(gallery: Gallery):
     assert groups(gallery) == {frozenset(first + second)}
 
 
-def test_two_faces_of_one_photo_are_two(gallery: Gallery):
+def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
     alone = enrolled(gallery, individuals([2]))
     twins = in_one_photo(gallery, individuals([2], seed=3), "twins")
     group(gallery)
@@ -111,7 +111,7 @@ def test_two_faces_of_one_photo_are_two(gallery: Gallery):
     assert any(set(alone) <= members for members in groups(gallery))
 
 
-def test_a_threshold_may_be_said(gallery: Gallery):
+def test_threshold_argument_controls_cluster_count(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
     assert group(gallery, threshold=0.999).identities == 0
     assert group(gallery, threshold=-0.5).identities == 1
@@ -119,7 +119,7 @@ def test_a_threshold_may_be_said(gallery: Gallery):
         group(gallery, threshold=1.5)
 
 
-def test_afresh_keeps_names_and_words_and_numbers(gallery: Gallery):
+def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
     enrolled(gallery, individuals([4, 3, 2]))
     group(gallery, threshold=-1.0)  # all in one
     everybody = identity_of(gallery, 1)
@@ -137,7 +137,7 @@ def test_afresh_keeps_names_and_words_and_numbers(gallery: Gallery):
     assert rows(gallery, ("identities", "assignments")) == before
 
 
-def test_afresh_most_of_a_group_keeps_its_number(gallery: Gallery):
+def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
     enrolled(gallery, individuals([2, 4]))
     group(gallery, threshold=-1.0)
     number = identity_of(gallery, 1)
@@ -146,7 +146,7 @@ def test_afresh_most_of_a_group_keeps_its_number(gallery: Gallery):
     assert identity_of(gallery, 3) == number != identity_of(gallery, 1)
 
 
-def test_a_correction_carries_untouched_faces_along(gallery: Gallery):
+def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
     enrolled(gallery, individuals([4, 4]))
     group(gallery, threshold=-1.0)
     one = identity_of(gallery, 1)
@@ -158,14 +158,14 @@ def test_a_correction_carries_untouched_faces_along(gallery: Gallery):
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
 
 
-def test_a_named_identity_draws_lone_faces(gallery: Gallery):
+def test_naming_a_face_assigns_similar_unassigned_faces(gallery: Gallery):
     enrolled(gallery, individuals([3]))
     corrections.split(gallery, [1], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3])}
 
 
 @pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
-def test_a_face_that_was_rejected_never_comes_back(gallery: Gallery, again: str):
+def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
     enrolled(gallery, individuals([5], noise=0.01))
     group(gallery)
     corrections.reject(gallery, [2])
@@ -177,7 +177,7 @@ def test_a_face_that_was_rejected_never_comes_back(gallery: Gallery, again: str)
 
 
 @pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
-def test_of_two_faces_rejecting_one_parts_them_for_ever(gallery: Gallery, again: str):
+def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery, again: str):
     enrolled(gallery, individuals([2]))
     group(gallery)
     corrections.reject(gallery, [1])
@@ -188,7 +188,7 @@ def test_of_two_faces_rejecting_one_parts_them_for_ever(gallery: Gallery, again:
 
 
 @pytest.mark.parametrize("again", ["group", "afresh"])
-def test_what_was_said_to_be_two_is_never_one(gallery: Gallery, again: str):
+def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str):
     enrolled(gallery, np.concatenate([individuals([3, 3]), between(0, 1, 0.45)]))
     group(gallery)
     asked = [question for question in suggest(gallery) if question.about == "join"]
@@ -199,9 +199,7 @@ def test_what_was_said_to_be_two_is_never_one(gallery: Gallery, again: str):
         assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
 
 
-def test_whoever_writes_meanwhile_is_not_overwritten(
-    gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch
-):
+def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([3]))
     plan, calls = group_module._plan, []
 
@@ -221,7 +219,7 @@ def test_whoever_writes_meanwhile_is_not_overwritten(
     assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
 
 
-def test_it_is_one_decision_and_none_where_nothing_changes(gallery: Gallery):
+def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     from familiar.gallery.decisions import decisions, undo
 
     enrolled(gallery, individuals([2, 2]))
@@ -232,7 +230,7 @@ def test_it_is_one_decision_and_none_where_nothing_changes(gallery: Gallery):
     assert groups(gallery) == set()
 
 
-def test_of_one_individual_nobody_follows_a_face_that_is_rejected(gallery: Gallery):
+def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
     """Half of the others are more like any face than like the rest; that makes them no other individual."""
     enrolled(gallery, individuals([12], noise=0.1))
     group(gallery, threshold=-1.0)
@@ -240,16 +238,14 @@ def test_of_one_individual_nobody_follows_a_face_that_is_rejected(gallery: Galle
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
-def test_of_two_individuals_the_one_follows_its_face(gallery: Gallery):
+def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
     enrolled(gallery, individuals([6, 6], noise=0.1))
     group(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
 
 
-def test_what_is_apart_stays_apart_in_an_identity_of_two_kinds(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-):
+def test_constraints_hold_in_an_identity_with_two_kinds(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     """Mia has faces at home and in a kind; each draws one of two faces of one photo."""
     monkeypatch.setattr(group_module, "views", lambda embeddings, _: embeddings)
     enrolled(gallery, individuals([2, 2]))

@@ -25,7 +25,7 @@ from familiar.gallery.group import group
 from familiar.gallery.migrate import Migrated, migrate
 from familiar.gallery.search import search_photos
 from familiar.gallery.store import Gallery, Space
-from small_gallery import SAID, draw_pets, enrolled, looking_like, rows
+from support.small_gallery import SAID, draw_pets, enrolled, looking_like, rows
 
 
 def kept(gallery: Gallery) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def other_metadata(embedder: Embedder, **changed: Any) -> Embedder:
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, **changed)), threads=2)
 
 
-def test_every_photo_is_embedded_anew_and_all_that_was_said_stays(
+def test_reembeds_every_photo_and_keeps_corrections(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     before = corrected(album, embedder, pets)
@@ -78,7 +78,9 @@ def test_every_photo_is_embedded_anew_and_all_that_was_said_stays(
     assert rows(album)["assignments"] == []
 
 
-def test_the_same_space_with_fewer_numbers_is_cut(album: Gallery, embedder: Embedder, pets: list[Path]):
+def test_same_space_with_smaller_dim_truncates_embeddings(
+    album: Gallery, embedder: Embedder, pets: list[Path]
+):
     with album.writing() as connection:
         wider = replace(album.space, prefixes=(16, 8))
         connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
@@ -93,7 +95,7 @@ def test_the_same_space_with_fewer_numbers_is_cut(album: Gallery, embedder: Embe
         migrate(album, other_metadata(embedder, embedding_dim=5))
 
 
-def test_the_same_space_as_wide_takes_only_the_new_calibration(
+def test_same_space_and_dim_updates_only_the_calibration(
     album: Gallery, embedder: Embedder, pets: list[Path]
 ):
     enrol(album, embedder, pets)
@@ -116,7 +118,7 @@ def edit(path: Path) -> None:
     save_photo(Photo(pixels, path, (48, 48)), path)
 
 
-def test_photos_that_are_gone_come_over_a_bridge(
+def test_missing_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     before = corrected(album, embedder, crowd)
@@ -136,7 +138,7 @@ def test_photos_that_are_gone_come_over_a_bridge(
     assert kept(album) == before
 
 
-def test_vectors_without_photos_come_over_the_bridge_too(
+def test_embeddings_without_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enrol(album, embedder, crowd)
@@ -145,7 +147,7 @@ def test_vectors_without_photos_come_over_the_bridge_too(
     assert found.photos == 70
 
 
-def test_too_few_photos_for_a_bridge_swap_nothing(
+def test_rejects_a_bridge_with_too_few_photos(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
 ):
     (lost,) = draw_pets(tmp_path / "lost", 1, 1, seed=9)
@@ -167,7 +169,7 @@ def test_too_few_photos_for_a_bridge_swap_nothing(
     assert kept(album) == before
 
 
-def test_what_was_cut_short_is_gone_on_with(
+def test_resumes_after_an_interruption(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     enrol(album, embedder, pets)
@@ -188,7 +190,7 @@ def test_what_was_cut_short_is_gone_on_with(
     assert done[-1] == 24 - 8 - 1  # one of the forgotten was embedded already
 
 
-def test_what_was_gathered_for_one_model_is_not_taken_for_anothers(
+def test_pending_embeddings_are_not_reused_for_another_model(
     album: Gallery,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -208,7 +210,7 @@ def test_what_was_gathered_for_one_model_is_not_taken_for_anothers(
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(third, pets).embeddings, atol=1e-5)
 
 
-def test_photos_enrolled_meanwhile_come_along(
+def test_includes_photos_enrolled_during_migration(
     album: Gallery,
     folder: Path,
     embedder: Embedder,
@@ -231,7 +233,7 @@ def test_photos_enrolled_meanwhile_come_along(
     np.testing.assert_allclose(album.faces().embeddings[-2:], expected, atol=1e-5)
 
 
-def test_a_photo_edited_meanwhile_is_embedded_as_it_is_now(
+def test_photo_edited_during_migration_is_embedded_again(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
     enrol(album, embedder, crowd)
@@ -251,7 +253,7 @@ def test_a_photo_edited_meanwhile_is_embedded_as_it_is_now(
     np.testing.assert_allclose(album.faces().embeddings[0], expected, atol=1e-5)
 
 
-def test_an_error_before_the_swap_is_over_leaves_the_old_model_at_work(
+def test_error_during_the_swap_keeps_the_old_model(
     album: Gallery,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -280,7 +282,7 @@ def test_an_error_before_the_swap_is_over_leaves_the_old_model_at_work(
     assert migrate(album, other_embedder).photos == 24
 
 
-def test_the_gallerys_own_calibration_is_fitted_again(
+def test_own_calibration_is_refitted(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
     enrol(album, embedder, pets)
@@ -293,7 +295,7 @@ def test_the_gallerys_own_calibration_is_fitted_again(
     assert calibration(album).pairs_same == 24
 
 
-def test_two_migrations_at_once_never_mix(
+def test_concurrent_migration_raises_gallery_busy(
     album: Gallery,
     folder: Path,
     embedder: Embedder,
@@ -317,7 +319,7 @@ def test_two_migrations_at_once_never_mix(
 
 
 @pytest.mark.parametrize("shorter", [False, True])
-def test_no_embedding_of_the_old_model_comes_back(
+def test_undo_restores_no_embedding_of_the_old_model(
     album: Gallery,
     embedder: Embedder,
     other_embedder: Embedder,
@@ -361,9 +363,7 @@ def test_no_embedding_of_the_old_model_comes_back(
     assert check(album).problems == ()
 
 
-def test_a_migration_without_other_embeddings_leaves_all_to_undo(
-    album: Gallery, embedder: Embedder, pets: list[Path]
-):
+def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedder, pets: list[Path]):
     enrol(album, embedder, pets)
     vectors = album.faces().embeddings
     delete_face(album, 5)
@@ -373,7 +373,7 @@ def test_a_migration_without_other_embeddings_leaves_all_to_undo(
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
 
 
-def test_what_changes_while_it_is_embedded_is_embedded_again(
+def test_faces_changed_during_embedding_are_embedded_again(
     album: Gallery,
     folder: Path,
     embedder: Embedder,

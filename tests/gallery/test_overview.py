@@ -2,15 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from colour_album import album, gallery_of, photo
 from familiar.gallery import corrections, search
 from familiar.gallery.decisions import undo
 from familiar.gallery.group import group
 from familiar.gallery.overview import LAST_DECISIONS, overview
 from familiar.gallery.who import find_face
+from support.color_album import album, gallery_of, photo
 
 
-def test_what_is_in_a_gallery(tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_overview_reports_identities_counts_and_decisions(
+    tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
     paths = album(tmp_path / "photos", green=2, red=3, blue=1)
     paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
     with gallery_of(tmp_path / "gallery", mean_colour_bundle, paths) as gallery:

@@ -9,7 +9,7 @@ from familiar.gallery import corrections, schema, store
 from familiar.gallery.by_hand import delete_face
 from familiar.gallery.decisions import undo
 from familiar.gallery.store import Gallery
-from small_gallery import SAID, SPACE, enrolled, individuals, rows
+from support.small_gallery import SAID, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
 
@@ -26,7 +26,7 @@ def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return folder
 
 
-def test_an_older_gallery_is_brought_up_to_date_when_opened(older: Path, monkeypatch: pytest.MonkeyPatch):
+def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: pytest.MonkeyPatch):
     def add_time(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
 
@@ -37,7 +37,7 @@ def test_an_older_gallery_is_brought_up_to_date_when_opened(older: Path, monkeyp
     Gallery.open(older).close()  # and once only: another column of that name would be an error
 
 
-def test_an_update_that_fails_leaves_the_older_gallery(older: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM faces")
         raise RuntimeError
@@ -69,7 +69,7 @@ def tables(folder: Path) -> dict[str, str]:
     return made
 
 
-def test_a_gallery_of_version_1_comes_to_log_faces(folder: Path):
+def test_version_1_gallery_logs_faces_after_update(folder: Path):
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
         corrections.split(gallery, [1, 2], "Mia")
@@ -88,7 +88,7 @@ def test_a_gallery_of_version_1_comes_to_log_faces(folder: Path):
     assert tables(folder) == of_today
 
 
-def test_every_change_of_a_logged_table_is_written_down_and_comes_back(folder: Path):
+def test_every_logged_change_can_be_restored(folder: Path):
     changes = {
         "identities": (
             "INSERT INTO identities (id, name) VALUES (9, 'Lia')",

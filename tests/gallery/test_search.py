@@ -21,7 +21,7 @@ from familiar.gallery.search import (
 from familiar.gallery.store import Gallery
 from familiar.neighbors.adapt import adapt
 from familiar.neighbors.hnsw import INDEX_FILE
-from small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
+from support.small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
 
 
 def random_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -30,7 +30,7 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
 @pytest.mark.parametrize("k", [1, 7, 99])
-def test_photos_are_the_nearest_in_order(gallery: Gallery, k: int):
+def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
     stored = random_rows(50)
     enrolled(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -46,7 +46,7 @@ def test_photos_are_the_nearest_in_order(gallery: Gallery, k: int):
     assert hits[0].probability == pytest.approx(odds / (1 + odds), rel=1e-5)
 
 
-def test_hits_say_whose_they_are(gallery: Gallery):
+def test_hits_report_identity_and_name(gallery: Gallery):
     enrolled(gallery, individuals([2, 1]))
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [3])
@@ -88,7 +88,7 @@ def described(gallery: Gallery) -> Gallery:
         (Filter(), set(range(1, 13))),
     ],
 )
-def test_only_what_passes_the_filter_is_found(described: Gallery, only: Filter, faces: set[int]):
+def test_returns_only_hits_that_pass_the_filter(described: Gallery, only: Filter, faces: set[int]):
     query = random_rows(1, seed=3)[0]
     hits = search_photos(described, query, 20, only=only)
     assert {hit.face for hit in hits} == faces
@@ -99,7 +99,7 @@ def test_only_what_passes_the_filter_is_found(described: Gallery, only: Filter, 
     assert {match.identity for match in search_identities(described, query, only=only)} == known
 
 
-def test_a_prefix_finds_candidates_that_all_components_rank(gallery: Gallery):
+def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Gallery):
     stored = random_rows(400)
     enrolled(gallery, stored)
     query = random_rows(1, seed=1)[0]
@@ -113,7 +113,7 @@ def test_a_prefix_finds_candidates_that_all_components_rank(gallery: Gallery):
         search_photos(gallery, query, prefix=5)
 
 
-def test_what_cannot_be_asked(gallery: Gallery):
+def test_rejects_invalid_queries(gallery: Gallery):
     query = random_rows(1)[0]
     for search in (search_photos, search_identities):
         with pytest.raises(ValueError, match="1 or more"):
@@ -124,14 +124,14 @@ def test_what_cannot_be_asked(gallery: Gallery):
             search(gallery, query * 2)
 
 
-def test_an_empty_gallery_answers_nobody(gallery: Gallery):
+def test_empty_gallery_returns_no_hits(gallery: Gallery):
     query = random_rows(1)[0]
     assert search_photos(gallery, query) == []
     assert search_photos(gallery, query, prefix=8) == []
     assert search_identities(gallery, query) == []
 
 
-def test_identities_by_the_best_face_and_the_template(gallery: Gallery):
+def test_search_identities_matches_slow_reference(gallery: Gallery):
     stored = random_rows(30)
     enrolled(gallery, stored)
     of = np.arange(30) % 5
@@ -162,7 +162,7 @@ def test_identities_by_the_best_face_and_the_template(gallery: Gallery):
     assert search_identities(gallery, query, 2) == found[:2]
 
 
-def test_of_equal_means_the_better_face_comes_first(gallery: Gallery):
+def test_equal_means_are_sorted_by_best_face(gallery: Gallery):
     axes = np.eye(DIM, dtype=np.float32)[:4]
     middle = axes.sum(axis=0) / 2
     enrolled(gallery, np.concatenate([axes, middle[None], middle[None]]))
@@ -183,13 +183,13 @@ EXACT = np.concatenate(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     faces=st.lists(st.tuples(st.integers(0, 4), st.integers(0, len(EXACT) - 1)), min_size=1, max_size=25),
     asked=st.integers(0, len(EXACT) - 1),
     k=st.integers(1, 6),
 )
-def test_what_is_kept_answers_as_a_loop_over_all_faces(
+def test_cached_templates_match_a_loop_over_all_faces(
     gallery, faces: list[tuple[int, int]], asked: int, k: int
 ):
     """Identity 0 is nobody."""
@@ -219,7 +219,7 @@ def test_what_is_kept_answers_as_a_loop_over_all_faces(
     assert search_identities(gallery, query, k) == found, "asked again"
 
 
-def test_corrections_change_what_is_kept(gallery: Gallery):
+def test_corrections_update_cached_templates(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
     group(gallery)
     friend = individuals([1], seed=2)[0]
@@ -232,7 +232,7 @@ def test_corrections_change_what_is_kept(gallery: Gallery):
     )
 
 
-def test_a_stranger_is_nobody_known(gallery: Gallery):
+def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     group(gallery)
     stranger, friend = individuals([0, 0, 1])[0], individuals([1], seed=2)[0]
@@ -257,7 +257,7 @@ def test_verify_compares_with_the_template(gallery: Gallery):
         verify(gallery, friend, 1)
 
 
-def test_a_query_of_a_kind_compares_with_it_as_it_is_adapted(gallery: Gallery):
+def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
     """Eight cats whose faces share a direction, and two people at home."""
     rng = np.random.default_rng(0)
     centres = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
@@ -296,7 +296,9 @@ def test_a_query_of_a_kind_compares_with_it_as_it_is_adapted(gallery: Gallery):
     assert len(search_identities(gallery, asked, 99)) == 10, "what is kept of kinds is of one revision"
 
 
-def test_photos_that_come_and_go_meanwhile_do_not_disturb(gallery, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_enrollment_and_deletion_do_not_break_search(
+    gallery, folder, monkeypatch: pytest.MonkeyPatch
+):
     enrolled(gallery, random_rows(5))
     allowed, hits = search_module._allowed, search_module._hits
 
@@ -349,13 +351,13 @@ def test_a_fresh_index_answers_with_exact_similarities(indexed: Gallery, monkeyp
         np.testing.assert_allclose([hit.similarity for hit in hits], stored @ query, atol=1e-6)
 
 
-def test_small_galleries_need_none(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_small_gallery_uses_no_index(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
     assert open_index(indexed) is not None
     monkeypatch.setattr(search_module, "INDEX_FROM", 301)
     assert open_index(indexed) is None
 
 
-def test_who_is_who_does_not_make_it_stale(indexed: Gallery):
+def test_corrections_do_not_make_the_index_stale(indexed: Gallery):
     index = open_index(indexed)
     corrections.split(indexed, [1, 2], "Mia")
     assert open_index(indexed) is index
@@ -375,7 +377,7 @@ def test_a_stale_index_is_never_used(indexed: Gallery, folder):
     assert new not in [hit.face for hit in search_photos(indexed, query, 300)]
 
 
-def test_another_gallerys_index_is_not_taken_for_its_own(indexed: Gallery, tmp_path, folder):
+def test_ignores_the_index_of_another_gallery(indexed: Gallery, tmp_path, folder):
     with Gallery.create(tmp_path / "other", SPACE, element="float32") as other:
         enrolled(other, random_rows(300, seed=5))
         build_index(other)
@@ -384,7 +386,7 @@ def test_another_gallerys_index_is_not_taken_for_its_own(indexed: Gallery, tmp_p
     assert open_index(indexed) is None
 
 
-def test_filters_look_at_every_face(indexed: Gallery):
+def test_filtered_search_covers_every_face(indexed: Gallery):
     corrections.split(indexed, [7], "Mia")
     query = random_rows(1, seed=20)[0]
     assert 7 not in exactly(indexed, query, 50)

@@ -18,10 +18,10 @@ from familiar.gallery.check import repair
 from familiar.gallery.enrol import enrol_embeddings
 from familiar.gallery.store import DATABASE, Gallery, Space, high_water
 from familiar.gallery.who import who_is_who
-from small_gallery import DIM, SPACE, enrolled, individuals, rows
+from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
 
 
-def test_what_was_made_is_there_when_opened_again(gallery: Gallery, folder: Path):
+def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: Path):
     embeddings = individuals([2, 1])
     faces = enrolled(gallery, embeddings)
     gallery.close()
@@ -33,12 +33,12 @@ def test_what_was_made_is_there_when_opened_again(gallery: Gallery, folder: Path
         assert again.revision == high_water(folder) == 1
 
 
-def test_a_space_comes_back_from_its_json():
+def test_space_survives_json_round_trip():
     assert Space.from_json(SPACE.to_json()) == SPACE
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
-def test_float16_is_kept_in_half_the_bytes_and_rounded_once(gallery: Gallery):
+def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
     embeddings = individuals([3])
     enrolled(gallery, embeddings)
     assert gallery.faces().embeddings.dtype == np.float16
@@ -48,24 +48,24 @@ def test_float16_is_kept_in_half_the_bytes_and_rounded_once(gallery: Gallery):
         assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
 
 
-def test_only_float16_and_float32_are_kept(folder: Path):
+def test_rejects_element_types_except_float16_and_float32(folder: Path):
     with pytest.raises(ValueError, match="'float64'"):
         Gallery.create(folder, SPACE, element="float64")
 
 
-def test_a_folder_holds_one_gallery(gallery: Gallery, folder: Path):
+def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
     with pytest.raises(BadGallery, match="holds a gallery already"):
         Gallery.create(folder, SPACE)
     assert gallery.revision == 0
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
-def test_where_there_is_no_gallery_it_says_how_to_make_one(tmp_path: Path):
+def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
     with pytest.raises(BadGallery, match=r"holds no gallery; make one with: familiar gallery enrol"):
         Gallery.open(tmp_path)
 
 
-def test_another_programs_database_is_left_alone(tmp_path: Path):
+def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
     path = tmp_path / DATABASE
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (id)")
@@ -78,13 +78,13 @@ def test_another_programs_database_is_left_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 99])
-def test_what_is_no_database_is_damaged(tmp_path: Path, content: bytes):
+def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
     (tmp_path / DATABASE).write_bytes(content)
     with pytest.raises(CorruptGallery, match="no SQLite database"):
         Gallery.open(tmp_path)
 
 
-def test_tables_of_a_newer_version_are_refused(gallery: Gallery, folder: Path):
+def test_rejects_newer_schema_version(gallery: Gallery, folder: Path):
     with gallery.writing() as connection:
         connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     gallery.close()
@@ -92,7 +92,7 @@ def test_tables_of_a_newer_version_are_refused(gallery: Gallery, folder: Path):
         Gallery.open(folder)
 
 
-def test_what_makes_it_safe_is_on(gallery: Gallery, folder: Path):
+def test_sets_safe_sqlite_pragmas(gallery: Gallery, folder: Path):
     gallery.close()
     gallery = Gallery.open(folder)
 
@@ -107,19 +107,19 @@ def test_what_makes_it_safe_is_on(gallery: Gallery, folder: Path):
     gallery.close()
 
 
-def test_only_the_same_space_and_width_fit(gallery: Gallery):
+def test_check_space_rejects_other_space_or_dimension(gallery: Gallery):
     gallery.check_space("drawn", DIM)
     for space_id, dim in (("another", DIM), ("drawn", 8)):
         with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
             gallery.check_space(space_id, dim)
 
 
-def test_vectors_that_are_no_unit_vectors_are_refused(gallery: Gallery):
+def test_rejects_non_unit_embeddings(gallery: Gallery):
     with pytest.raises(ValueError, match="not unit vectors"):
         gallery.packed(np.ones((1, DIM), np.float32))
 
 
-def test_an_error_within_a_write_leaves_nothing_of_it(gallery: Gallery, folder: Path):
+def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([1]))
     tables = ("photos", "faces", "identities")
     before = rows(gallery, tables)
@@ -138,7 +138,7 @@ def test_an_error_within_a_write_leaves_nothing_of_it(gallery: Gallery, folder: 
     assert len(gallery.faces().ids) == 3
 
 
-def test_faces_are_read_again_only_when_they_changed(gallery: Gallery):
+def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
     enrolled(gallery, individuals([2]))
     faces = gallery.faces()
     assert gallery.faces() is faces
@@ -152,7 +152,7 @@ def test_faces_are_read_again_only_when_they_changed(gallery: Gallery):
     assert gallery.faces().ids.tolist() == [2]
 
 
-def test_what_is_kept_is_made_once_a_revision(gallery: Gallery):
+def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
     made: list[int] = []
 
     def make() -> int | None:
@@ -167,7 +167,7 @@ def test_what_is_kept_is_made_once_a_revision(gallery: Gallery):
     assert gallery.kept("it", 6, make) == 3
 
 
-def test_faces_are_found_by_number(gallery: Gallery):
+def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
     enrolled(gallery, individuals([3]))
     faces = gallery.faces()
     assert faces.rows_of(np.array([3, 1])).tolist() == [2, 0]
@@ -177,7 +177,7 @@ def test_faces_are_found_by_number(gallery: Gallery):
             faces.rows_of(np.array([1, missing]))
 
 
-def test_a_path_may_hold_bytes_that_are_no_utf8(folder: Path):
+def test_accepts_paths_with_invalid_utf8(folder: Path):
     folder = folder / os.fsdecode(b"caf\xe9")
     name = os.fsdecode(b"M\xfcsli.jpg")
     with Gallery.create(folder, SPACE) as gallery:
@@ -214,7 +214,7 @@ def elsewhere(gallery: Gallery, folder: Path):
     assert process.exitcode == 0
 
 
-def test_who_reads_is_not_held_up_and_sees_no_half_write(gallery: Gallery, elsewhere: Event):
+def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, elsewhere: Event):
     assert gallery.faces().ids.tolist() == [1, 2]
     with gallery.reading() as connection:
         assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
@@ -225,7 +225,7 @@ def test_who_reads_is_not_held_up_and_sees_no_half_write(gallery: Gallery, elsew
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_second_writer_is_told_when_it_waited_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "BUSY_SECONDS", 0.3)
     with Gallery.open(folder) as hasty:
         start = time.monotonic()
@@ -249,7 +249,7 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_those_beside_each_other_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     order: list[str] = []
 
     def written(to: Gallery, what: str) -> None:
@@ -284,7 +284,7 @@ def test_those_beside_each_other_write_in_turns(gallery: Gallery, monkeypatch: p
         assert "never" not in order
 
 
-def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(tmp_path: Path):
+def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
     with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.beside() as other:
         enrolled(gallery, individuals([2]))
         assert other.faces() is gallery.faces()
@@ -298,7 +298,7 @@ def test_another_connection_beside_shares_what_is_held_and_sees_what_is_written(
         assert who_is_who(gallery).names == {}
 
 
-def test_nothing_is_written_into_a_file_that_was_replaced(gallery: Gallery, folder: Path):
+def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([2]))
     with gallery.beside() as other:
         assert enrolled(other, individuals([1]), "as long as it lies there") == [3]
@@ -313,7 +313,7 @@ def test_nothing_is_written_into_a_file_that_was_replaced(gallery: Gallery, fold
         assert enrolled(again, individuals([1]), "kept") == [4]
 
 
-def test_nothing_is_written_where_the_file_is_gone(gallery: Gallery, folder: Path):
+def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):
     (folder / DATABASE).rename(folder / "elsewhere")
     with pytest.raises(BadGallery, match="replaced"):
         enrolled(gallery, individuals([1]))

@@ -10,7 +10,16 @@ from familiar.gallery.decisions import undo
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.suggest import answer, suggest
-from small_gallery import DIM, THRESHOLD, enrolled, groups, identity_of, in_one_photo, individuals, rows
+from support.small_gallery import (
+    DIM,
+    THRESHOLD,
+    enrolled,
+    groups,
+    identity_of,
+    in_one_photo,
+    individuals,
+    rows,
+)
 
 
 def at(similarity: float, axis: int, towards: int) -> np.ndarray:
@@ -24,7 +33,7 @@ def asked(gallery: Gallery) -> set[tuple[int, int]]:
     return {tuple(sorted((one.first_face, one.second_face))) for one in suggest(gallery, 1000)}
 
 
-def test_the_pair_of_groups_that_would_mend_most_is_first(gallery: Gallery):
+def test_first_question_has_the_highest_worth(gallery: Gallery):
     enrolled(
         gallery, np.concatenate([np.repeat(at(1, 0, 1), 4, axis=0), np.repeat(at(0.5, 0, 1), 3, axis=0)])
     )
@@ -41,7 +50,7 @@ def test_the_pair_of_groups_that_would_mend_most_is_first(gallery: Gallery):
     assert suggest(gallery, 0) == []
 
 
-def test_a_face_that_sits_ill_is_doubted(gallery: Gallery):
+def test_asks_about_a_face_dissimilar_to_its_identity(gallery: Gallery):
     enrolled(gallery, np.concatenate([individuals([4]), at(0.4, 0, 1)]))
     group(gallery, threshold=0.3)
     (question,) = suggest(gallery)
@@ -60,7 +69,7 @@ def test_a_face_that_sits_ill_is_doubted(gallery: Gallery):
 @pytest.mark.parametrize(
     ("sizes", "said"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")]
 )
-def test_a_yes_makes_one_of_two(gallery: Gallery, sizes: tuple[int, int], said: str):
+def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, int], said: str):
     from familiar.gallery.decisions import decisions
 
     rows_of_both = [np.repeat(at(1, 0, 1), sizes[0], axis=0), np.repeat(at(0.5, 0, 1), sizes[1], axis=0)]
@@ -73,7 +82,7 @@ def test_a_yes_makes_one_of_two(gallery: Gallery, sizes: tuple[int, int], said: 
     assert not [one for one in suggest(gallery) if one.about == "join"]
 
 
-def test_what_can_never_be_is_never_asked(gallery: Gallery):
+def test_never_suggests_pairs_that_violate_constraints(gallery: Gallery):
     in_one_photo(gallery, individuals([2]), "twins")
     enrolled(gallery, individuals([0, 1, 1]))
     corrections.tell_apart(gallery, 3, 4)
@@ -81,7 +90,7 @@ def test_what_can_never_be_is_never_asked(gallery: Gallery):
 
 
 @pytest.mark.parametrize("afresh", [False, True])
-def test_what_was_answered_is_never_asked_again(gallery: Gallery, afresh: bool):
+def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool):
     rng = np.random.default_rng(3)
     enrolled(gallery, normalise((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     group(gallery)
@@ -99,7 +108,7 @@ def test_what_was_answered_is_never_asked_again(gallery: Gallery, afresh: bool):
     assert len(said) >= 5
 
 
-def test_each_group_is_asked_about_once_in_a_list(gallery: Gallery):
+def test_each_cluster_appears_once_per_list(gallery: Gallery):
     enrolled(gallery, normalise(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     group(gallery)
     questions = suggest(gallery, 100)
@@ -115,7 +124,9 @@ def test_each_group_is_asked_about_once_in_a_list(gallery: Gallery):
     assert suggest(gallery, 3) == questions[:3]
 
 
-def test_photos_that_come_meanwhile_do_not_disturb(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_enrollment_does_not_break_suggest(
+    gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch
+):
     enrolled(gallery, individuals([1, 1, 1]))
     closed = suggest_module._closed
 
@@ -128,7 +139,7 @@ def test_photos_that_come_meanwhile_do_not_disturb(gallery: Gallery, folder, mon
     assert len(suggest(gallery)) == 1
 
 
-def test_fewer_than_two_faces_raise_no_question(gallery: Gallery):
+def test_fewer_than_two_faces_give_no_questions(gallery: Gallery):
     assert suggest(gallery) == []
     enrolled(gallery, individuals([1]))
     assert suggest(gallery) == []

@@ -8,7 +8,7 @@ from familiar.core.errors import NotInGallery
 from familiar.gallery import corrections
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, check_faces, check_identities, find_identity, who_is_who
-from small_gallery import enrolled, individuals
+from support.small_gallery import enrolled, individuals
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def gallery(gallery: Gallery) -> Gallery:
     return gallery
 
 
-def test_who_is_who_stands_beside_the_faces(gallery: Gallery):
+def test_who_is_who_reports_assignments_and_names(gallery: Gallery):
     who = who_is_who(gallery)
     assert who.identity.tolist() == [1, 1, NOBODY]
     assert who.by_user.tolist() == [True, False, False]
@@ -31,18 +31,18 @@ def test_who_is_who_stands_beside_the_faces(gallery: Gallery):
 
 
 @pytest.mark.parametrize("said", ["Mia", "#1", " Mia "])
-def test_an_identity_is_found_by_name_or_number(gallery: Gallery, said: str):
+def test_find_identity_accepts_name_or_number(gallery: Gallery, said: str):
     assert find_identity(gallery, said) == 1
 
 
 @pytest.mark.parametrize("said", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
-def test_what_names_nobody_is_told(gallery: Gallery, said: str):
+def test_find_identity_rejects_unknown_names_and_numbers(gallery: Gallery, said: str):
     with pytest.raises(NotInGallery, match="give a name, or a number such as #12"):
         find_identity(gallery, said)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 4, 2**70])
-def test_numbers_of_nothing_are_told(gallery: Gallery, number: int):
+def test_rejects_unknown_face_and_identity_numbers(gallery: Gallery, number: int):
     check_faces(gallery, [1, 2, 3])
     check_identities(gallery, [1])
     with pytest.raises(NotInGallery, match="has no face"):

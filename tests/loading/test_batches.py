@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import TrainingFailed, UnreadablePhoto
@@ -72,14 +72,13 @@ def assert_same(first: Images, second: Images) -> None:
 
 
 @pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
-@settings(max_examples=25, deadline=None)
 @given(
     mean=st.tuples(*[st.floats(0, 1)] * 3),
     std=st.tuples(*[st.floats(0.01, 1)] * 3),
     photos=st.integers(0, 3),
     seed=st.integers(0, 99),
 )
-def test_a_batch_is_standardised_as_in_use_to_the_bit(
+def test_standardized_batch_equals_inference_standardization(
     colour_order: str, mean: tuple[float, ...], std: tuple[float, ...], photos: int, seed: int
 ) -> None:
     preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order, mean=mean, std=std)
@@ -90,7 +89,7 @@ def test_a_batch_is_standardised_as_in_use_to_the_bit(
 
 
 @pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
-def test_every_colour_value_is_standardised_as_in_use(colour_order: str) -> None:
+def test_every_color_value_matches_inference_standardization(colour_order: str) -> None:
     preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order)
     rgb_u8 = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=3)
     found = standardise_batch(torch.from_numpy(rgb_u8), preprocessing)
@@ -101,7 +100,7 @@ def test_every_colour_value_is_standardised_as_in_use(colour_order: str) -> None
     torch.testing.assert_close(white, (1 - mean) / std)
 
 
-def test_the_pixels_are_not_written_into_and_lie_channels_last(cats: DataSpec) -> None:
+def test_standardizing_keeps_input_and_returns_channels_last(cats: DataSpec) -> None:
     rgb_u8 = torch.full((2, 16, 16, 3), 7, dtype=torch.uint8)
     images = standardise_batch(rgb_u8, Preprocessing(size_px=16, resize_px=16))
     assert (rgb_u8 == 7).all()
@@ -114,7 +113,7 @@ def test_the_pixels_are_not_written_into_and_lie_channels_last(cats: DataSpec) -
 # Order and keys
 
 
-def test_batches_are_the_items_standardised_in_the_order_of_the_keys(cats: DataSpec) -> None:
+def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None:
     dataset = photos_of(cats)
     keys = [[PhotoKey(1, 8), PhotoKey(0, 0)], [PhotoKey(2, 4)]]
     for (images, labels, rows), chosen in zip(PhotoBatches(dataset, keys, CPU), keys, strict=True):
@@ -125,7 +124,7 @@ def test_batches_are_the_items_standardised_in_the_order_of_the_keys(cats: DataS
 
 
 @pytest.mark.parametrize(("workers", "cached"), [(2, False), (1, True)])
-def test_pixels_do_not_depend_on_workers_or_threads_and_epochs_are_honoured(
+def test_batches_depend_on_epoch_but_not_workers_or_threads(
     cats: DataSpec, tmp_path: Path, workers: int, cached: bool
 ) -> None:
     dataset = photos_of(cats, CropCache(tmp_path / "cache") if cached else None)
@@ -155,7 +154,7 @@ def test_pixels_do_not_depend_on_workers_or_threads_and_epochs_are_honoured(
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 2), (1, 1)])
-def test_a_photo_that_vanished_is_named_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
+def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
     torch.set_num_threads(threads)
     dataset = photos_of(cats)
     gone = dataset.table.photos[5]
@@ -169,7 +168,7 @@ def test_a_photo_that_vanished_is_named_in_one_line(cats: DataSpec, workers: int
 
 
 @pytest.mark.parametrize("count", [4, 1])
-def test_a_worker_that_dies_is_a_failed_training(
+def test_killed_worker_raises_training_failed(
     cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """As the system ends a process that takes too much memory: while it loads, and while it sends."""
@@ -189,13 +188,13 @@ class OtherError(FaceDataset):
         raise RuntimeError("a mistake of ours")
 
 
-def test_a_mistake_of_ours_stays_one(cats: DataSpec) -> None:
+def test_dataset_error_is_raised_unchanged(cats: DataSpec) -> None:
     read = read_table(cats.read(), PREPROCESSING)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         list(PhotoBatches(OtherError(read.table, read.crops), in_order(range(9), 4), CPU))
 
 
-def test_a_mistake_while_training_is_not_taken_for_a_worker(cats: DataSpec) -> None:
+def test_training_error_is_not_reported_as_worker_failure(cats: DataSpec) -> None:
     def train() -> None:
         for _ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
             raise RuntimeError("DataLoader worker of mine")

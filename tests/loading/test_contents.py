@@ -51,7 +51,7 @@ def expected(paths: list[Path]) -> list[str]:
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
-def test_the_hashes_are_of_the_bytes_in_order(files: list[Path]) -> None:
+def test_hashes_equal_sha256_in_input_order(files: list[Path]) -> None:
     assert content_hashes(files) == expected(files)
     assert content_hashes(files[::-1]) == expected(files)[::-1]
     assert content_hashes([]) == []
@@ -74,7 +74,7 @@ def test_without_a_memory_every_file_is_read(files: list[Path], hashed: list[str
     assert len(hashed) == 2 * len(files)
 
 
-def test_relative_and_absolute_names_are_one_file(
+def test_relative_and_absolute_paths_share_one_entry(
     files: list[Path], memory: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content_hashes(files, memory)
@@ -117,7 +117,7 @@ def test_a_file_that_just_changed_is_not_remembered(
     assert len(hashed) == 2 * len(files)
 
 
-def test_a_file_from_the_future_is_not_remembered(files: list[Path], memory: Path, hashed: list[str]) -> None:
+def test_file_with_future_time_is_not_remembered(files: list[Path], memory: Path, hashed: list[str]) -> None:
     """Its time would hide when it really changes."""
     os.utime(files[0], (4e9, 4e9))
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_a_file_from_the_future_is_not_remembered(files: list[Path], memory: Pat
     assert len(hashed) == 2
 
 
-def test_what_cannot_be_read_has_no_hash(files: list[Path], memory: Path, tmp_path: Path) -> None:
+def test_unreadable_path_has_no_hash(files: list[Path], memory: Path, tmp_path: Path) -> None:
     odd = [tmp_path / name for name in ("gone", "folder", "pipe", "link")]
     odd[1].mkdir()
     os.mkfifo(odd[2])
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_has_no_hash(files: list[Path], memory: Path, tmp_pa
     assert content_hashes(odd[:1], memory) == expected(odd[:1])
 
 
-def test_a_file_that_is_gone_is_not_remembered(files: list[Path], memory: Path) -> None:
+def test_deleted_file_has_no_hash(files: list[Path], memory: Path) -> None:
     content_hashes(files, memory)
     files[0].unlink()
     assert content_hashes(files, memory)[0] is None
@@ -161,7 +161,7 @@ def emptied(memory: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [garbage, half, overwritten, emptied])
-def test_a_damaged_memory_is_begun_anew(
+def test_damaged_memory_is_rebuilt(
     files: list[Path], memory: Path, hashed: list[str], spoil: Callable[[Path], None]
 ) -> None:
     content_hashes(files, memory)
@@ -173,7 +173,7 @@ def test_a_damaged_memory_is_begun_anew(
     assert not hashed, "it remembers again"
 
 
-def test_a_memory_of_another_make_is_left_alone(files: list[Path], memory: Path) -> None:
+def test_memory_with_other_schema_is_not_changed(files: list[Path], memory: Path) -> None:
     with closing(sqlite3.connect(memory)) as database, database:
         database.execute("CREATE TABLE contents (something TEXT)")
         database.execute("INSERT INTO contents VALUES ('else')")
@@ -198,19 +198,19 @@ def locked(memory: Path, files: list[Path], request: pytest.FixtureRequest) -> I
 
 
 @pytest.mark.usefixtures("impatient", "locked")
-def test_a_locked_memory_costs_only_time(files: list[Path], memory: Path) -> None:
+def test_locked_memory_does_not_change_hashes(files: list[Path], memory: Path) -> None:
     assert content_hashes(files, memory) == expected(files)
 
 
 @pytest.mark.parametrize("place", ["folder", "missing/contents.sqlite", "a/contents.sqlite"])
-def test_a_memory_that_cannot_be_made_costs_only_time(files: list[Path], tmp_path: Path, place: str) -> None:
+def test_uncreatable_memory_does_not_change_hashes(files: list[Path], tmp_path: Path, place: str) -> None:
     (tmp_path / "folder").mkdir()
     assert content_hashes(files, tmp_path / place) == expected(files)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 @pytest.mark.parametrize("spoil", [None, garbage])
-def test_a_memory_that_may_only_be_read_costs_only_time(
+def test_read_only_memory_is_unchanged_and_hashes_are_correct(
     theirs: Path, spoil: Callable[[Path], None] | None
 ) -> None:
     files = [theirs / "a", theirs / "b"]
@@ -241,9 +241,9 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_whatever_happens_to_files_the_hashes_are_those_of_today(
+def test_hashes_are_current_after_any_file_changes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("files")

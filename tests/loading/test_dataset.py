@@ -49,7 +49,7 @@ def threads(request: pytest.FixtureRequest) -> object:
     torch.set_num_threads(before)
 
 
-def test_an_item_is_the_crop_and_its_label(cats: Path) -> None:
+def test_item_returns_crop_and_label(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats))
     assert len(dataset) == 6
     rgb_u8, label = dataset[PhotoKey(0, 2)]
@@ -58,13 +58,13 @@ def test_an_item_is_the_crop_and_its_label(cats: Path) -> None:
     assert [dataset[PhotoKey(0, row)][1] for row in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_drawn_photo_is_drawn_for_the_network() -> None:
+def test_synthetic_photo_is_drawn_at_network_size() -> None:
     rgb_u8, label = photos_of(DataSpec(("synthetic:dogs:2x2",)).read(), size_px=48)[PhotoKey(0, 3)]
     assert np.array_equal(rgb_u8, open_photo(SyntheticPhoto("dogs", 1, 1), min_side_px=48).rgb_u8)
     assert label == 1
 
 
-def test_an_augmented_item_is_the_crop_augmented_by_its_key(cats: Path) -> None:
+def test_augmented_item_matches_augment_for_its_key(cats: Path) -> None:
     table = scan_folders(cats)
     rgb_u8, label = photos_of(table, CERTAIN, seed=4)[PhotoKey(epoch=7, row=3)]
     crop = crop_of(table.photos[3], PREPROCESSING)
@@ -73,12 +73,12 @@ def test_an_augmented_item_is_the_crop_augmented_by_its_key(cats: Path) -> None:
     assert label == 1
 
 
-def test_what_the_device_changes_is_loaded_as_it_is(cats: Path) -> None:
+def test_device_augmentation_loads_crops_unchanged(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats), Augmentation(rotate_p=1.0, where="device"))
     assert np.array_equal(dataset[PhotoKey(3, 2)][0], picture(32, 32, seed=10))
 
 
-def test_without_augmentation_epochs_are_alike(cats: Path) -> None:
+def test_epochs_differ_only_with_augmentation(cats: Path) -> None:
     augmented, plain = photos_of(scan_folders(cats), CERTAIN), photos_of(scan_folders(cats))
     first, second = PhotoKey(0, 2), PhotoKey(1, 2)
     assert not np.array_equal(augmented[first][0], augmented[second][0])
@@ -87,7 +87,7 @@ def test_without_augmentation_epochs_are_alike(cats: Path) -> None:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("rows", [[4], [5, 0, 0, 3], [*range(6)] * 3])
-def test_a_batch_is_its_items(cats: Path, rows: list[int]) -> None:
+def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
     dataset = photos_of(scan_folders(cats), CERTAIN)
     keys = [PhotoKey(place % 2, row) for place, row in enumerate(rows)]
     batch = dataset.__getitems__(keys)
@@ -100,7 +100,7 @@ def test_a_batch_is_its_items(cats: Path, rows: list[int]) -> None:
     assert batch.epochs.tolist() == [key.epoch for key in keys]
 
 
-def test_a_photo_that_is_gone_is_named(cats: Path) -> None:
+def test_missing_photo_error_names_file(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats))
     (cats / "Tom" / "0.png").unlink()
     with pytest.raises(UnreadablePhoto, match=r"Tom.0\.png"):
@@ -108,7 +108,7 @@ def test_a_photo_that_is_gone_is_named(cats: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_in_a_batch_it_is_the_answer(cats: Path) -> None:
+def test_batch_with_missing_photo_returns_the_error(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats))
     (cats / "Tom" / "0.png").unlink()
     found = dataset.__getitems__([PhotoKey(0, row) for row in (1, 2, 3)])
@@ -118,7 +118,7 @@ def test_in_a_batch_it_is_the_answer(cats: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_it_travels_to_another_process_after_use(cats: Path) -> None:
+def test_pickled_dataset_returns_same_batch(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats), CERTAIN, seed=3)
     keys = [PhotoKey(1, row) for row in range(6)]
     here = dataset.__getitems__(keys)
@@ -126,14 +126,14 @@ def test_it_travels_to_another_process_after_use(cats: Path) -> None:
     assert torch.equal(here.rgb_u8, there.rgb_u8)
 
 
-def test_crops_of_other_photos_are_a_mistake(cats: Path) -> None:
+def test_rejects_crops_for_other_photos(cats: Path) -> None:
     read = read_table(scan_folders(cats), PREPROCESSING)
     with pytest.raises(ValueError, match="6 crops for 2 photos"):
         FaceDataset(read.table.rows(np.array([0, 1])), read.crops)
 
 
 @pytest.mark.parametrize(("photos", "sizes"), [(0, []), (1, [1]), (6, [3, 3]), (7, [3, 3, 1])])
-def test_in_order_is_every_row_once(photos: int, sizes: list[int]) -> None:
+def test_in_order_lists_every_row_once(photos: int, sizes: list[int]) -> None:
     batches = in_order(range(photos), 3)
     assert [len(batch) for batch in batches] == sizes
     assert [key for batch in batches for key in batch] == [PhotoKey(0, row) for row in range(photos)]

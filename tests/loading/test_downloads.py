@@ -14,8 +14,8 @@ from familiar.datasets.folders import DataSpec, open_photo, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.loading import downloads
 from familiar.loading.downloads import DOWNLOADS, download_lfw, download_mnist
-from idx_files import write_mnist
-from mirrors import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
+from support.dataset_mirror import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
+from support.idx_files import write_mnist
 
 # Of an answer that is an error, the libraries leave the socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -50,7 +50,7 @@ def refusal(download: Callable[[Path], bool], folder: Path) -> str:
 # MNIST
 
 
-def test_mnist_arrives_as_its_reader_takes_it(
+def test_downloaded_mnist_is_readable(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -67,7 +67,7 @@ def test_mnist_arrives_as_its_reader_takes_it(
     assert left_in(tmp_path) == {"mnist"}
 
 
-def test_what_is_there_is_not_fetched_again(
+def test_existing_dataset_is_not_downloaded_again(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -81,7 +81,7 @@ def test_what_is_there_is_not_fetched_again(
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")} == before
 
 
-def test_an_empty_folder_and_one_that_is_to_be_made_are_both_filled(
+def test_downloads_into_empty_or_new_folder(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -95,7 +95,7 @@ def test_an_empty_folder_and_one_that_is_to_be_made_are_both_filled(
 
 
 @pytest.mark.parametrize("fault", ["missing", "changed", "cut", "unreachable"])
-def test_a_broken_download_of_mnist_leaves_nothing(
+def test_failed_mnist_download_leaves_no_files(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -111,7 +111,7 @@ def test_a_broken_download_of_mnist_leaves_nothing(
     )
 
 
-def test_an_interrupted_download_leaves_nothing(
+def test_interrupted_download_leaves_no_files(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -125,7 +125,7 @@ def test_an_interrupted_download_leaves_nothing(
     assert left_in(tmp_path) == set()
 
 
-def test_a_folder_of_other_things_is_left_alone(
+def test_rejects_folder_with_other_files(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_mnist(mirror, monkeypatch)
@@ -144,7 +144,7 @@ def test_a_folder_of_other_things_is_left_alone(
     assert left_in(tmp_path / "mine") == {"letter.txt"}
 
 
-def test_half_of_mnist_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+def test_rejects_incomplete_mnist_folder(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", {"train": 10})
     with pytest.raises(
         CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"
@@ -152,9 +152,7 @@ def test_half_of_mnist_is_not_taken_for_the_whole(tmp_path: Path) -> None:
         download_mnist(tmp_path / "mnist")
 
 
-def test_a_library_that_is_missing_is_not_taken_for_a_broken_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_library_raises_module_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torchvision.datasets", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
     for download in DOWNLOADS.values():
@@ -164,13 +162,13 @@ def test_a_library_that_is_missing_is_not_taken_for_a_broken_network(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+def test_rejects_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o555)
     with pytest.raises(CannotWrite, match=r"closed/mnist: cannot be written \(Permission denied\)"):
         download_mnist(tmp_path / "closed" / "mnist")
 
 
-def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+def test_rejects_file_as_parent_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("dear")
     with pytest.raises(CannotWrite, match=r"file/mnist: cannot be written \(Not a directory\)"):
         download_mnist(tmp_path / "file" / "mnist")
@@ -179,9 +177,7 @@ def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
 # LFW
 
 
-def test_lfw_arrives_as_its_readers_take_it(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloaded_lfw_is_readable(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_lfw(mirror, monkeypatch)
     folder = tmp_path / "lfw"
     assert download_lfw(folder)
@@ -196,7 +192,7 @@ def test_lfw_arrives_as_its_readers_take_it(
 
 
 @pytest.mark.parametrize("fault", ["missing", "changed", "no archive", "unreachable"])
-def test_a_broken_download_of_lfw_leaves_nothing(
+def test_failed_lfw_download_leaves_no_files(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     archive = mirror.folder / "lfw-funneled.tgz"
@@ -213,7 +209,7 @@ def test_a_broken_download_of_lfw_leaves_nothing(
     assert refusal(download_lfw, tmp_path / "lfw").startswith("LFW cannot be downloaded (")
 
 
-def test_an_archive_that_lacks_photos_is_not_taken(
+def test_rejects_archive_with_missing_photos(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve_lfw(mirror, monkeypatch, without="Ann_Lee_0003.jpg")

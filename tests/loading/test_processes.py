@@ -46,7 +46,7 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not list its processes")
 @pytest.mark.parametrize("work", [LOAD, DECODE])
-def test_no_process_outlives_a_run_that_was_killed(work: str) -> None:
+def test_killed_program_leaves_no_child_processes(work: str) -> None:
     run = subprocess.Popen(
         [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -2,7 +2,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.loading.dataset import PhotoKey
@@ -23,11 +23,8 @@ def in_epoch(sampler: ShuffledBatches | IdentityBatches, epoch: int) -> list[lis
 # ShuffledBatches
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 70), seeds, st.integers(0, 1000))
-def test_every_photo_comes_at_most_once_in_full_batches(
-    photos: int, batch: int, seed: int, epoch: int
-) -> None:
+def test_full_batches_contain_each_photo_at_most_once(photos: int, batch: int, seed: int, epoch: int) -> None:
     sampler = ShuffledBatches(photos, batch, seed)
     batches = in_epoch(sampler, epoch)
     size = min(photos, batch)
@@ -40,15 +37,15 @@ def test_every_photo_comes_at_most_once_in_full_batches(
     assert all(type(key.row) is int for one in batches for key in one)
 
 
-def test_every_photo_comes_where_batches_go_into_them() -> None:
+def test_every_photo_appears_when_batch_size_divides_count() -> None:
     assert sorted(rows(list(ShuffledBatches(12, 4)))) == list(range(12))
 
 
-def test_fewer_photos_than_a_batch_are_one_batch() -> None:
+def test_fewer_photos_than_batch_size_give_one_batch() -> None:
     assert [sorted(rows([batch])) for batch in ShuffledBatches(3, 32)] == [[0, 1, 2]]
 
 
-def test_those_left_out_come_in_other_epochs() -> None:
+def test_omitted_photos_appear_in_other_epochs() -> None:
     sampler = ShuffledBatches(10, 8, seed=1)
     assert {row for epoch in range(12) for row in rows(in_epoch(sampler, epoch))} == set(range(10))
 
@@ -64,11 +61,8 @@ def labels_of(counts: list[int], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).permutation(labels)
 
 
-@settings(deadline=None, max_examples=80)
 @given(counts, st.data(), seeds)
-def test_a_batch_is_p_identities_with_k_photos_each(
-    counts: list[int], data: st.DataObject, seed: int
-) -> None:
+def test_batch_has_p_identities_with_k_photos_each(counts: list[int], data: st.DataObject, seed: int) -> None:
     identities = data.draw(st.integers(1, len(counts)))
     photos = data.draw(st.integers(1, 6))
     labels = labels_of(counts, seed % 1000)
@@ -88,7 +82,7 @@ def test_a_batch_is_p_identities_with_k_photos_each(
     assert len(set(seen)) == len(seen)
 
 
-def test_every_identity_comes_once_an_epoch_and_those_left_over_in_another() -> None:
+def test_epoch_repeats_no_identity_and_epochs_cover_all() -> None:
     labels = labels_of([4] * 7)
     sampler = IdentityBatches(labels, 3, 2)
     epochs = [{int(labels[row]) for row in rows(in_epoch(sampler, epoch))} for epoch in range(10)]
@@ -104,7 +98,7 @@ def test_photos_are_drawn_evenly() -> None:
     assert 150 < min(drawn.values()) <= max(drawn.values()) < 250
 
 
-def test_those_drawn_again_are_drawn_evenly() -> None:
+def test_repeated_photos_are_drawn_evenly() -> None:
     sampler = IdentityBatches(np.zeros(3, np.int64), 1, 4)
     drawn = Counter(row for epoch in range(600) for row in rows(in_epoch(sampler, epoch)))
     # Each once in every batch, and 600 / 3 +- 11.5 times more.
@@ -119,7 +113,7 @@ def samplers(seed: int) -> list[ShuffledBatches | IdentityBatches]:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_the_order_is_that_of_seed_and_epoch(kind: int) -> None:
+def test_order_depends_only_on_seed_and_epoch(kind: int) -> None:
     sampler, other = samplers(seed=5)[kind], samplers(seed=6)[kind]
     epochs = [in_epoch(sampler, epoch) for epoch in range(5)]
     assert in_epoch(samplers(seed=5)[kind], 3) == epochs[3]
@@ -128,7 +122,7 @@ def test_the_order_is_that_of_seed_and_epoch(kind: int) -> None:
 
 
 @pytest.mark.parametrize(("photos", "batch"), [(0, 4), (4, 0), (-1, 4)])
-def test_no_photos_or_no_batch_is_refused(photos: int, batch: int) -> None:
+def test_rejects_nonpositive_photo_count_or_batch_size(photos: int, batch: int) -> None:
     with pytest.raises(ValueError, match=f"no batches of {batch} from {photos} photos"):
         ShuffledBatches(photos, batch)
 
@@ -142,7 +136,7 @@ def test_no_photos_or_no_batch_is_refused(photos: int, batch: int) -> None:
         ([], 1, 1, "batches of 1 identities, but there are only 0"),
     ],
 )
-def test_batches_that_cannot_be_are_refused(
+def test_rejects_impossible_identity_batches(
     counts: list[int], identities: int, photos: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

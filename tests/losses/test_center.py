@@ -1,10 +1,10 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from classifier_reference import rows
 from familiar.losses.center import CenterLoss
+from support.classifier_reference import rows
 
 
 def center(classes=5, dim=4, rate=0.5, dtype=torch.float64):
@@ -14,9 +14,8 @@ def center(classes=5, dim=4, rate=0.5, dtype=torch.float64):
     return objective.to(dtype)
 
 
-@settings(deadline=None, max_examples=40)
 @given(n=st.integers(1, 12), rate=st.floats(0, 1), seed=st.integers(0, 99))
-def test_loss_and_centres_against_loops(n, rate, seed):
+def test_loss_and_centers_match_loop_reference(n, rate, seed):
     objective = center(rate=rate)
     embeddings, labels = rows(n, seed=seed)
     centres = objective.centres.tolist()
@@ -32,14 +31,14 @@ def test_loss_and_centres_against_loops(n, rate, seed):
     torch.testing.assert_close(objective.centres, torch.tensor(moved, dtype=torch.float64))
 
 
-def test_a_worked_step():
+def test_one_step_equals_hand_computation():
     objective = CenterLoss(1, 2)
     loss = objective(torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([0, 0, 1]))
     assert loss.item() == pytest.approx((1 + 0.25 + 1) / 2 / 3)
     assert objective.centres.tolist() == [[pytest.approx(0.5 * 1.5 / 3)], [pytest.approx(-0.5 / 2)]]
 
 
-def test_evaluation_leaves_the_centres_and_passes_gradcheck():
+def test_evaluation_keeps_centers_and_passes_gradcheck():
     objective = center().eval()
     embeddings, labels = rows()
     before = objective.centres.clone()
@@ -47,7 +46,7 @@ def test_evaluation_leaves_the_centres_and_passes_gradcheck():
     assert torch.equal(objective.centres, before)
 
 
-def test_the_gradient_is_towards_the_centres_as_they_were():
+def test_gradient_uses_centers_before_their_update():
     objective = center()
     embeddings, labels = rows()
     before = objective.centres.clone()
@@ -57,7 +56,7 @@ def test_the_gradient_is_towards_the_centres_as_they_were():
     assert not list(objective.parameters())
 
 
-def test_extremes():
+def test_handles_empty_batch_and_rejects_unknown_labels():
     objective = center()
     nothing = torch.empty(0, 4, dtype=torch.float64, requires_grad=True)
     before = objective.centres.clone()
@@ -72,7 +71,7 @@ def test_extremes():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
+def test_half_precision_matches_float64(dtype):
     embeddings, labels = rows(64, 4, dtype)
     narrow, wide = center(dtype=torch.float32), center()
     wide.centres.copy_(narrow.centres)
@@ -83,7 +82,7 @@ def test_half_precision(dtype):
     torch.testing.assert_close(narrow.centres.double(), wide.centres, rtol=1e-5, atol=1e-5)
 
 
-def test_the_centres_end_at_the_class_means():
+def test_centers_converge_to_class_means():
     objective = center(rate=1.0)
     embeddings, labels = rows(30)
     for _ in range(60):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd.gradcheck import GradcheckError
 from torch.nn.functional import normalize
@@ -57,7 +57,7 @@ def slow_pairs(embeddings, labels, margin, gamma, detach=True):
 # On triplets
 
 
-def test_a_triplet_by_hand():
+def test_triplet_loss_equals_hand_computation():
     """s_p = .9, s_n = .75 on the scaled cosine; margin .25, gamma 2."""
     anchor = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 
@@ -70,9 +70,8 @@ def test_a_triplet_by_hand():
     assert found.item() == pytest.approx(math.log1p(math.exp(z)) / 2, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
 @given(s_p=st.floats(0, 1), s_n=st.floats(0, 1), margin=st.floats(0, 1), gamma=st.floats(0.5, 200))
-def test_its_gradient_is_the_papers(s_p, s_n, margin, gamma):
+def test_gradient_equals_published_formula(s_p, s_n, margin, gamma):
     """dL/ds_n = sigmoid(gamma z) [s_n + m]_+ and dL/ds_p = -sigmoid(gamma z) [1 + m - s_p]_+: weights are constants."""
     p, n = (torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in (s_p, s_n))
     alpha_p, alpha_n = max(0, 1 + margin - s_p), max(0, s_n + margin)
@@ -83,7 +82,7 @@ def test_its_gradient_is_the_papers(s_p, s_n, margin, gamma):
     assert p.grad.item() == pytest.approx(-weight * alpha_p, rel=1e-9, abs=1e-12)
 
 
-def test_the_triplet_forms_gradient_through_the_rows():
+def test_row_gradient_equals_closed_form():
     rows, _ = batch(n=12)
     parts = [part.clone().requires_grad_() for part in rows.chunk(3)]
     circle_loss(*parts, margin=0.3, gamma=8.0).backward()
@@ -95,7 +94,7 @@ def test_the_triplet_forms_gradient_through_the_rows():
     torch.testing.assert_close(parts[2].grad, (weight * alpha_n / 2)[:, None] * a / len(a))
 
 
-def test_only_the_seeds_form_passes_gradcheck():
+def test_triplets_pass_gradcheck_only_without_detached_weights():
     rows, _ = batch(n=9)
     parts = tuple(part.clone().requires_grad_() for part in rows.chunk(3))
     assert torch.autograd.gradcheck(lambda *_: circle_loss(*_, gamma=4.0, detach_weights=False), parts)
@@ -103,9 +102,8 @@ def test_only_the_seeds_form_passes_gradcheck():
         torch.autograd.gradcheck(lambda *_: circle_loss(*_, gamma=4.0), parts)
 
 
-@settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 999), margin=st.floats(0, 2), gamma=st.floats(1, 1e6))
-def test_its_limit_is_the_triplet_loss(seed, margin, gamma):
+def test_unit_weights_approach_triplet_loss_as_gamma_grows(seed, margin, gamma):
     """Seed 002's question 2a: s = -d, weights of 1, delta_p - delta_n = margin."""
     rows, _ = batch(n=12, seed=seed)
     a, p, n = rows.chunk(3)
@@ -114,7 +112,7 @@ def test_its_limit_is_the_triplet_loss(seed, margin, gamma):
     assert -1e-12 <= circle - triplet_loss(a, p, n, margin).item() <= math.log(2) / gamma + 1e-12
 
 
-def test_no_triplets_cost_nothing():
+def test_loss_without_triplets_is_zero():
     none = torch.empty(0, 4, requires_grad=True)
     value = circle_loss(none, none, none)
     value.backward()
@@ -123,7 +121,7 @@ def test_no_triplets_cost_nothing():
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 1e6])
-def test_extremes_stay_finite(gamma):
+def test_extreme_gamma_keeps_loss_and_gradient_finite(gamma):
     anchors = torch.tensor([[1.0, 0.0]] * 4, requires_grad=True)
     others = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], requires_grad=True)
     value = circle_loss(anchors, others, others.flip(0), 0.25, gamma)
@@ -133,7 +131,7 @@ def test_extremes_stay_finite(gamma):
 
 
 @pytest.mark.parametrize("mining", ["batch_all", "semi_hard", "batch_hard", "hard_negative"])
-def test_triplets_can_be_mined(mining):
+def test_mined_loss_equals_loss_for_its_triplets(mining):
     embeddings, labels = batch()
     loss = CircleTriplets(0.3, 32.0, mining, mining_margin=0.4)
     mined = loss.mine(embeddings, labels)
@@ -155,7 +153,7 @@ def test_triplets_can_be_mined(mining):
 
 @pytest.mark.parametrize("mining", ["batch_all", "batch_hard"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_mined_triplets_are_widened(mining, dtype):
+def test_mined_loss_computes_half_precision_in_float32(mining, dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
     loss = CircleTriplets(mining=mining)
     value, gradient = value_and_gradient(loss, embeddings, labels)
@@ -166,7 +164,7 @@ def test_mined_triplets_are_widened(mining, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_narrow_similarities_are_widened(dtype):
+def test_half_precision_similarities_compute_in_float32(dtype):
     s_p, s_n = torch.rand(2, 500, generator=torch.Generator().manual_seed(0)).to(dtype)
     value = circle_from_similarities(s_p, s_n, 1.0, 1.0, 0.75, 0.25, 64.0)
     wide = circle_from_similarities(s_p.double(), s_n.double(), 1.0, 1.0, 0.75, 0.25, 64.0)
@@ -176,12 +174,12 @@ def test_narrow_similarities_are_widened(dtype):
 
 @pytest.mark.parametrize("kind", [CirclePairs, CircleTriplets])
 @pytest.mark.parametrize("wrong", [{"margin": -0.1}, {"margin": math.nan}, {"gamma": 0.0}, {"gamma": -1.0}])
-def test_settings_out_of_range(kind, wrong):
+def test_rejects_settings_out_of_range(kind, wrong):
     with pytest.raises(ValueError, match="out of range"):
         kind(**wrong)
 
 
-def test_the_miners_are_those_of_mining():
+def test_mine_matches_the_mining_functions():
     embeddings, labels = batch()
     assert list(CircleTriplets(mining="batch_hard").mine(embeddings, labels)) == list(
         mine_batch_hard(embeddings, labels)
@@ -194,7 +192,7 @@ def test_the_miners_are_those_of_mining():
 # On a whole batch
 
 
-def test_a_batch_by_hand():
+def test_batch_loss_equals_hand_computation():
     """Two mates at 60 degrees; a stranger at a right angle to the first and 30 degrees from the second."""
     angles = torch.tensor([0.0, math.pi / 3, math.pi / 2], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -208,7 +206,6 @@ def test_a_batch_by_hand():
     assert found.item() == pytest.approx(wanted, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     n=st.integers(0, 9),
     names=st.integers(1, 4),
@@ -218,7 +215,7 @@ def test_a_batch_by_hand():
     seed=st.integers(0, 9999),
     block=st.sampled_from([1, 12, 10_000]),
 )
-def test_agrees_with_the_slow_reference(n, names, margin, gamma, detach, seed, block):
+def test_matches_slow_reference(n, names, margin, gamma, detach, seed, block):
     embeddings, _ = batch(n=n, seed=seed)
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +227,7 @@ def test_agrees_with_the_slow_reference(n, names, margin, gamma, detach, seed, b
     torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
 
 
-def test_gradcheck_through_the_weights():
+def test_batch_passes_gradcheck_only_without_detached_weights():
     embeddings, labels = batch(n=8, k=2)
     embeddings.requires_grad_()
     assert torch.autograd.gradcheck(
@@ -249,7 +246,7 @@ def test_gradcheck_through_the_weights():
         (torch.ones(0, 1), []),
     ],
 )
-def test_without_both_kinds_of_pairs_it_is_a_differentiable_zero(rows, labels):
+def test_without_positives_or_negatives_is_differentiable_zero(rows, labels):
     value, gradient = value_and_gradient(circle_pair_loss, rows, torch.tensor(labels, dtype=torch.int64))
     assert value == 0
     assert not gradient.any()
@@ -257,7 +254,7 @@ def test_without_both_kinds_of_pairs_it_is_a_differentiable_zero(rows, labels):
 
 @pytest.mark.parametrize("gamma", [1e-3, 256.0, 1e6])
 @pytest.mark.parametrize("opposite", [False, True])
-def test_identical_and_opposite_vectors(gamma, opposite):
+def test_loss_is_finite_for_identical_and_opposite_vectors(gamma, opposite):
     embeddings = torch.tensor([[1.0, 0.0]] * 4) * (
         torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]) if opposite else 1
     )
@@ -270,7 +267,7 @@ def test_identical_and_opposite_vectors(gamma, opposite):
     assert gradient.isfinite().all()
 
 
-def test_order_and_names_do_not_matter():
+def test_is_invariant_to_row_order_and_label_values():
     embeddings, labels = batch(n=24)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
     value, gradient = value_and_gradient(circle_pair_loss, embeddings, labels)
@@ -279,7 +276,7 @@ def test_order_and_names_do_not_matter():
     torch.testing.assert_close(permuted, gradient[order])
 
 
-def test_only_the_first_rows_as_anchors():
+def test_anchors_argument_limits_anchors_to_first_rows():
     embeddings, labels = batch(n=9)
     some = CirclePairs(gamma=8.0)(embeddings, labels, anchors=4)
     each = []
@@ -289,7 +286,7 @@ def test_only_the_first_rows_as_anchors():
     assert some.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-12)
 
 
-def test_prefixes():
+def test_prefix_losses_match_separate_unit_prefixes():
     embeddings, labels = batch()
     loss = CirclePairs(gamma=16.0)
     weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
@@ -306,7 +303,7 @@ def test_prefixes():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_precision(dtype):
+def test_low_precision_and_autocast_match_float64(dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
     value, gradient = value_and_gradient(circle_pair_loss, embeddings, labels)
     wide, wanted = value_and_gradient(circle_pair_loss, embeddings.double(), labels)
@@ -319,7 +316,7 @@ def test_precision(dtype):
 
 
 @pytest.mark.parametrize(("margin", "gamma"), [(0.25, 256.0), (0.4, 80.0)])
-def test_agrees_with_pytorch_metric_learning(margin, gamma):
+def test_matches_pytorch_metric_learning(margin, gamma):
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     embeddings, labels = batch(n=40, k=4, d=16)
     value, gradient = value_and_gradient(

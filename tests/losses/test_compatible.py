@@ -46,7 +46,7 @@ def gradient_of(loss, embeddings, *others):
     return value.detach(), leaf.grad
 
 
-def test_by_hand():
+def test_loss_equals_hand_computation():
     """One new vector a quarter turn from its old self, a stranger's old one between them at 45 degrees."""
     new = torch.tensor([[1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
     old = torch.tensor([[0.0, 1.0], [0.5**0.5, 0.5**0.5]], dtype=torch.float64)
@@ -59,7 +59,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("old_rows", [12, 5])
-def test_agrees_with_the_slow_reference(old_rows):
+def test_matches_slow_reference(old_rows):
     embeddings, labels, old = batch()
     old, old_labels = old[:old_rows], labels[:old_rows]
     found = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
@@ -69,7 +69,7 @@ def test_agrees_with_the_slow_reference(old_rows):
     torch.testing.assert_close(found, (wanted[0], flat))
 
 
-def test_the_loss_on_the_new_vectors_is_added():
+def test_adds_loss_on_new_embeddings():
     embeddings, labels, old = batch()
     classifier = ArcFace(8, 4).double()
     across = CompatibleLoss(nothing, weight=0.5)(embeddings, labels, old)
@@ -80,19 +80,19 @@ def test_the_loss_on_the_new_vectors_is_added():
     assert list(dict(both.named_parameters())) == ["loss.centres"]
 
 
-def test_a_prefix_meets_shorter_old_vectors():
+def test_compares_prefix_with_shorter_old_embeddings():
     embeddings, labels, old = batch(new=8, old=3)
     found = CompatibleLoss(nothing)(embeddings, labels, old)
     assert found.item() == pytest.approx(slow(unit_prefix(embeddings, 3), labels, old, labels).item())
 
 
-def test_old_vectors_longer_than_the_new():
+def test_rejects_old_embeddings_longer_than_new():
     embeddings, labels, old = batch(new=4, old=8)
     with pytest.raises(ValueError, match="old vectors of 8 components cannot compare with 4"):
         CompatibleLoss(nothing)(embeddings, labels, old)
 
 
-def test_old_vectors_are_constants():
+def test_old_embeddings_receive_no_gradient():
     embeddings, labels, old = batch()
     old.requires_grad_()
     CompatibleLoss(nothing)(embeddings.requires_grad_(), labels, old).backward()
@@ -100,7 +100,7 @@ def test_old_vectors_are_constants():
 
 
 @pytest.mark.parametrize("across", [BatchAll(), SemiHard(), BatchHard(), HardNegative()])
-def test_any_loss_that_takes_anchors_can_stand_across(across):
+def test_any_loss_with_anchors_equals_loss_on_joined_batch(across):
     embeddings, labels, old = batch()
     value, gradient = gradient_of(CompatibleLoss(nothing, across), embeddings, labels, old)
     joined = across(torch.cat([embeddings, old]), torch.cat([labels, labels]), anchors=len(labels))
@@ -108,20 +108,20 @@ def test_any_loss_that_takes_anchors_can_stand_across(across):
     assert gradient.isfinite().all()
 
 
-def test_gradcheck():
+def test_passes_gradcheck():
     embeddings, labels, old = batch(n=6, k=2)
     loss = CompatibleLoss(HarmonicLoss(BatchAll(), (4, 8), (0.5, 0.5)))
     assert torch.autograd.gradcheck(lambda rows: loss(rows, labels, old), embeddings.requires_grad_())
 
 
-def test_an_empty_batch():
+def test_empty_batch_has_zero_loss():
     embeddings, labels, old = (tensor[:0] for tensor in batch())
     value, gradient = gradient_of(CompatibleLoss(nothing), embeddings, labels, old)
     assert value == 0
     assert gradient.shape == (0, 8)
 
 
-def test_training_with_it_brings_a_new_space_to_the_old_one():
+def test_training_aligns_new_space_with_old_space():
     """Two linear networks on the same photos: alone their spaces have nothing to do with each other."""
     torch.manual_seed(0)
     centres = torch.randn(10, 16)

@@ -11,14 +11,14 @@ def rows(n: int, d: int, seed: int) -> torch.Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_by_hand():
+def test_loss_equals_hand_computation():
     """The same direction costs nothing, a quarter turn 1, the opposite 2; length does not matter."""
     student = torch.tensor([[3.0, 0.0], [0.0, 0.5], [-1.0, 0.0], [1.0, 1.0]])
     teacher = torch.tensor([[1.0, 0.0]] * 4)
     assert distillation_loss(student, teacher).item() == pytest.approx((0 + 1 + 2 + 1 - 0.5**0.5) / 4)
 
 
-def test_as_slowly_computed():
+def test_matches_slow_reference():
     student, teacher = rows(7, 5, 0), normalize(rows(7, 3, 1))
     total = 0.0
     for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
@@ -27,12 +27,12 @@ def test_as_slowly_computed():
     assert distillation_loss(student, teacher).item() == pytest.approx(total / 7, abs=1e-12)
 
 
-def test_gradients():
+def test_passes_gradcheck():
     teacher = normalize(rows(4, 3, 1))
     assert torch.autograd.gradcheck(lambda x: distillation_loss(x, teacher), rows(4, 5, 2).requires_grad_())
 
 
-def test_the_teacher_learns_nothing():
+def test_teacher_receives_no_gradient():
     student, teacher = rows(4, 3, 0).requires_grad_(), rows(4, 3, 1).requires_grad_()
     distillation_loss(student, teacher).backward()
     assert teacher.grad is None
@@ -40,7 +40,7 @@ def test_the_teacher_learns_nothing():
 
 
 @pytest.mark.parametrize("size", [1e-20, 1e20])
-def test_embeddings_of_extreme_length(size):
+def test_extreme_lengths_keep_loss_exact_and_gradient_finite(size):
     student = torch.tensor([[size, 0.0], [0.0, -size]], requires_grad=True)
     loss = distillation_loss(student, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     loss.backward()
@@ -48,12 +48,12 @@ def test_embeddings_of_extreme_length(size):
     assert torch.isfinite(student.grad).all()
 
 
-def test_half_precision_is_summed_in_more():
+def test_half_precision_matches_float64():
     student, teacher = rows(64, 128, 0), normalize(rows(64, 128, 1))
     half = distillation_loss(student.bfloat16(), teacher.float()).item()
     assert half == pytest.approx(distillation_loss(student, teacher).item(), abs=2e-3)
 
 
-def test_a_teacher_of_more_components_is_refused():
+def test_rejects_teacher_with_more_components():
     with pytest.raises(ValueError, match="4 components cannot be learnt in 3"):
         distillation_loss(rows(2, 3, 0), rows(2, 4, 1))

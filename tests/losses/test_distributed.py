@@ -263,7 +263,7 @@ LAUNCH = """
 import runpy, sys
 from jaxtyping import install_import_hook
 sys.path.insert(0, {tests!r})
-install_import_hook("familiar", "typecheck.beartype")
+install_import_hook("familiar", "support.typecheck.beartype")
 runpy.run_path({program!r}, run_name="__main__")
 """
 
@@ -304,7 +304,7 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_rows_come_in_the_order_of_the_ranks(ranks, split, dtype):
+def test_gather_keeps_rank_order(ranks, split, dtype):
     for found in ranks:
         embeddings, labels = found[f"gathered {split} {dtype}"]
         assert torch.equal(embeddings, joined_batch(dtype)[0])
@@ -314,7 +314,7 @@ def test_rows_come_in_the_order_of_the_ranks(ranks, split, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_is_that_of_the_joined_batch(ranks, name, split, dtype):
+def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
     """Its gradient for the loss's own parameters as well; for the rows it is as many times as there are ranks."""
     expected = value_and_gradients(loss_named(name, dtype), *joined_batch(dtype))
     assert expected["value"] > 0.01, "a batch that shows something"
@@ -327,7 +327,7 @@ def test_a_loss_is_that_of_the_joined_batch(ranks, name, split, dtype):
 @pytest.mark.parametrize("wrapped", [False, True], ids=["centres alone", "centres averaged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_training_takes_the_steps_of_one_process(ranks, split, dtype, wrapped):
+def test_training_matches_single_process(ranks, split, dtype, wrapped):
     expected = train(network(dtype), arcface(dtype), *joined_batch(dtype))
     assert len(expected) == 5 + STEPS + 5
     for results in ranks:
@@ -339,7 +339,7 @@ def test_training_takes_the_steps_of_one_process(ranks, split, dtype, wrapped):
         )
 
 
-def test_half_precision_loses_nothing_more(ranks):
+def test_half_precision_gradient_equals_single_process(ranks):
     expected = value_and_gradients(arcface(torch.float32), *joined_batch(torch.bfloat16))
     for rank, results in enumerate(ranks):
         found = results["half_precision"]
@@ -348,19 +348,19 @@ def test_half_precision_loses_nothing_more(ranks):
         torch.testing.assert_close(found["value"], expected["value"])
 
 
-def test_a_rank_whose_rows_need_no_gradient_still_helps_the_other(ranks):
+def test_rank_without_gradient_keeps_gradient_for_other_rank(ranks):
     expected = value_and_gradients(squared_similarities, *joined_batch(torch.float64))["embeddings"]
     torch.testing.assert_close(ranks[0]["gradient_on_one"], 2 * share(expected, SPLITS[0], 0))
     assert ranks[1]["gradient_on_one"] is None
 
 
-def test_a_gradient_is_the_sum_of_what_the_ranks_asked_for(ranks):
+def test_gradient_is_sum_over_ranks(ranks):
     expected = value_and_gradients(squared_similarities, *joined_batch(torch.float64))["embeddings"]
     for rank, results in enumerate(ranks):
         torch.testing.assert_close(results["different_losses"], (1 + 2) * share(expected, SPLITS[0], rank))
 
 
-def test_two_losses_in_one_step(ranks):
+def test_two_losses_in_one_step_match_joined_batch(ranks):
     def both(embeddings, labels):
         return squared_similarities(embeddings, labels) + squared_similarities(embeddings[:, :2], labels)
 
@@ -369,12 +369,12 @@ def test_two_losses_in_one_step(ranks):
         torch.testing.assert_close(results["twice"], 2 * share(expected, SPLITS[0], rank))
 
 
-def test_rows_may_lie_anyhow_in_memory(ranks):
+def test_accepts_noncontiguous_rows_and_gradients(ranks):
     for rank, results in enumerate(ranks):
         assert torch.equal(results["strided"], 2 * share(WEIGHTS[:, :1].expand(ROWS, DIM), SPLITS[0], rank))
 
 
-def test_random_draws_of_a_loss_are_those_of_the_first_rank(ranks):
+def test_random_draws_come_from_first_rank(ranks):
     objective = partial_fc()
     torch.manual_seed(0)
     drawn_next = []
@@ -390,23 +390,23 @@ def test_random_draws_of_a_loss_are_those_of_the_first_rank(ranks):
         torch.testing.assert_close(results["random_draws"], wanted | {"drawn next": drawn_next[rank]})
 
 
-def test_a_loss_may_take_an_old_networks_rows_too(ranks):
+def test_loss_with_old_embeddings_matches_joined_batch(ranks):
     expected = value_and_gradients(similarity_to_old, *joined_batch(torch.float32), *old_batch())
     for rank, results in enumerate(ranks):
         wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
         torch.testing.assert_close(results["old_vectors"], wanted)
 
 
-def test_where_nobody_wants_a_gradient_there_is_none(ranks):
+def test_gathers_without_gradient_when_none_is_required(ranks):
     assert [results["without_gradient"] for results in ranks] == 2 * [[False, False]]
 
 
-def test_no_rows_on_any_rank_are_a_differentiable_zero(ranks):
+def test_empty_batch_on_all_ranks_is_differentiable_zero(ranks):
     for results in ranks:
         assert not any(part.any() for part in results["empty"].values())
 
 
-def test_ranks_that_do_not_fit_are_refused_on_all_of_them(ranks):
+def test_all_ranks_reject_mismatched_dimensions_or_dtypes(ranks):
     for results in ranks:
         assert results["different_dimensions"].endswith(": (5, 6), [torch.float32, torch.float32]")
         assert results["different_floats"].endswith(": (5, 5), [torch.float64, torch.float32]")
@@ -414,12 +414,12 @@ def test_ranks_that_do_not_fit_are_refused_on_all_of_them(ranks):
 
 @pytest.mark.usefixtures("one_rank")
 @pytest.mark.parametrize("name", LOSSES)
-def test_one_rank_alone(name):
+def test_single_rank_equals_plain_loss(name):
     check_that_nothing_changes(name)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_without_a_process_group(name):
+def test_without_process_group_equals_plain_loss(name):
     assert not dist.is_initialized(), "nothing happens at import"
     check_that_nothing_changes(name)
 
@@ -435,7 +435,7 @@ def check_that_nothing_changes(name):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_a_module_stays_one():
+def test_wrapping_module_returns_module_with_its_parameters():
     inner = arcface(torch.float32)
     outer = across_ranks(inner)
     assert isinstance(outer, nn.Module)
@@ -463,7 +463,7 @@ dist.destroy_process_group()
 """
 
 
-def test_under_torchrun(tmp_path):
+def test_torchrun_training_matches_single_process(tmp_path):
     script, output = tmp_path / "train.py", tmp_path / "found.pt"
     script.write_text(TORCHRUN_SCRIPT.format(program=__file__, output=str(output)))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

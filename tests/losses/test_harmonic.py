@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -43,7 +43,7 @@ def value_and_gradient(loss, embeddings, *others):
     return value.detach(), gradient
 
 
-def test_two_points_on_a_circle_by_hand():
+def test_loss_equals_hand_computation():
     """Cut to one component, all that is left of a vector is its sign."""
     embeddings = torch.tensor([[0.6, 0.8], [-0.6, 0.8], [0.6, -0.8]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 1])
@@ -55,16 +55,15 @@ def test_two_points_on_a_circle_by_hand():
 
 
 @pytest.mark.parametrize("loss", [BatchAll(), SemiHard(), BatchHard(), HardNegative(reduction="all")])
-def test_is_the_sum_over_prefixes_scaled_back(loss):
+def test_equals_weighted_sum_over_unit_prefixes(loss):
     embeddings, labels = batch()
     found = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
     wanted = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
     torch.testing.assert_close(found, wanted)
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 999), stretched=st.booleans(), ends=st.sets(st.integers(1, 8), min_size=1))
-def test_shared_inner_products_change_nothing(seed, stretched, ends):
+def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
     """A PairLoss takes the short way, a plain function the long one."""
     embeddings, labels = batch(seed=seed)
     if stretched:  # as in a network whose last layer does not scale
@@ -76,13 +75,13 @@ def test_shared_inner_products_change_nothing(seed, stretched, ends):
 
 
 @pytest.mark.parametrize("loss", [BatchAll(margin=0.5), HardNegative(margin=0.5)])
-def test_gradcheck(loss):
+def test_passes_gradcheck(loss):
     embeddings, labels = batch(n=8, k=2)
     harmonic = HarmonicLoss(loss, PREFIXES, WEIGHTS)
     assert torch.autograd.gradcheck(lambda rows: harmonic(rows, labels), embeddings.requires_grad_())
 
 
-def test_mined_on_the_whole_embedding_all_prefixes_share_its_triplets():
+def test_full_mining_shares_triplets_across_prefixes():
     embeddings, labels = batch()
     triplets = SemiHard(0.5).mine(embeddings, labels)
     assert len(triplets)
@@ -107,7 +106,7 @@ def test_mined_on_the_whole_embedding_all_prefixes_share_its_triplets():
     assert own(embeddings, labels) != full(embeddings, labels)
 
 
-def test_a_classifiers_centres_are_cut_too():
+def test_classifier_centers_are_cut_to_each_prefix():
     embeddings, labels = batch()
     classifier = ArcFace(8, 6).double()
     torch.nn.init.normal_(classifier.centres)
@@ -129,7 +128,7 @@ def test_a_classifiers_centres_are_cut_too():
 
 @pytest.mark.parametrize("mined_on", ["own", "full"])
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_without_triplets_it_is_a_differentiable_zero(mined_on, rows):
+def test_without_triplets_is_differentiable_zero(mined_on, rows):
     embeddings, _ = batch()
     harmonic = HarmonicLoss(SemiHard(), PREFIXES, WEIGHTS, mined_on)
     value, gradient = value_and_gradient(harmonic, embeddings[:rows], torch.zeros(rows, dtype=torch.int64))
@@ -137,7 +136,7 @@ def test_without_triplets_it_is_a_differentiable_zero(mined_on, rows):
     assert not gradient.any()
 
 
-def test_a_prefix_that_is_zero_costs_but_has_no_gradient():
+def test_zero_prefix_keeps_loss_and_gradient_finite():
     """There is no direction to turn it to."""
     embeddings, labels = batch()
     embeddings[0, :2] = 0
@@ -147,7 +146,7 @@ def test_a_prefix_that_is_zero_costs_but_has_no_gradient():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened(dtype):
+def test_half_precision_computes_in_float32(dtype):
     embeddings, labels = batch(dtype=dtype)
     harmonic = HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS)
     value, gradient = value_and_gradient(harmonic, embeddings, labels)
@@ -157,7 +156,7 @@ def test_half_precision_is_widened(dtype):
     assert value.item() == pytest.approx(wide.item(), rel=1e-5)
 
 
-def test_unit_prefix():
+def test_unit_prefix_cuts_and_normalizes():
     cut = unit_prefix(torch.tensor([[3.0, 4.0, 12.0]]), 2)
     assert cut.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
 
@@ -173,17 +172,17 @@ def test_unit_prefix():
         (((4, 8), (1.0, -1.0)), "one, 0 or more, for each"),
     ],
 )
-def test_prefixes_and_weights_that_do_not_fit(arguments, message):
+def test_rejects_invalid_prefixes_or_weights(arguments, message):
     with pytest.raises(ValueError, match=message):
         HarmonicLoss(BatchAll(), *arguments)
 
 
-def test_full_mining_needs_a_loss_that_lists_triplets():
+def test_full_mining_rejects_loss_that_lists_no_triplets():
     with pytest.raises(ValueError, match="lists no triplets"):
         HarmonicLoss(semi_hard_triplet_loss, PREFIXES, WEIGHTS, mined_on="full")
 
 
-def test_embeddings_shorter_than_the_longest_prefix():
+def test_rejects_embeddings_shorter_than_longest_prefix():
     embeddings, labels = batch(d=6)
     with pytest.raises(ValueError, match="no prefix of 8 in embeddings of 6"):
         HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS)(embeddings, labels)

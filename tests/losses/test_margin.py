@@ -2,25 +2,24 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from classifier_reference import arcface_angle, combined_angle
 from familiar.losses.margin import arcface_cosine, combined_cosine, cosface_cosine, penalty_margin_rad
+from support.classifier_reference import arcface_angle, combined_angle
 
 
 def cosines_of(*thetas):
     return torch.tensor(thetas, dtype=torch.float64).cos()
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     theta=st.floats(1e-3, math.pi - 1e-3),
     factor=st.floats(1, 5),
     margin_rad=st.floats(0, 3),
     branch=st.sampled_from(["penalty", "continuous"]),
 )
-def test_combined_is_the_formula_on_angles(theta, factor, margin_rad, branch):
+def test_combined_matches_angle_formula(theta, factor, margin_rad, branch):
     found = combined_cosine(cosines_of(theta), factor, margin_rad, 0.2, branch).item()
     expected = combined_angle(theta, factor, margin_rad, 0.2, branch)
     seams = [(k * math.pi - margin_rad) / factor for k in range(1, 7)]
@@ -28,13 +27,12 @@ def test_combined_is_the_formula_on_angles(theta, factor, margin_rad, branch):
         assert found == pytest.approx(expected, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     theta=st.floats(0, math.pi),
     margin_rad=st.floats(0, 2.33),
     branch=st.sampled_from(["penalty", "continuous"]),
 )
-def test_combined_with_an_angle_alone_is_arcface(theta, margin_rad, branch):
+def test_combined_with_only_angle_margin_equals_arcface(theta, margin_rad, branch):
     cosines = cosines_of(theta)
     if abs(theta + margin_rad - math.pi) > 1e-6:
         found = combined_cosine(cosines, 1.0, margin_rad, 0.0, branch)
@@ -45,7 +43,7 @@ def test_combined_with_an_angle_alone_is_arcface(theta, margin_rad, branch):
 @pytest.mark.parametrize(
     ("factor", "margin_rad"), [(1, 0), (1, 0.3), (1, 2.3), (1.5, 0.4), (2, 0), (2, 1), (3, 0.2)]
 )
-def test_combined_falls_with_the_angle_everywhere(factor, margin_rad, branch):
+def test_combined_decreases_with_angle(factor, margin_rad, branch):
     if branch == "penalty" and penalty_margin_rad(factor, margin_rad) > 2.33:
         pytest.skip("refused by CombinedMargin")
     thetas = torch.linspace(1e-3, math.pi - 1e-3, 4001, dtype=torch.float64)
@@ -53,7 +51,7 @@ def test_combined_falls_with_the_angle_everywhere(factor, margin_rad, branch):
 
 
 @pytest.mark.parametrize("margin_rad", [0.1, 0.4, 1.5, 3.0])
-def test_the_continuous_branch_matches_value_and_slope_at_the_seam(margin_rad):
+def test_continuous_branch_keeps_value_and_slope_at_seam(margin_rad):
     seam = math.pi - margin_rad
     cosines = cosines_of(seam - 1e-6, seam + 1e-6).requires_grad_()
     values = arcface_cosine(cosines, margin_rad, "continuous")
@@ -65,7 +63,7 @@ def test_the_continuous_branch_matches_value_and_slope_at_the_seam(margin_rad):
     )
 
 
-def test_worked_values():
+def test_margins_equal_hand_computed_values():
     assert cosface_cosine(torch.tensor([0.59]), 0.35).item() == pytest.approx(0.24)
     assert arcface_cosine(cosines_of(math.pi / 2), 0.4).item() == pytest.approx(-math.sin(0.4))
     assert combined_cosine(cosines_of(math.pi / 6), 2.0, math.pi / 6, 0.1).item() == pytest.approx(-0.1)
@@ -77,7 +75,7 @@ def test_worked_values():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("branch", ["penalty", "continuous"])
-def test_finite_at_and_past_the_poles(dtype, branch):
+def test_values_and_slopes_are_finite_at_and_past_poles(dtype, branch):
     cosines = torch.tensor([1.0, -1.0, 1.01, -1.01], dtype=dtype, requires_grad=True)
     for values in (
         arcface_cosine(cosines, 0.4, branch),
@@ -90,7 +88,7 @@ def test_finite_at_and_past_the_poles(dtype, branch):
 
 
 @pytest.mark.parametrize("branch", ["penalty", "continuous"])
-def test_gradcheck(branch):
+def test_passes_gradcheck(branch):
     cosines = torch.tensor([-0.99, -0.7, -0.1, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda cos: arcface_cosine(cos, 0.4, branch), cosines)
     assert torch.autograd.gradcheck(lambda cos: combined_cosine(cos, 1.5, 0.4, 0.1, branch), cosines)

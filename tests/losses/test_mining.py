@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.losses import pairwise
@@ -14,7 +14,7 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from slow_triplets import (
+from support.triplet_reference import (
     as_labels,
     chosen_triplets,
     distance_table,
@@ -54,25 +54,22 @@ def of_two(triplet):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(deadline=None, max_examples=60)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
-def test_the_definition(way, batch):
+def test_mines_exactly_the_defined_triplets_in_order(way, batch):
     """None is missing, none is there that should not be, and their order is lexicographic."""
     assert list(mined(way, *batch)) == chosen_triplets(way, *batch)
 
 
-@settings(deadline=None, max_examples=200)
 @given(batch=grid_batches())
-def test_batch_all_and_semi_hard_are_strict_where_distances_are_equal(batch):
+def test_batch_all_and_semi_hard_match_reference_on_ties(batch):
     embeddings, labels, margin = batch
     assert list(mine_batch_all(embeddings, labels)) == valid_triplets(labels)
     assert list(mine_semi_hard(embeddings, labels, margin)) == semi_hard_triplets(*batch)
 
 
 @pytest.mark.parametrize("select", ["hardest", "random"])
-@settings(deadline=None, max_examples=100)
 @given(batch=grid_batches(), seed=st.integers(0, 99))
-def test_one_of_the_band_for_every_pair_that_has_one(select, batch, seed):
+def test_select_takes_one_semi_hard_negative_per_pair(select, batch, seed):
     generator = torch.Generator().manual_seed(seed)
     band = semi_hard_triplets(*batch)
     triplets = list(mine_semi_hard(*batch, select=select, generator=generator))
@@ -84,9 +81,8 @@ def test_one_of_the_band_for_every_pair_that_has_one(select, batch, seed):
             assert d[a][n] == min(d[a][other] for b, q, other in band if (b, q) == (a, p))
 
 
-@settings(deadline=None, max_examples=100)
 @given(batch=grid_batches())
-def test_the_hardest_of_equals_is_one_of_them(batch):
+def test_hard_miners_choose_a_hardest_row_among_ties(batch):
     embeddings, labels, _ = batch
     d = distance_table(embeddings)
     valid = valid_triplets(labels)
@@ -101,7 +97,7 @@ def test_the_hardest_of_equals_is_one_of_them(batch):
         assert d[a][p] == max(d[b][q] for b, q, _ in valid if b == a)
 
 
-def test_counts_of_ten_identities_of_four():
+def test_triplet_counts_for_ten_identities_with_four_photos():
     embeddings = unit_rows(40, 8)
     assert len(mine_batch_all(embeddings, TEN_OF_FOUR)) == 40 * 3 * 36 == 4320
     assert len(mine_batch_hard(embeddings, TEN_OF_FOUR)) == 40
@@ -110,7 +106,7 @@ def test_counts_of_ten_identities_of_four():
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("names", [[], [5], [5, 5, 5], [1, 2, 3], [-(2**62)]])
-def test_batches_without_a_triplet(way, names):
+def test_mines_nothing_from_batch_without_triplets(way, names):
     triplets = mined(way, unit_rows(len(names)), as_labels(names), 4.0)
     assert len(triplets) == 0
     assert list(triplets) == []
@@ -118,7 +114,7 @@ def test_batches_without_a_triplet(way, names):
     assert all(rows.shape == (0, 4) for rows in triplets.of(unit_rows(len(names))))
 
 
-def test_identical_vectors_have_no_band():
+def test_identical_vectors_have_no_semi_hard_triplets():
     # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
     assert len(mine_semi_hard(embeddings, TEN_OF_FOUR, 0.2)) == 0
@@ -126,7 +122,7 @@ def test_identical_vectors_have_no_band():
     assert len(mine_hard_negative(embeddings, TEN_OF_FOUR)) == 120
 
 
-def test_the_band_is_open_at_both_ends():
+def test_semi_hard_band_excludes_both_ends():
     """On a line: the negatives lie on the positive's distance, inside, on the margin's end and past it."""
     embeddings = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.5], [-2.0]], dtype=torch.float64)
     labels = as_labels([0, 0, 1, 2, 3, 4])
@@ -136,9 +132,8 @@ def test_the_band_is_open_at_both_ends():
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(deadline=None, max_examples=40)
 @given(batch=sphere_batches(), data=st.data())
-def test_order_of_rows_and_names_of_labels_do_not_matter(way, batch, data):
+def test_is_invariant_to_row_order_and_label_values(way, batch, data):
     embeddings, labels, margin = batch
     order = data.draw(st.permutations(range(len(labels))))
     shuffled = mined(way, embeddings[order], labels[order] * -(2**40) + 7, margin)
@@ -148,7 +143,7 @@ def test_order_of_rows_and_names_of_labels_do_not_matter(way, batch, data):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_blocks_change_nothing(way, rows_at_once, monkeypatch):
+def test_block_size_does_not_change_triplets(way, rows_at_once, monkeypatch):
     embeddings, labels = unit_rows(23), as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 10)
     expected = list(mined(way, embeddings, labels, 0.7))
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
@@ -156,7 +151,7 @@ def test_blocks_change_nothing(way, rows_at_once, monkeypatch):
     assert expected
 
 
-def test_random_draws_are_of_the_generator():
+def test_random_selection_is_deterministic_for_a_seed():
     embeddings = unit_rows(40)
     first, again, other = (
         list(
@@ -174,7 +169,7 @@ def test_random_draws_are_of_the_generator():
     assert default == list(mine_semi_hard(embeddings, TEN_OF_FOUR, 1.0, select="random"))
 
 
-def test_random_draws_cover_the_band_evenly():
+def test_random_selection_covers_the_band_evenly():
     # Nearer than the positive, four in the band, farther than the margin.
     embeddings = torch.tensor([0.0, 1.0, 0.9, 1.05, 1.1, 1.15, 1.2, 3.0], dtype=torch.float64)[:, None]
     labels = as_labels([0, 0, 1, 2, 3, 4, 5, 6])
@@ -193,7 +188,7 @@ def test_random_draws_cover_the_band_evenly():
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened_before_distances_are_compared(way, dtype):
+def test_half_precision_and_autocast_match_float32(way, dtype):
     embeddings = unit_rows(40, 16, dtype=dtype)
     expected = list(mined(way, embeddings.float(), TEN_OF_FOUR, 0.2))
     assert list(mined(way, embeddings, TEN_OF_FOUR, 0.2)) == expected
@@ -204,7 +199,7 @@ def test_half_precision_is_widened_before_distances_are_compared(way, dtype):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_mining_leaves_embeddings_and_gradients_alone(way):
+def test_mining_does_not_change_embeddings_or_gradients(way):
     embeddings = unit_rows(40).requires_grad_()
     before = embeddings.detach().clone()
     mined(way, embeddings, TEN_OF_FOUR, 0.2)
@@ -213,7 +208,7 @@ def test_mining_leaves_embeddings_and_gradients_alone(way):
     assert torch.is_grad_enabled()
 
 
-def test_triplets_as_a_sequence():
+def test_triplets_iterate_as_tuples_of_ints():
     triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
     expected = [(0, 1, 2), (0, 1, 3), (1, 0, 2), (1, 0, 3), (2, 3, 0), (2, 3, 1), (3, 2, 0), (3, 2, 1)]
     assert list(triplets) == expected
@@ -221,7 +216,7 @@ def test_triplets_as_a_sequence():
     assert all(type(row) is int for row in itertools.chain.from_iterable(triplets))
 
 
-def test_triplets_of_rows():
+def test_triplets_return_anchor_positive_negative_rows():
     rows = torch.arange(4.0)[:, None]
     anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).of(rows)
     assert anchors.flatten().tolist() == [0, 2]
@@ -230,7 +225,7 @@ def test_triplets_of_rows():
 
 
 @pytest.mark.parametrize("anchors", [None, 0, 1, 3, 4, 9])
-def test_triplets_of_the_first_anchors(anchors):
+def test_of_first_keeps_triplets_with_first_anchors(anchors):
     triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
     expected = [t for t in triplets if anchors is None or t[0] < anchors]
     assert list(triplets.of_first(anchors)) == expected
@@ -244,7 +239,7 @@ def test_triplets_of_the_first_anchors(anchors):
         ("hard_negative", {"type": "BatchEasyHardMiner", "pos_strategy": "all", "neg_strategy": "hard"}),
     ],
 )
-def test_agrees_with_pytorch_metric_learning(way, miner):
+def test_matches_pytorch_metric_learning(way, miner):
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     distances = pytest.importorskip("pytorch_metric_learning.distances")
     lmu = pytest.importorskip("pytorch_metric_learning.utils.loss_and_miner_utils")

@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -37,7 +37,7 @@ def slow(embeddings, labels, margin=1.0, reduction="active", anchors=None):
     return sum((torch.stack(kind).mean() for kind in costs.values() if kind), start=0.0 * embeddings.sum())
 
 
-def test_by_hand():
+def test_loss_equals_hand_computation():
     """Mates a right angle apart: 2. Strangers at 60 and 30 degrees: 1 and 2 - sqrt 3."""
     angles = torch.tensor([0.0, math.pi / 2, math.pi / 3], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -50,7 +50,6 @@ def test_by_hand():
     assert every.item() == pytest.approx(2 + nearest / 2, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     n=st.integers(0, 9),
     names=st.integers(1, 4),
@@ -59,7 +58,7 @@ def test_by_hand():
     seed=st.integers(0, 9999),
     block=st.sampled_from([1, 12, 10_000]),
 )
-def test_agrees_with_the_slow_reference(n, names, margin, reduction, seed, block):
+def test_matches_slow_reference(n, names, margin, reduction, seed, block):
     embeddings, _ = batch(n=n, seed=seed)
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     loss = Contrastive(margin, reduction)
@@ -73,14 +72,14 @@ def test_agrees_with_the_slow_reference(n, names, margin, reduction, seed, block
 
 
 @pytest.mark.parametrize("reduction", ["active", "all"])
-def test_gradcheck(reduction):
+def test_passes_gradcheck(reduction):
     embeddings, labels = batch(n=8, k=2)
     assert torch.autograd.gradcheck(
         lambda rows: contrastive_loss(rows, labels, 1.5, reduction=reduction), embeddings.requires_grad_()
     )
 
 
-def test_one_identity_only_pulls_and_strangers_only_push():
+def test_only_positives_or_only_negatives_match_reference():
     embeddings, labels = batch(n=6)
     mates = contrastive_loss(embeddings, labels * 0)
     assert mates.item() == pytest.approx(slow(embeddings, labels * 0).item())
@@ -89,14 +88,14 @@ def test_one_identity_only_pulls_and_strangers_only_push():
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_no_pairs_are_a_differentiable_zero(rows):
+def test_without_pairs_is_differentiable_zero(rows):
     embeddings, labels = batch()
     value, gradient = value_and_gradient(contrastive_loss, embeddings[:rows], labels[:rows])
     assert value == 0
     assert not gradient.any()
 
 
-def test_identical_and_opposite_vectors():
+def test_identical_and_opposite_vectors_equal_closed_form():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     value, gradient = value_and_gradient(contrastive_loss, embeddings, torch.tensor([0, 0, 1, 1]))
     # Mates: 0, 0, 4, 4. Strangers: 4 of no account, 0 with the whole margin.
@@ -105,7 +104,7 @@ def test_identical_and_opposite_vectors():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rounding_does_not_decide_how_many_mates_count(dtype):
+def test_duplicate_photos_count_as_positives_despite_rounding(dtype):
     """Each photo twice, as a sampler draws that runs out of them."""
     once, _ = batch(n=20, d=128)
     embeddings, labels = once.repeat_interleave(2, 0).to(dtype), torch.arange(40) // 4
@@ -113,7 +112,7 @@ def test_rounding_does_not_decide_how_many_mates_count(dtype):
     assert contrastive_loss(embeddings, labels).item() == pytest.approx(wanted.item(), rel=1e-6)
 
 
-def test_only_the_first_rows_as_anchors():
+def test_anchors_argument_limits_anchors_to_first_rows():
     embeddings, labels = batch(n=9)
     for anchors in (0, 4, 9):
         torch.testing.assert_close(
@@ -122,7 +121,7 @@ def test_only_the_first_rows_as_anchors():
         )
 
 
-def test_order_and_names_do_not_matter():
+def test_is_invariant_to_row_order_and_label_values():
     embeddings, labels = batch(n=24)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
     value, gradient = value_and_gradient(contrastive_loss, embeddings, labels)
@@ -132,7 +131,7 @@ def test_order_and_names_do_not_matter():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_precision(dtype):
+def test_low_precision_and_autocast_match_float64(dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
     value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=2.0)
     wide, _ = value_and_gradient(contrastive_loss, embeddings.double(), labels, margin=2.0)
@@ -144,7 +143,7 @@ def test_precision(dtype):
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("reduction", ["active", "all"])
-def test_agrees_with_pytorch_metric_learning(margin, reduction):
+def test_matches_pytorch_metric_learning(margin, reduction):
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     distances = pytest.importorskip("pytorch_metric_learning.distances")
     reducers = pytest.importorskip("pytorch_metric_learning.reducers")
@@ -162,6 +161,6 @@ def test_agrees_with_pytorch_metric_learning(margin, reduction):
 
 
 @pytest.mark.parametrize("wrong", [{"margin": -1.0}, {"margin": math.nan}])
-def test_settings_out_of_range(wrong):
+def test_rejects_settings_out_of_range(wrong):
     with pytest.raises(ValueError, match="out of range"):
         Contrastive(**wrong)

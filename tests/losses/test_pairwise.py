@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,7 +13,7 @@ from familiar.losses import pairwise
 from familiar.losses.mining import mine_batch_hard, mine_hard_negative, mine_semi_hard
 from familiar.losses.pairwise import PairLoss, Weighed, count_terms, distance_blocks
 from familiar.losses.triplet import BatchAll, BatchHard, HardNegative, SemiHard, active_fraction
-from slow_triplets import (
+from support.triplet_reference import (
     as_labels,
     assert_same,
     distance_table,
@@ -76,18 +76,16 @@ LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": Semi
 
 
 @pytest.mark.parametrize("sees", CUBES)
-@settings(deadline=None, max_examples=50)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
-def test_value_and_gradient_come_from_slopes(sees, batch, data):
+def test_value_and_gradient_match_slow_reference(sees, batch, data):
     embeddings, labels, _ = batch
     anchors = data.draw(st.none() | st.integers(0, len(labels)))
     ours = value_and_gradient(CUBES[sees], embeddings, labels, anchors)
     assert_same(ours, value_and_gradient(partial(slow_cubes, sees), embeddings, labels, anchors), 1e-9)
 
 
-@settings(deadline=None, max_examples=100)
 @given(batch=grid_batches())
-def test_a_block_is_distances_places_and_which_are_real(batch):
+def test_distance_blocks_contain_distances_and_positive_indices(batch):
     embeddings, labels, _ = batch
     d = distance_table(embeddings)
     seen = []
@@ -103,7 +101,7 @@ def test_a_block_is_distances_places_and_which_are_real(batch):
     assert seen == list(range(len(labels)))
 
 
-def test_positives_and_negatives_of_a_block():
+def test_block_returns_padded_positives_and_filled_negatives():
     embeddings = torch.tensor([[0.0], [1.0], [3.0]])
     ((_, block),) = distance_blocks(embeddings, as_labels([0, 0, 1]))
     assert block.values.tolist() == [[0, 1, 9], [1, 0, 4], [9, 4, 0]]
@@ -113,9 +111,8 @@ def test_positives_and_negatives_of_a_block():
 
 
 @pytest.mark.parametrize("reduction", ["active", "all"])
-@settings(deadline=None, max_examples=30)
 @given(batch=grid_batches())
-def test_how_many_terms_there_are(reduction, batch):
+def test_count_terms_matches_reference(reduction, batch):
     embeddings, labels, margin = batch
     d = distance_table(embeddings)
     counted = [
@@ -125,7 +122,7 @@ def test_how_many_terms_there_are(reduction, batch):
 
 
 @pytest.mark.parametrize("sees", CUBES)
-def test_gradcheck(sees):
+def test_passes_gradcheck(sees):
     embeddings = unit_rows(18, 3).requires_grad_()
     assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN), embeddings)
     assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN, anchors=7), embeddings)
@@ -134,7 +131,7 @@ def test_gradcheck(sees):
 
 
 @pytest.mark.parametrize("sees", CUBES)
-def test_a_second_derivative_is_refused(sees):
+def test_rejects_second_derivative(sees):
     embeddings = unit_rows(18, 3).requires_grad_()
     for value in (CUBES[sees](embeddings, UNEVEN), CUBES[sees].of_prefixes(embeddings, UNEVEN, [1, 3]).sum()):
         (gradient,) = torch.autograd.grad(value.square(), embeddings, create_graph=True)
@@ -152,7 +149,7 @@ def prefix_by_prefix(loss, embeddings, labels, lengths):
 @pytest.mark.parametrize("name", [*PAIR_LOSSES, "semi_hard_hardest"])
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("lengths", [PREFIXES, [3], [7], [2, 3, 4, 5, 6]])
-def test_prefixes_are_scaled_to_unit_length(name, unit, lengths):
+def test_prefix_losses_match_separate_unit_prefixes(name, unit, lengths):
     embeddings = unit_rows(18, 7)
     if not unit:
         embeddings = embeddings * torch.linspace(0.3, 2.0, 18, dtype=torch.float64)[:, None]
@@ -168,9 +165,8 @@ def test_prefixes_are_scaled_to_unit_length(name, unit, lengths):
 
 @pytest.mark.parametrize("reduction", ["active", "all"])
 @pytest.mark.parametrize("way", ["batch_all", "semi_hard", "hard_negative"])
-@settings(deadline=None, max_examples=20)
 @given(batch=sphere_batches(unit=False))
-def test_prefixes_against_the_slow_reference(way, reduction, batch):
+def test_prefix_losses_match_slow_reference(way, reduction, batch):
     embeddings, labels, margin = batch
     lengths = range(2, embeddings.shape[1] + 1)
     loss = {"batch_all": BatchAll, "semi_hard": SemiHard, "hard_negative": HardNegative}[way](
@@ -187,7 +183,7 @@ def test_prefixes_against_the_slow_reference(way, reduction, batch):
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 @pytest.mark.parametrize("names", [[], [5], [1, 2, 3]])
-def test_prefixes_without_positive_pairs(name, names):
+def test_prefixes_without_positive_pairs_keep_gradient_finite(name, names):
     embeddings = unit_rows(len(names), 7)
     values = PAIR_LOSSES[name].of_prefixes(embeddings, as_labels(names), PREFIXES)
     assert values.shape == (len(PREFIXES),)
@@ -200,7 +196,7 @@ def test_prefixes_without_positive_pairs(name, names):
         assert not gradient.any()
 
 
-def test_a_prefix_of_zeros_gives_finite_values_and_gradients():
+def test_zero_prefix_keeps_loss_and_gradient_finite():
     embeddings = unit_rows(18, 7, dtype=torch.float32)
     embeddings[3, :2] = 0.0
     for loss in PAIR_LOSSES.values():
@@ -212,7 +208,7 @@ def test_a_prefix_of_zeros_gives_finite_values_and_gradients():
 
 
 @pytest.mark.parametrize("name", ["batch_all", "semi_hard", "hard_negative"])
-def test_prefixes_in_float32(name):
+def test_prefix_losses_in_float32_match_float64(name):
     embeddings, labels = unit_rows(200, 64), torch.arange(20).repeat(10)
 
     def loss(rows):
@@ -226,7 +222,7 @@ def test_prefixes_in_float32(name):
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_and_autocast(name, dtype):
+def test_half_precision_and_autocast_match_float32(name, dtype):
     embeddings = unit_rows(18, 7, dtype=dtype)
 
     def loss(rows):
@@ -248,7 +244,7 @@ def test_half_precision_and_autocast(name, dtype):
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_blocks_change_nothing(name, rows_at_once, monkeypatch):
+def test_block_size_does_not_change_loss(name, rows_at_once, monkeypatch):
     embeddings = unit_rows(18, 7)
     expected = value_and_gradient(LOSSES[name], embeddings, UNEVEN)
     of_some = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
@@ -260,7 +256,7 @@ def test_blocks_change_nothing(name, rows_at_once, monkeypatch):
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_blocks_change_no_prefix(name, rows_at_once, monkeypatch):
+def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatch):
     embeddings = unit_rows(18, 7)
 
     def loss(rows):
@@ -272,14 +268,14 @@ def test_blocks_change_no_prefix(name, rows_at_once, monkeypatch):
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_blocks_change_no_count(rows_at_once, monkeypatch):
+def test_block_size_does_not_change_active_fraction(rows_at_once, monkeypatch):
     embeddings = unit_rows(18)
     expected = active_fraction(embeddings, UNEVEN)
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
     assert active_fraction(embeddings, UNEVEN) == expected
 
 
-def test_a_block_of_fewer_values_than_rows_is_one_anchor(monkeypatch):
+def test_block_smaller_than_one_row_has_one_anchor(monkeypatch):
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", 5)
     assert [rows for rows, _ in distance_blocks(unit_rows(18), UNEVEN)] == [
         slice(a, a + 1) for a in range(18)
@@ -319,7 +315,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name != "semi_hard_hardest"])
-def test_memory_does_not_grow_as_the_square_of_the_batch(name, monkeypatch):
+def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", BLOCK)
     with Allocations() as seen:
         COMPUTED[name](LARGE.clone().requires_grad_())
@@ -329,7 +325,7 @@ def test_memory_does_not_grow_as_the_square_of_the_batch(name, monkeypatch):
 
 
 @pytest.mark.parametrize("miner", [mine_hard_negative, partial(mine_semi_hard, select="hardest")])
-def test_memory_of_listed_triplets_grows_as_their_number(miner, monkeypatch):
+def test_mining_memory_is_linear_in_triplet_count(miner, monkeypatch):
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", BLOCK)
     with Allocations() as seen:
         triplets = miner(LARGE, LARGE_LABELS)
@@ -337,7 +333,7 @@ def test_memory_of_listed_triplets_grows_as_their_number(miner, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*PAIR_LOSSES, "batch_hard"])
-def test_one_gradient_is_kept_for_the_backward_pass(name):
+def test_forward_saves_only_one_gradient_for_backward(name):
     embeddings = LARGE.clone().requires_grad_()
     kept = []
 

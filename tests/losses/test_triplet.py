@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.losses.triplet import (
@@ -19,7 +19,7 @@ from familiar.losses.triplet import (
     triplet_gaps,
     triplet_loss,
 )
-from slow_triplets import (
+from support.triplet_reference import (
     as_labels,
     assert_same,
     chosen_triplets,
@@ -72,9 +72,8 @@ def squared_chord(degrees):
 
 @every_way
 @every_reduction
-@settings(deadline=None, max_examples=40)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
-def test_agrees_with_the_slow_reference(way, reduction, batch):
+def test_matches_slow_reference(way, reduction, batch):
     embeddings, labels, margin = batch
     ours = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, labels, margin)
     slow = value_and_gradient(partial(slow_loss, way), embeddings, labels, margin, reduction)
@@ -83,9 +82,8 @@ def test_agrees_with_the_slow_reference(way, reduction, batch):
 
 @pytest.mark.parametrize("way", ["batch_all", "semi_hard"])
 @every_reduction
-@settings(deadline=None, max_examples=100)
 @given(batch=grid_batches())
-def test_a_cost_of_exactly_zero_is_not_active(way, reduction, batch):
+def test_zero_cost_is_not_active(way, reduction, batch):
     """Many distances are equal or differ by just the margin; what is strict shows in mean and gradient."""
     embeddings, labels, margin = batch
     ours = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, labels, margin)
@@ -95,9 +93,8 @@ def test_a_cost_of_exactly_zero_is_not_active(way, reduction, batch):
 
 @pytest.mark.parametrize("way", ["batch_hard", "batch_hard_soft", "hard_negative"])
 @every_reduction
-@settings(deadline=None, max_examples=60)
 @given(batch=grid_batches())
-def test_among_equals_the_hardest_cost_alike(way, reduction, batch):
+def test_ties_do_not_change_hard_mining_loss(way, reduction, batch):
     """Which of two equally far rows is chosen is open, so only the value is told."""
     embeddings, labels, margin = batch
     value = FUNCTIONS[way](embeddings, labels, margin, reduction=reduction)
@@ -107,9 +104,8 @@ def test_among_equals_the_hardest_cost_alike(way, reduction, batch):
 
 @every_way
 @every_reduction
-@settings(deadline=None, max_examples=30)
 @given(batch=grid_batches())
-def test_the_loss_is_that_of_the_triplets_it_mines(way, reduction, batch):
+def test_loss_equals_loss_for_mined_triplets(way, reduction, batch):
     embeddings, labels, margin = batch
     loss = OBJECTS[way](margin, reduction)
 
@@ -119,9 +115,8 @@ def test_the_loss_is_that_of_the_triplets_it_mines(way, reduction, batch):
     assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(of_mined, embeddings), 1e-13)
 
 
-@settings(deadline=None, max_examples=30)
 @given(batch=sphere_batches(), seed=st.integers(0, 99))
-def test_semi_hard_at_random_is_the_mean_of_one_for_each_pair(batch, seed):
+def test_random_semi_hard_averages_one_triplet_per_pair(batch, seed):
     embeddings, labels, margin = batch
     loss = SemiHard(margin, select="random", generator=torch.Generator().manual_seed(seed))
     band = semi_hard_triplets(*batch)
@@ -137,7 +132,7 @@ def test_semi_hard_at_random_is_the_mean_of_one_for_each_pair(batch, seed):
     assert_same(value_and_gradient(again, embeddings), expected)
 
 
-def test_semi_hard_at_random_draws_anew():
+def test_random_semi_hard_differs_on_each_call():
     generator = torch.Generator().manual_seed(0)
     loss = SemiHard(1.0, select="random", generator=generator)
     embeddings = unit_rows(40)
@@ -146,7 +141,7 @@ def test_semi_hard_at_random_draws_anew():
 
 @every_way
 @pytest.mark.parametrize("anchors", [0, 1, 4, 12, 18])
-def test_only_the_first_rows_as_anchors(way, anchors):
+def test_anchors_argument_limits_anchors_to_first_rows(way, anchors):
     embeddings, margin = unit_rows(18, 3), 0.5
     order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
     labels = UNEVEN[order]
@@ -166,7 +161,7 @@ def test_only_the_first_rows_as_anchors(way, anchors):
 # Closed forms
 
 
-def test_three_points_on_a_circle():
+def test_three_points_on_circle_equal_closed_form():
     """Anchors at 0 and 30 degrees, a negative at 40: two triplets, d = 2 - 2 cos(angle between)."""
     embeddings, labels = circle(0, 30, 40), as_labels([0, 0, 1])
     far = squared_chord(30) - squared_chord(40) + 0.2  # semi-hard: the negative is farther than the positive
@@ -181,7 +176,7 @@ def test_three_points_on_a_circle():
 
 
 @every_reduction
-def test_what_each_reduction_divides_by(reduction):
+def test_reduction_divides_by_active_or_all_triplets(reduction):
     """One of two triplets costs something."""
     embeddings, labels = circle(0, 30, 90), as_labels([0, 0, 1])
     cost = squared_chord(30) - squared_chord(60) + 0.8
@@ -192,7 +187,7 @@ def test_what_each_reduction_divides_by(reduction):
         assert value == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_gradient_of_one_triplet():
+def test_single_triplet_gradient_equals_closed_form():
     """2 (n - p) at the anchor, 2 (p - a) at the positive, 2 (a - n) at the negative."""
     embeddings = circle(0, 30, 40)
     a, p, n = embeddings
@@ -208,7 +203,7 @@ def test_the_gradient_of_one_triplet():
 
 @every_way
 @every_reduction
-def test_identical_vectors(way, reduction):
+def test_identical_vectors_equal_closed_form(way, reduction):
     # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
     value, gradient = value_and_gradient(
@@ -221,7 +216,7 @@ def test_identical_vectors(way, reduction):
 
 @every_way
 @every_reduction
-def test_opposite_vectors(way, reduction):
+def test_opposite_vectors_equal_closed_form(way, reduction):
     """Identities at the poles cost nothing; split between the poles, all that they can."""
     apart, labels = circle(0, 0, 180, 180), as_labels([0, 0, 1, 1])
     expected = math.log1p(math.exp(-4)) if way == "batch_hard_soft" else 0.0
@@ -240,7 +235,7 @@ def test_opposite_vectors(way, reduction):
 @every_reduction
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("names", [[], [5], [5, 5, 5], [1, 2, 3], [-(2**62)]])
-def test_a_batch_without_triplets_is_a_differentiable_zero(way, reduction, dtype, names):
+def test_batch_without_triplets_is_differentiable_zero(way, reduction, dtype, names):
     embeddings = unit_rows(len(names), dtype=dtype)
     value, gradient = value_and_gradient(
         partial(FUNCTIONS[way], reduction=reduction), embeddings, as_labels(names)
@@ -252,13 +247,13 @@ def test_a_batch_without_triplets_is_a_differentiable_zero(way, reduction, dtype
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "semi_hard_hardest"])
-def test_a_row_of_no_numbers_is_not_hidden(way):
+def test_nan_row_gives_nan_loss(way):
     embeddings = unit_rows(40)
     embeddings[3] = math.nan
     assert FUNCTIONS[way](embeddings, TEN_OF_FOUR).isnan()
 
 
-def test_margin_zero_leaves_the_violations():
+def test_zero_margin_counts_only_violations():
     embeddings, labels = circle(0, 30, 40), as_labels([0, 0, 1])
     violation = squared_chord(30) - squared_chord(10)
     assert batch_all_triplet_loss(embeddings, labels, 0.0).item() == pytest.approx(violation, abs=1e-12)
@@ -267,13 +262,13 @@ def test_margin_zero_leaves_the_violations():
 
 @every_way
 @pytest.mark.parametrize("margin", [-0.1, math.nan])
-def test_a_margin_out_of_range(way, margin):
+def test_rejects_margin_out_of_range(way, margin):
     for make in (FUNCTIONS[way], lambda embeddings, labels, margin: OBJECTS[way](margin)(embeddings, labels)):
         with pytest.raises(ValueError, match="out of range"):
             make(unit_rows(40), TEN_OF_FOUR, margin)
 
 
-def test_a_reduction_of_another_name():
+def test_rejects_unknown_reduction():
     loss = BatchAll()
     loss.reduction = "mean"  # the constructor's types are checked before, while tests run
     with pytest.raises(ValueError, match="reduction mean is out of range"):
@@ -285,9 +280,8 @@ def test_a_reduction_of_another_name():
 
 @every_way
 @every_reduction
-@settings(deadline=None, max_examples=20)
 @given(batch=sphere_batches(), data=st.data())
-def test_order_of_rows_and_names_of_labels_do_not_matter(way, reduction, batch, data):
+def test_is_invariant_to_row_order_and_label_values(way, reduction, batch, data):
     embeddings, labels, margin = batch
     order = torch.tensor(data.draw(st.permutations(range(len(labels)))), dtype=torch.int64)
     loss = partial(FUNCTIONS[way], margin=margin, reduction=reduction)
@@ -297,9 +291,8 @@ def test_order_of_rows_and_names_of_labels_do_not_matter(way, reduction, batch, 
 
 
 @every_way
-@settings(deadline=None, max_examples=20)
 @given(batch=sphere_batches(), seed=st.integers(0, 99))
-def test_turning_the_sphere_changes_nothing(way, batch, seed):
+def test_is_invariant_to_rotation(way, batch, seed):
     embeddings, labels, margin = batch
     dim = embeddings.shape[1]
     turn = torch.linalg.qr(unit_rows(dim, dim, seed)).Q
@@ -314,7 +307,7 @@ def test_turning_the_sphere_changes_nothing(way, batch, seed):
 
 @every_way
 @every_reduction
-def test_gradcheck(way, reduction):
+def test_passes_gradcheck(way, reduction):
     embeddings = unit_rows(18, 3, seed=2)
     d = distance_table(embeddings)
     costs = [d[a][p] - d[a][n] + 0.5 for a, p, n in valid_triplets(UNEVEN)]
@@ -327,7 +320,7 @@ def test_gradcheck(way, reduction):
 
 
 @pytest.mark.parametrize("way", ["batch_all", "semi_hard", "batch_hard", "batch_hard_soft", "hard_negative"])
-def test_a_second_derivative_is_refused(way):
+def test_rejects_second_derivative(way):
     embeddings = unit_rows(40).requires_grad_()
     loss = FUNCTIONS[way](embeddings, TEN_OF_FOUR)
     (gradient,) = torch.autograd.grad(loss.square(), embeddings, create_graph=True)
@@ -336,7 +329,7 @@ def test_a_second_derivative_is_refused(way):
 
 
 @every_way
-def test_the_gradient_is_scaled_by_what_comes_back(way):
+def test_gradient_scales_with_upstream_gradient(way):
     embeddings = unit_rows(40)
     _, plain = value_and_gradient(FUNCTIONS[way], embeddings, TEN_OF_FOUR)
     _, scaled = value_and_gradient(lambda *batch: -3.0 * FUNCTIONS[way](*batch), embeddings, TEN_OF_FOUR)
@@ -344,7 +337,7 @@ def test_the_gradient_is_scaled_by_what_comes_back(way):
 
 
 @every_way
-def test_embeddings_that_want_no_gradient(way):
+def test_loss_without_gradient_has_the_same_value(way):
     embeddings = unit_rows(40)
     value = FUNCTIONS[way](embeddings, TEN_OF_FOUR)
     assert not value.requires_grad
@@ -354,21 +347,21 @@ def test_embeddings_that_want_no_gradient(way):
 # Listed triplets
 
 
-def test_listed_triplets():
+def test_listed_triplets_equal_closed_form():
     a, p, n = circle(0, 0, 0), circle(30, 30, 30), circle(40, 60, 10)
     costs = [max(squared_chord(30) - squared_chord(other) + 0.2, 0) for other in (40, 60, 10)]
     assert costs[1] == 0
     assert triplet_loss(a, p, n).item() == pytest.approx(math.fsum(costs) / 3, abs=1e-12)
 
 
-def test_no_listed_triplets():
+def test_empty_triplet_list_has_zero_loss():
     none = torch.empty(0, 4, requires_grad=True)
     value, gradient = value_and_gradient(triplet_loss, none, none, none)
     assert value.item() == 0.0
     assert gradient.shape == (0, 4)
 
 
-def test_gradcheck_of_listed_triplets():
+def test_listed_triplets_pass_gradcheck():
     rows = [unit_rows(5, 3, seed).requires_grad_() for seed in range(3)]
     costs = triplet_gaps(*rows) + 0.2
     assert costs.min() < -1e-3 < 1e-3 < costs.max()
@@ -377,7 +370,7 @@ def test_gradcheck_of_listed_triplets():
     assert torch.autograd.gradgradcheck(triplet_loss, rows)
 
 
-def test_a_gap_of_two_near_rows_keeps_its_digits():
+def test_float32_gap_is_accurate_for_close_rows():
     """float32 has 1e-7 of a distance of 2, but the gap is 1e-5 of it and right to 1e-5."""
     anchors, positives = unit_rows(50, 64, 0, torch.float32), unit_rows(50, 64, 1, torch.float32)
     negatives = positives + 1e-5 * unit_rows(50, 64, 2, torch.float32)
@@ -391,7 +384,7 @@ def test_a_gap_of_two_near_rows_keeps_its_digits():
 
 @every_way
 @every_reduction
-def test_float32_against_float64(way, reduction):
+def test_float32_matches_float64(way, reduction):
     embeddings, labels = unit_rows(600, 128), torch.arange(30).repeat(20)
     loss = partial(FUNCTIONS[way], reduction=reduction)
     value, gradient = value_and_gradient(loss, embeddings.float(), labels)
@@ -403,7 +396,7 @@ def test_float32_against_float64(way, reduction):
 
 @every_way
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened(way, dtype):
+def test_half_precision_matches_float32(way, dtype):
     embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
     value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     expected, expected_gradient = value_and_gradient(FUNCTIONS[way], embeddings.float(), labels)
@@ -417,7 +410,7 @@ def test_half_precision_is_widened(way, dtype):
 
 
 @every_way
-def test_a_scaled_loss_saves_small_gradients_from_float16(way):
+def test_scaled_loss_keeps_small_float16_gradients(way):
     """What a GradScaler is for: the gradient becomes float16 after the scale, not before."""
     embeddings, labels = unit_rows(600, 128, dtype=torch.float16), torch.arange(30).repeat(20)
 
@@ -432,7 +425,7 @@ def test_a_scaled_loss_saves_small_gradients_from_float16(way):
 
 @every_way
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_autocast_stays_out(way, dtype):
+def test_autocast_does_not_change_value_or_gradient(way, dtype):
     embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
     alone = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     with torch.autocast("cpu", torch.bfloat16):
@@ -445,9 +438,8 @@ def test_autocast_stays_out(way, dtype):
 # The share of active triplets
 
 
-@settings(deadline=None, max_examples=60)
 @given(batch=grid_batches())
-def test_active_fraction(batch):
+def test_active_fraction_matches_reference(batch):
     embeddings, labels, margin = batch
     d = distance_table(embeddings)
     active = [d[a][p] + margin > d[a][n] for a, p, n in valid_triplets(labels)]
@@ -455,7 +447,7 @@ def test_active_fraction(batch):
     assert active_fraction(embeddings, labels, margin) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
-def test_active_fraction_of_identical_vectors():
+def test_active_fraction_is_one_for_identical_vectors():
     embeddings = unit_rows(1).expand(40, 4)
     assert active_fraction(embeddings, TEN_OF_FOUR) == 1.0
     assert math.isnan(active_fraction(embeddings, torch.arange(40)))
@@ -468,7 +460,7 @@ def test_active_fraction_of_identical_vectors():
     "way", [way for way in WAYS if way != "semi_hard_hardest"]
 )  # they have no miner for it
 @pytest.mark.parametrize("dim", [4, 64])
-def test_agrees_with_pytorch_metric_learning(way, dim):
+def test_matches_pytorch_metric_learning(way, dim):
     """Theirs scales rows to unit length, so its gradient lies along the sphere; and it averages what is not zero."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     miners = pytest.importorskip("pytorch_metric_learning.miners")

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import NothingToMeasure
@@ -51,9 +51,8 @@ labels_lists = st.lists(st.integers(0, 5), min_size=0, max_size=25).map(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(labels=labels_lists, count=st.integers(0, 200), seed=st.integers(0, 99), balanced=st.booleans())
-def test_sampled_pairs_are_true_distinct_and_as_many_as_asked(labels, count, seed, balanced):
+def test_sampled_pairs_are_distinct_with_requested_count(labels, count, seed, balanced):
     pairs = sample_pairs(labels, count, seed, balanced)
     same_total, different_total = pair_totals(labels)
     assert len(pairs.left) == min(count, same_total + different_total)
@@ -65,7 +64,7 @@ def test_sampled_pairs_are_true_distinct_and_as_many_as_asked(labels, count, see
         assert pairs.same.sum() == min(same_total, count // 2 + shortfall)
 
 
-def test_every_pair_where_there_are_no_more():
+def test_sample_pairs_returns_all_pairs_when_count_exceeds_them():
     labels = np.array([0, 1, 0, 2, 1])
     pairs = sample_pairs(labels, 10)
     expected = {*zip(*np.triu_indices(5, 1), strict=True)}
@@ -82,14 +81,14 @@ def test_pairs_are_drawn_evenly():
     assert shares == pytest.approx(0.3, abs=5 * np.sqrt(0.3 * 0.7 / 3000))  # five standard errors
 
 
-def test_pairs_depend_on_the_seed_alone():
+def test_sample_pairs_is_deterministic_by_seed():
     labels = np.arange(1000) // 4
     first, again, other = (sample_pairs(labels, 100, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.left, again.left)
     assert (first.left != other.left).any()
 
 
-def test_billions_of_pairs_can_be_drawn_from():
+def test_sample_pairs_supports_billions_of_pairs():
     labels = np.arange(100_000) // 2
     for balanced, same in ((True, 500), (False, 0)):  # by chance 1 pair in 100,000 is of one identity
         pairs = sample_pairs(labels, 1000, seed=4, balanced=balanced)
@@ -97,7 +96,7 @@ def test_billions_of_pairs_can_be_drawn_from():
         assert pairs.left.max() < 100_000
 
 
-def test_pair_similarities_are_those_of_all_pairs():
+def test_pair_similarities_match_all_pairs_auc():
     embeddings, labels = photos()
     scores = pair_similarities(embeddings, pairs := sample_pairs(labels, 2000))
     assert verification(roc_counts(scores[pairs.same], scores[~pairs.same])).auc == pytest.approx(
@@ -109,7 +108,7 @@ def test_pair_similarities_are_those_of_all_pairs():
     assert pair_similarities(np.concatenate([row, -row]), twins).tolist() == [-1.0]
 
 
-def test_weights_of_one_reproduce_the_figures(monkeypatch):
+def test_unit_weights_reproduce_metrics(monkeypatch):
     embeddings, labels = photos(identities=60)
     pairs = sample_pairs(labels, 3000)
     scores = pair_similarities(embeddings, pairs)
@@ -133,7 +132,7 @@ def test_weights_of_one_reproduce_the_figures(monkeypatch):
     }
 
 
-def test_a_duplicated_identity_is_no_perfect_match_of_itself(monkeypatch):
+def test_duplicated_identity_adds_no_pairs_with_its_copy(monkeypatch):
     # Three identities with two photos each. Drawn (2, 1, 0): the pair of A twice, that of B once, and
     # each pair of A with B twice; no pair of A with its copy.
     labels = np.array([0, 0, 1, 1, 2, 2])
@@ -155,7 +154,7 @@ def test_a_duplicated_identity_is_no_perfect_match_of_itself(monkeypatch):
     assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
 
 
-def test_queries_are_resampled_by_identity_against_a_fixed_gallery(monkeypatch):
+def test_resamples_queries_by_identity_with_fixed_gallery(monkeypatch):
     ranked = ranked_at(np.array([7, 7, 9]), np.array([1, 2, 4]))
     drawing(monkeypatch, [0, 2], [2, 0])
     low, high = retrieval_intervals(ranked, ks=(1,))["mrr"]
@@ -163,7 +162,7 @@ def test_queries_are_resampled_by_identity_against_a_fixed_gallery(monkeypatch):
     assert (low, high) == (pytest.approx(0.25 + 0.025 / 2), pytest.approx(0.75 - 0.025 / 2))
 
 
-def test_intervals_depend_on_the_seed_alone():
+def test_intervals_are_deterministic_by_seed():
     embeddings, labels = photos()
     pairs = sample_pairs(labels, 400)
     scores = pair_similarities(embeddings, pairs)
@@ -175,7 +174,7 @@ def test_intervals_depend_on_the_seed_alone():
     assert retrieval_intervals(ranked, seed=1) == retrieval_intervals(ranked, seed=1)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+def test_recall_interval_coverage_matches_confidence():
     # Whole identities are easy or hard, so that photos of one are far from independent.
     truth, covered, widths = 0.7, 0, []
     for seed in range(200):
@@ -190,7 +189,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 60), rel=0.1)
 
 
-def test_the_auc_interval_covers_the_truth():
+def test_auc_interval_covers_true_value():
     # Same pairs score N(1, 1), half of the variance shared by an identity's photos; different ones N(0, 1).
     truth = 0.7602  # Phi(1 / sqrt 2)
     covered = 0
@@ -208,13 +207,13 @@ def test_the_auc_interval_covers_the_truth():
     assert covered >= 53
 
 
-def test_pairs_of_one_kind_are_nothing_to_measure():
+def test_rejects_pairs_without_different_identities():
     labels = np.zeros(4, np.int64)
     with pytest.raises(NothingToMeasure, match="different"):
         verification_intervals(np.ones(4), labels, labels)
 
 
-def test_replicates_without_both_kinds_are_left_out(monkeypatch):
+def test_skips_replicates_without_same_and_different_pairs(monkeypatch):
     left, right = np.array([0, 1, 0]), np.array([0, 1, 1])
     scores = np.array([0.9, 0.8, 0.1])
     drawing(monkeypatch, [2, 0], [1, 1])
@@ -224,14 +223,14 @@ def test_replicates_without_both_kinds_are_left_out(monkeypatch):
         verification_intervals(scores, left, right)
 
 
-def test_items_count_by_their_weight(monkeypatch):
+def test_mean_replicates_are_weighted(monkeypatch):
     figures = {"share": np.array([1.0, 0.0, 0.5])}
     drawing(monkeypatch, [1, 1], [2, 0])
     found = mean_replicates(figures, np.array([4, 4, 8]), weights=np.array([3.0, 1.0, 4.0]))
     assert found["share"].tolist() == [(3 + 2) / 8, 3 / 4]
 
 
-def test_replicates_of_two_models_pair_up():
+def test_replicates_are_paired_between_models():
     identity = np.repeat(np.arange(30), 3)
     better = np.random.default_rng(0).random(90)
     first, second = (mean_replicates({"x": values}, identity)["x"] for values in (better, better - 0.1))
@@ -239,7 +238,7 @@ def test_replicates_of_two_models_pair_up():
     assert np.ptp(first) > 0.05
 
 
-def test_weighted_pairs_stand_for_as_many(monkeypatch):
+def test_weighted_pairs_equal_repeated_pairs(monkeypatch):
     labels = np.array([0, 0, 1, 1, 2, 2])
     pairs = sample_pairs(labels, 15)
     scores = np.random.default_rng(1).uniform(-1, 1, 15).astype(np.float32)
@@ -257,7 +256,7 @@ def test_weighted_pairs_stand_for_as_many(monkeypatch):
     assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
 
 
-def test_every_close_pair_of_strangers_is_found():
+def test_strangers_above_matches_slow_reference():
     embeddings, labels = photos(identities=30)
     found = strangers_above(embeddings, labels, 0.5)
     rows = embeddings.astype(np.float64)

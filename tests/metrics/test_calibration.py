@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
@@ -30,7 +30,7 @@ def scores_of(distance, count_same=400, count_different=4000, seed=0):
     return scores.astype(np.float32), same
 
 
-def test_thresholds_of_a_known_distribution():
+def test_thresholds_equal_closed_form_for_uniform_scores():
     # Same pairs spread evenly over [0, 1], different ones over [-0.5, 0.5].
     same, different = (np.arange(200_000) + 0.5) / 200_000, (np.arange(200_000) + 0.5) / 200_000 - 0.5
     found = thresholds(roc_counts(same, different))
@@ -44,19 +44,18 @@ def test_thresholds_of_a_known_distribution():
 
 
 @pytest.mark.parametrize(("different", "target_far"), [(50, 0.2), (20_000, 5e-4), (100_000, 1e-4), (5, 1.0)])
-def test_the_lowest_rate_the_data_supports_is_stated(different, target_far):
+def test_target_far_is_lowest_rate_supported_by_pair_count(different, target_far):
     counts = roc_counts(np.linspace(0, 1, 500), np.linspace(-0.5, 0.9, different))
     assert thresholds(counts).target_far == pytest.approx(target_far)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     distance=st.floats(-2, 8),
     same=st.integers(1, 40),
     different=st.integers(1, 400),
     seed=st.integers(0, 999),
 )
-def test_thresholds_fall_from_precision_to_recall(distance, same, different, seed):
+def test_thresholds_decrease_from_precision_to_recall(distance, same, different, seed):
     scores, truth = scores_of(distance, same, different, seed)
     counts = roc_counts(scores[truth], scores[~truth])
     found = thresholds(counts)
@@ -68,7 +67,7 @@ def test_thresholds_fall_from_precision_to_recall(distance, same, different, see
     assert found.high_recall.tar >= 0.95 - 1e-9 or found.high_recall.similarity == found.balanced.similarity
 
 
-def test_a_good_model_has_its_thresholds_at_the_balanced_one():
+def test_separable_scores_give_equal_thresholds():
     scores, same = scores_of(30)
     found = thresholds(roc_counts(scores[same], scores[~same]))
     assert found.high_precision == found.balanced == found.high_recall
@@ -76,7 +75,7 @@ def test_a_good_model_has_its_thresholds_at_the_balanced_one():
 
 
 @pytest.mark.parametrize("distance", [0.5, 1.0, 3.0])
-def test_the_fit_is_scikit_learns(distance):
+def test_fit_matches_scikit_learn(distance):
     scores, same = scores_of(distance)
     curve = fit_probability(scores, same)
     # Platt's soft targets as two hard ones with weights; no penalty.
@@ -92,7 +91,7 @@ def test_the_fit_is_scikit_learns(distance):
     assert curve.intercept == pytest.approx(reference.intercept_[0], rel=1e-6)
 
 
-def test_the_fit_finds_the_curve_the_scores_were_drawn_from():
+def test_fit_recovers_true_curve():
     # Two normal distributions of equal spread: log odds are linear, slope distance / spread.
     scores, same = scores_of(2.0, 100_000, 100_000)
     curve = fit_probability(scores, same)
@@ -100,7 +99,7 @@ def test_the_fit_finds_the_curve_the_scores_were_drawn_from():
     assert curve.probability(0.1) == pytest.approx(0.5, abs=0.005)
 
 
-def test_the_two_kinds_weigh_alike_however_many_there_are():
+def test_fit_weights_same_and_different_pairs_equally():
     scores, same = scores_of(2.0, 1000, 1000)
     times = np.where(same, 1, 50)
     curve = fit_probability(scores, same)
@@ -120,13 +119,12 @@ def test_separable_scores_give_a_finite_curve():
 
 
 @pytest.mark.parametrize("scores", [np.full(20, 0.7), np.repeat([0.1, 0.9], 10)])
-def test_scores_that_do_not_rise_with_sameness_give_an_all_but_flat_curve(scores):
+def test_uninformative_scores_give_minimum_slope(scores):
     curve = fit_probability(scores, np.repeat([True, False], 10))
     assert curve.slope == MIN_SLOPE
     assert curve.probability(float(scores.mean())) == pytest.approx(0.5, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     distance=st.floats(-3, 50),
     same=st.integers(1, 50),
@@ -143,21 +141,21 @@ def test_probability_rises_with_similarity(distance, same, different, seed):
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
 
 
-def test_probability_is_the_logistic_function_without_overflow():
+def test_probability_equals_logistic_function_without_overflow():
     curve = ProbabilityCurve(slope=2.0, intercept=-0.5)
     assert curve.probability(0.75) == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-15)
     steep = ProbabilityCurve(slope=1e6, intercept=0.0)
     assert (steep.probability(-1.0), steep.probability(1.0)) == (0.0, 1.0)
 
 
-def test_calibration_error_of_a_known_table():
+def test_calibration_error_equals_closed_form():
     # Bin [0, .5): same .5 (one of the two), said .2. Bin [.5, 1]: said .8 and 1.0.
     probabilities = np.array([0.2, 0.2, 0.8, 1.0])
     same = np.array([True, False, True, False])
     assert calibration_error(probabilities, same, bins=2) == pytest.approx(0.5 * 0.3 + 0.5 * 0.4)
 
 
-def test_calibration_error_weighs_the_two_kinds_alike():
+def test_calibration_error_weights_same_and_different_equally():
     # Nine different pairs for each same one, and p = .5 for all: right, as the kinds weigh the same.
     same = np.arange(100) % 10 == 0
     assert calibration_error(np.full(100, 0.5), same) == pytest.approx(0.0, abs=1e-12)
@@ -165,7 +163,7 @@ def test_calibration_error_weighs_the_two_kinds_alike():
     assert calibration_error(np.where(same, 1.0, 0.0), same) == 0.0
 
 
-def test_reliability_of_a_known_table():
+def test_reliability_equals_closed_form():
     # Three bins, nothing in the middle one; a same pair weighs 1/4, a different one 1/6.
     probabilities = np.array([0.1, 0.3, 0.7, 1.0, 0.0])
     found = reliability(probabilities, np.array([True, False, True, False, False]), bins=3)
@@ -175,13 +173,12 @@ def test_reliability_of_a_known_table():
     assert found.observed == pytest.approx([0.25 / low, 0.25 / high])
 
 
-@settings(deadline=None)
 @given(
     pairs=st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=50),
     bins=st.integers(1, 20),
     seed=st.integers(0, 99),
 )
-def test_reliability_agrees_with_the_slow_reference_whatever_the_order(pairs, bins, seed):
+def test_reliability_matches_slow_reference_in_any_order(pairs, bins, seed):
     probabilities, same = (np.array(column) for column in zip(*pairs, strict=True))
     if same.all() or not same.any():
         return
@@ -202,20 +199,20 @@ def test_reliability_agrees_with_the_slow_reference_whatever_the_order(pairs, bi
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 1.5, -0.01])
-def test_what_is_no_probability_is_refused(wrong):
+def test_rejects_invalid_probability(wrong):
     for figure in (reliability, calibration_error):
         with pytest.raises(ValueError, match="the first is number 1"):
             figure(np.array([0.2, wrong]), np.array([True, False]))
 
 
-def test_the_fixed_thresholds_are_named_as_the_fitted_ones():
+def test_fixed_thresholds_have_names_from_fitted_thresholds():
     scores, same = scores_of(2.0)
     fitted = dataclasses.asdict(thresholds(roc_counts(scores[same], scores[~same])))
     assert list(FIXED_THRESHOLDS) == [name for name in fitted if name != "target_far"]
     assert list(FIXED_THRESHOLDS.values()) == sorted(FIXED_THRESHOLDS.values(), reverse=True)
 
 
-def test_a_fitted_curve_is_calibrated_and_a_wrong_one_is_not():
+def test_fit_has_lower_calibration_error_than_wrong_curve():
     scores, same = scores_of(2.0, 20_000, 20_000)
     curve = fit_probability(scores, same)
     assert calibration_error(curve.probabilities(scores), same) < 0.01
@@ -223,14 +220,14 @@ def test_a_fitted_curve_is_calibrated_and_a_wrong_one_is_not():
 
 
 @pytest.mark.parametrize("same", [np.ones(4, bool), np.zeros(4, bool), np.zeros(0, bool)])
-def test_one_kind_of_pair_is_nothing_to_calibrate_on(same):
+def test_rejects_pairs_without_same_or_different(same):
     with pytest.raises(NothingToMeasure):
         fit_probability(np.linspace(0, 1, len(same)), same)
     with pytest.raises(NothingToMeasure):
         calibration_error(np.linspace(0, 1, len(same)), same)
 
 
-def test_the_results_survive_json():
+def test_results_round_trip_through_json():
     scores, same = scores_of(2.0)
     for value in (thresholds(roc_counts(scores[same], scores[~same])), fit_probability(scores, same)):
         stored = dataclasses.asdict(value)

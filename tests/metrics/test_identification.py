@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.blocks import similarities, unit_rows
@@ -54,7 +54,6 @@ def probes_of(known, unknown):
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 999),
     identities=st.integers(2, 8),
@@ -62,7 +61,7 @@ def probes_of(known, unknown):
     coarse=st.booleans(),
     block_rows=st.sampled_from([None, 1, 3]),
 )
-def test_agrees_with_the_slow_reference_whatever_the_block(seed, identities, per, coarse, block_rows):
+def test_matches_slow_reference_for_any_block_size(seed, identities, per, coarse, block_rows):
     gallery, probes = split(*photos(identities, per, 2 if coarse else 5, seed=seed, coarse=coarse))
     found = identify(gallery, probes, block_rows)
     expected = slow_identify(gallery, probes)
@@ -70,9 +69,8 @@ def test_agrees_with_the_slow_reference_whatever_the_block(seed, identities, per
     assert found.known.tolist() == [rank > 0 for rank, _ in expected]
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 999), threshold=st.floats(-1, 1), coarse=st.booleans())
-def test_rates_are_the_counted_ones_whatever_names_and_order(seed, threshold, coarse):
+def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     gallery, probes = split(*photos(seed=seed, coarse=coarse))
     expected = slow_identify(gallery, probes)
     known = [(rank, score) for rank, score in expected if rank]
@@ -96,7 +94,7 @@ def test_rates_are_the_counted_ones_whatever_names_and_order(seed, threshold, co
     assert at_threshold(identify(*shuffled), threshold) == point
 
 
-def test_worked_example():
+def test_rates_equal_worked_example():
     found = probes_of(known=[(1, 0.9), (1, 0.6), (2, 0.7), (1, 0.2)], unknown=[0.8, 0.5, 0.5, 0.1])
     point = at_threshold(found, 0.5)
     assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.75)
@@ -115,7 +113,6 @@ def test_worked_example():
     assert [rank_k(found, k) for k in (1, 2)] == [0.75, 1.0]
 
 
-@settings(deadline=None)
 @given(
     unknown=st.lists(st.integers(-4, 4).map(lambda i: i / 4), min_size=1, max_size=30),
     known=st.lists(
@@ -123,7 +120,7 @@ def test_worked_example():
     ),
     far=st.floats(0, 0.99),
 )
-def test_the_point_is_of_the_largest_rate_not_above_the_target(unknown, known, far):
+def test_point_at_far_uses_largest_rate_within_target(unknown, known, far):
     found = probes_of(known, unknown)
     point = point_at_far(found, far)
     reachable = [np.mean(np.array(unknown) >= t) for t in [*unknown, 2.0]]
@@ -133,14 +130,14 @@ def test_the_point_is_of_the_largest_rate_not_above_the_target(unknown, known, f
     assert point.dir >= max((other.dir for other in others if other.far <= point.far + 1e-9), default=0.0)
 
 
-def test_a_rate_is_stated_only_with_ten_false_accepts():
+def test_dir_at_far_is_none_below_ten_false_accepts():
     enough, few = (probes_of([(1, 0.5)], np.linspace(0, 1, size)) for size in (100, 99))
     assert dir_at_far(enough, 0.1) == point_at_far(enough, 0.1)
     assert dir_at_far(few, 0.1) is None
     assert dir_at_far(enough, 0.01) is None
 
 
-def test_without_unknown_probes_there_is_no_false_accept_rate():
+def test_without_unknown_probes_far_is_none():
     found = probes_of([(1, 0.5), (2, 0.6)], [])
     assert at_threshold(found, 0.5).far is None
     assert dir_at_far(found, 0.1) is None
@@ -148,7 +145,7 @@ def test_without_unknown_probes_there_is_no_false_accept_rate():
         point_at_far(found, 0.1)
 
 
-def test_without_known_probes_there_is_nothing_to_identify():
+def test_rejects_probes_without_enrolled_identity():
     embeddings, labels = photos()
     with pytest.raises(NothingToMeasure, match="no probe's identity is enrolled"):
         identify((embeddings, labels), (embeddings, labels + 1))
@@ -160,7 +157,7 @@ def test_without_known_probes_there_is_nothing_to_identify():
         at_threshold(dataclasses.replace(probes_of([(1, 0.5)], [0.5]), weights=np.array([0.0, 1.0])), 0.5)
 
 
-def test_a_collapsed_model_names_nobody_rightly():
+def test_collapsed_model_identifies_no_probe():
     embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
     measured = identification(*split(embeddings, np.arange(400) // 4))
     assert measured.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
@@ -168,7 +165,7 @@ def test_a_collapsed_model_names_nobody_rightly():
     assert (point.dir, point.misnamed, point.refused, point.far) == (0.0, 0.0, 1.0, 0.0)
 
 
-def test_a_perfect_model_names_all_and_no_stranger():
+def test_perfect_model_identifies_exactly_the_known_probes():
     embeddings = np.repeat(np.eye(60, dtype=np.float32), 4, axis=0)
     measured = identification(*split(embeddings, np.arange(240) // 4))
     assert measured.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
@@ -180,9 +177,8 @@ def test_a_perfect_model_names_all_and_no_stranger():
     assert (measured.enrolled_identities, measured.enrolled_photos) == (30, 60)
 
 
-@settings(deadline=None, max_examples=40)
 @given(drawn=st.lists(st.integers(0, 3), min_size=8, max_size=8), seed=st.integers(0, 99), t=st.floats(-1, 1))
-def test_weights_are_copies_of_probes(drawn, seed, t):
+def test_weighted_probes_equal_repeated_probes(drawn, seed, t):
     gallery, probes = split(*photos(seed=seed))
     found = identify(gallery, probes)
     times = np.array(drawn)[(found.label + 7) // 5]
@@ -210,7 +206,7 @@ def test_the_threshold_is_not_rounded_to_float32():
     assert at_threshold(found, above).dir == 0.0
 
 
-def test_bad_input_is_refused():
+def test_rejects_non_unit_vectors_and_invalid_far():
     embeddings, labels = photos()
     broken = embeddings.copy()
     broken[4, 0] = np.nan
@@ -222,13 +218,12 @@ def test_bad_input_is_refused():
             point_at_far(probes_of([(1, 0.5)], [0.5]), far)
 
 
-@settings(deadline=None)
 @given(
     labels=st.lists(st.integers(-3, 9), min_size=2, max_size=60).map(np.array),
     seed=st.integers(0, 99),
     photos_enrolled=st.integers(1, 4),
 )
-def test_half_of_the_identities_are_enrolled_and_the_rest_unknown(labels, seed, photos_enrolled):
+def test_enroll_split_enrolls_half_the_identities(labels, seed, photos_enrolled):
     identities, counts = np.unique(labels, return_counts=True)
     able = identities[counts >= 2]
     if not able.size:
@@ -246,7 +241,7 @@ def test_half_of_the_identities_are_enrolled_and_the_rest_unknown(labels, seed, 
     assert np.array_equal(rows.gallery, again.gallery)
 
 
-def test_the_split_is_random_in_identities_and_photos():
+def test_enroll_split_is_random_in_identities_and_photos():
     labels = np.repeat(np.arange(200), 5)
     galleries = [enrol_split(labels, seed).gallery for seed in range(2)]
     # Two random halves share half; of those an identity's one of five photos is the same in a fifth.

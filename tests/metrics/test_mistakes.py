@@ -40,7 +40,7 @@ def listed(found: RankedPairs) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("block_rows", [None, 1, 7])
 @pytest.mark.parametrize(("photos", "identities", "count"), [(60, 9, 12), (60, 2, 5), (9, 3, 100)])
-def test_as_a_sort_of_all_pairs(photos: int, identities: int, count: int, block_rows: int | None):
+def test_matches_sort_over_all_pairs(photos: int, identities: int, count: int, block_rows: int | None):
     embeddings, labels = cloud(photos, identities)
     found = worst_mistakes(embeddings, labels, count, block_rows)
     for kind, slow in zip(
@@ -52,7 +52,7 @@ def test_as_a_sort_of_all_pairs(photos: int, identities: int, count: int, block_
 
 
 @pytest.mark.parametrize("block_rows", [None, 1, 4])
-def test_ties_go_to_the_smaller_label_then_to_the_earlier_row(block_rows: int | None):
+def test_ties_prefer_smaller_label_then_earlier_row(block_rows: int | None):
     collapsed = np.tile(np.array([[1, 0]], np.float32), (10, 1))
     labels = np.array([1, 0, 1, 0, 1, 0, 1, 0, 1, 0])
     found = worst_mistakes(collapsed, labels, 3, block_rows)
@@ -61,7 +61,7 @@ def test_ties_go_to_the_smaller_label_then_to_the_earlier_row(block_rows: int | 
     assert found.strangers.similarity.tolist() == [1, 1, 1]
 
 
-def test_a_wrong_name_is_found_in_both_lists():
+def test_wrong_label_appears_in_both_lists():
     embeddings, labels = unit(np.repeat(np.eye(5), 4, axis=0) + 0.01), np.repeat(np.arange(5), 4)
     labels = labels.copy()
     labels[7] = 3  # a photo of the second under the fourth's name
@@ -71,26 +71,26 @@ def test_a_wrong_name_is_found_in_both_lists():
 
 
 @pytest.mark.parametrize("photos", [0, 1, 5])
-def test_one_identity_has_no_strangers_and_one_photo_no_pair(photos: int):
+def test_single_identity_has_only_same_identity_pairs(photos: int):
     embeddings = unit(np.random.default_rng(0).normal(size=(photos, 4)))
     found = worst_mistakes(embeddings, np.zeros(photos, np.int64), 4)
     assert len(found.strangers) == 0
     assert len(found.selves) == min(4, photos * (photos - 1) // 2)
 
 
-def test_everybody_a_stranger():
+def test_all_distinct_identities_have_only_different_pairs():
     embeddings, _ = cloud(6, 6)
     found = worst_mistakes(embeddings, np.arange(6), 100)
     assert (len(found.strangers), len(found.selves)) == (15, 0)
     assert (np.diff(found.strangers.similarity) <= 0).all()
 
 
-def test_rows_that_are_no_unit_vectors():
+def test_rejects_non_unit_rows():
     with pytest.raises(ValueError, match="unit"):
         worst_mistakes(np.ones((3, 4), np.float32), np.arange(3))
 
 
-def test_listed_pairs_are_judged_among_themselves():
+def test_worst_of_pairs_ranks_only_listed_pairs():
     embeddings, labels = cloud(50, 6)
     pairs = sample_pairs(labels, 80, seed=3)
     scores = pair_similarities(embeddings, pairs)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -64,7 +64,7 @@ scores_lists = st.lists(
 ).map(lambda values: np.array(values, np.float32))
 
 
-def test_worked_example():
+def test_metrics_equal_worked_example():
     counts = roc_counts(np.array([0.9, 0.6, 0.3]), np.array([0.7, 0.3, 0.2, 0.1]))
     assert roc_auc(counts) == pytest.approx((4 + 3 + 2.5) / 12)
     assert average_precision(counts) == pytest.approx((1 / 1 + 2 / 3 + 3 / 5) / 3)
@@ -76,9 +76,8 @@ def test_worked_example():
     assert rates_at(counts, 0.3).far == 0.5
 
 
-@settings(deadline=None, max_examples=150)
 @given(same=scores_lists, different=scores_lists)
-def test_figures_agree_with_scikit_learn_and_slow_references(same, different):
+def test_metrics_match_scikit_learn_and_slow_references(same, different):
     counts = roc_counts(same, different)
     truth = np.repeat([1, 0], [len(same), len(different)])
     scores = np.concatenate([same, different])
@@ -110,9 +109,8 @@ def test_figures_agree_with_scikit_learn_and_slow_references(same, different):
             assert point.far == pytest.approx(np.mean(different >= threshold), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
 @given(same=scores_lists, different=scores_lists, far=st.sampled_from([0.25, 0.5, 1.0]))
-def test_tar_is_taken_at_the_largest_far_not_above_the_target(same, different, far):
+def test_tar_uses_largest_far_within_target(same, different, far):
     point = tar_at_far(roc_counts(same, different), far)
     if len(different) < 10 / far:
         assert point is None
@@ -139,28 +137,28 @@ def test_tar_is_null_with_fewer_than_ten_false_accepts():
     }
 
 
-def test_tar_is_zero_where_even_the_top_score_lets_too_many_in():
+def test_tar_is_zero_when_top_score_exceeds_target_far():
     point = tar_at_far(roc_counts(np.array([0.5, 0.9], np.float32), np.full(100, 0.9, np.float32)), 0.1)
     assert point is not None
     assert (point.far, point.tar) == (0.0, 0.0)
     assert np.float32(point.similarity) > np.float32(0.9)
 
 
-def test_separated_scores_are_perfect_and_the_threshold_lies_midway():
+def test_separated_scores_have_midpoint_threshold_and_no_errors():
     counts = roc_counts(np.array([0.5, 0.9]), np.array([-0.5, 0.25]))
     assert (roc_auc(counts), average_precision(counts)) == (1.0, 1.0)
     assert equal_error_rate(counts) == (0.0, 0.375)
     assert best_accuracy(counts) == (1.0, 0.375)
 
 
-def test_inverted_scores():
+def test_inverted_scores_have_zero_auc():
     counts = roc_counts(np.array([-0.5, 0.25]), np.array([0.5, 0.9]))
     assert roc_auc(counts) == 0.0
     assert equal_error_rate(counts)[0] == 1.0
     assert best_accuracy(counts)[0] == 0.5
 
 
-def test_weights_count_as_repeated_pairs():
+def test_weighted_pairs_equal_repeated_pairs():
     same, different = np.array([0.9, 0.2, 0.5]), np.array([0.6, 0.2, -0.1, 0.4])
     times_same, times_different = np.array([2, 1, 3]), np.array([1, 4, 2, 3])
     weighted = roc_counts(same, different, times_same.astype(float), times_different.astype(float))
@@ -176,17 +174,16 @@ def test_weights_count_as_repeated_pairs():
         ([], [], "no pair of the same"),
     ],
 )
-def test_a_missing_kind_of_pair_is_nothing_to_measure(same, different, reason):
+def test_rejects_scores_without_same_or_different_pairs(same, different, reason):
     with pytest.raises(NothingToMeasure, match=reason):
         roc_counts(np.array(same, np.float32), np.array(different, np.float32))
 
 
-def test_a_score_that_is_not_finite_is_refused():
+def test_rejects_nonfinite_score():
     with pytest.raises(ValueError, match="not finite"):
         roc_counts(np.array([0.1, np.nan]), np.array([0.2]))
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     identities=st.integers(2, 12),
@@ -194,7 +191,7 @@ def test_a_score_that_is_not_finite_is_refused():
     coarse=st.booleans(),
     block_rows=st.sampled_from([None, 1, 5, 1000]),
 )
-def test_all_pairs_give_the_figures_of_the_listed_pairs(seed, identities, per, coarse, block_rows):
+def test_all_pairs_metrics_match_listed_pairs(seed, identities, per, coarse, block_rows):
     embeddings, labels = photos(identities, per, seed=seed)
     if coarse:  # few directions, so that same and different pairs tie
         embeddings = normalise(np.round(embeddings) + np.float32(0.25))
@@ -227,7 +224,7 @@ def test_all_pairs_agree_with_scikit_learn():
     assert average_precision(counts) == pytest.approx(average_precision_score(truth, scores), abs=1e-9)
 
 
-def test_counts_do_not_depend_on_threads_nor_on_how_many_scores_are_looked_up_at_a_time(monkeypatch):
+def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
     embeddings, labels = photos(identities=20)
     embeddings = normalise(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
     found = []
@@ -240,14 +237,14 @@ def test_counts_do_not_depend_on_threads_nor_on_how_many_scores_are_looked_up_at
             assert (counts == expected).all()
 
 
-def test_blocks_beside_the_diagonal_miss_no_same_pair(monkeypatch):
+def test_small_same_blocks_count_every_same_pair(monkeypatch):
     embeddings, labels = photos()
     expected = verification(roc_counts_all_pairs(embeddings, labels))
     monkeypatch.setattr(module, "_SAME_BLOCK_ROWS", 3)
     assert verification(roc_counts_all_pairs(embeddings, labels)) == expected
 
 
-def test_a_collapsed_model_is_worth_a_coin():
+def test_collapsed_model_has_chance_metrics():
     embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
     counts = roc_counts_all_pairs(embeddings, np.arange(30) // 3)
     measured = verification(counts)
@@ -257,32 +254,32 @@ def test_a_collapsed_model_is_worth_a_coin():
     assert measured.tar_at_far["1e-2"] is None
 
 
-def test_one_photo_filed_under_two_names_ties():
+def test_photo_with_two_identities_ties():
     rows = np.eye(2, dtype=np.float32)[[0, 0, 0, 1]]
     counts = roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))
     assert roc_auc(counts) == ((2 + 2 / 2) / 4 + (2 / 2) / 4) / 2
 
 
-def test_opposite_vectors_are_counted_at_the_ends():
+def test_opposite_vectors_are_counted():
     rows = np.array([[1, 0], [1, 0], [-1, 0], [-1, 0]], np.float32)
     assert verification(roc_counts_all_pairs(rows, np.array([0, 0, 1, 1]))).auc == 1.0
     assert verification(roc_counts_all_pairs(rows, np.array([0, 1, 0, 1]))).auc == 0.25
 
 
 @pytest.mark.parametrize("labels", [np.zeros(5, np.int64), np.arange(5)])
-def test_one_identity_or_only_single_photos_is_nothing_to_measure(labels):
+def test_rejects_labels_without_same_or_different_pairs(labels):
     with pytest.raises(NothingToMeasure):
         roc_counts_all_pairs(np.eye(5, dtype=np.float32), labels)
 
 
-def test_too_many_same_pairs_are_refused(monkeypatch):
+def test_rejects_too_many_same_pairs(monkeypatch):
     monkeypatch.setattr(module, "MAX_SAME_PAIRS", 71)
     embeddings, labels = photos()  # 12 x 6 same pairs
     with pytest.raises(ValueError, match="sample"):
         roc_counts_all_pairs(embeddings, labels)
 
 
-def test_a_rate_between_scores_is_interpolated_within_a_grid_step():
+def test_rate_between_scores_is_accurate_within_grid_step():
     embeddings, labels = photos(identities=40)
     _, different = listed_pairs(embeddings, labels)
     counts = roc_counts_all_pairs(embeddings, labels)
@@ -293,26 +290,26 @@ def test_a_rate_between_scores_is_interpolated_within_a_grid_step():
         )
 
 
-def test_different_pairs_between_two_scores_are_taken_as_evenly_spread():
+def test_different_pairs_are_interpolated_between_scores():
     counts = RocCounts(np.array([0.0, 1.0]), np.array([1.0, 1.0]), np.zeros(2), np.array([4.0, 0.0]))
     assert rates_at(counts, 0.25) == OperatingPoint(0.25, far=0.75, tar=0.5)
     assert equal_error_rate(counts) == (0.5, 0.5)
 
 
-def test_a_threshold_between_neighbouring_float32_scores_still_parts_them():
+def test_threshold_separates_adjacent_float32_scores():
     low = np.float32(0.5)
     high = np.nextafter(low, np.float32(1))  # the middle would round to 0.5
     assert best_accuracy(roc_counts(np.array([high]), np.array([low]))) == (1.0, float(high))
 
 
-def test_the_curve_is_the_roc():
+def test_roc_curve_matches_scikit_learn():
     same, different = np.array([0.9, 0.6, 0.3]), np.array([0.7, 0.3, 0.2, 0.1])
     far, tar = roc_curve(roc_counts(same, different))
     expected = sklearn_roc_curve([1, 1, 1, 0, 0, 0, 0], [*same, *different], drop_intermediate=False)
     assert {*zip(far, tar, strict=True)} == {*zip(expected[0], expected[1], strict=True)}
 
 
-def test_a_thinned_curve_keeps_its_ends_its_area_and_its_low_rates():
+def test_thinned_roc_curve_keeps_ends_area_and_low_rates():
     rng = np.random.default_rng(0)
     counts = roc_counts(rng.normal(1, 1, 5000), rng.normal(0, 1, 50_000))
     far, tar = roc_curve(counts)
@@ -324,7 +321,7 @@ def test_a_thinned_curve_keeps_its_ends_its_area_and_its_low_rates():
     assert np.count_nonzero((far > 0) & (far < 1e-3)) > 20
 
 
-def test_a_result_survives_json():
+def test_result_round_trips_through_json():
     embeddings, labels = photos()
     result = dataclasses.asdict(verification(roc_counts_all_pairs(embeddings, labels)))
     assert json.loads(json.dumps(result, allow_nan=False)) == result

@@ -22,7 +22,7 @@ TRUNKS = {
 }
 
 
-def test_these_are_all_the_rows_of_a_librarys_network():
+def test_trunk_table_lists_every_library_network():
     def is_one(spec):
         with torch.device("meta"):
             trunk = spec.build().trunk
@@ -33,7 +33,7 @@ def test_these_are_all_the_rows_of_a_librarys_network():
 
 @pytest.mark.parametrize("name", TRUNKS)
 @pytest.mark.parametrize("size_px", [32, 33, 96, 112, 224])
-def test_a_map_of_a_32nd_of_the_side(name, size_px):
+def test_feature_map_has_stride_32(name, size_px):
     with torch.device("meta"):
         trunk = network_spec(name).build(size_px).trunk.eval()
         found = trunk(torch.zeros(2, 3, size_px, size_px))
@@ -50,7 +50,7 @@ def test_a_map_of_a_32nd_of_the_side(name, size_px):
         ("shufflenet_v2", torchvision.models.shufflenet_v2_x1_0),
     ],
 )
-def test_pooled_and_classified_it_is_the_librarys_network(name, theirs):
+def test_matches_library_network_after_pooling_and_classifier(name, theirs):
     torch.manual_seed(0)
     library = theirs().eval()
     trunk = network_spec(name).build(64).trunk.eval()
@@ -62,14 +62,14 @@ def test_pooled_and_classified_it_is_the_librarys_network(name, theirs):
 
 
 @pytest.mark.parametrize("name", TRUNKS)
-def test_no_classifier_is_left(name):
+def test_trunk_has_no_classifier_weights(name):
     with torch.device("meta"):
         keys = network_spec(name).build().trunk.backbone.state_dict()
     assert not [key for key in keys if key.startswith(("fc.", "classifier."))]
 
 
 @torch.no_grad()
-def test_the_published_layout_at_224_px():
+def test_layout_at_224_px_matches_publication():
     """FACTS 5: conv_head 576 -> 1024 on a 7x7 map, GDConv 7x7, then 128."""
     network = network_spec("mobilenetv3_small_100").build(224, 128, 0.4).eval()
     images = torch.zeros(1, 3, 224, 224)
@@ -81,7 +81,7 @@ def test_the_published_layout_at_224_px():
 
 
 @torch.no_grad()
-def test_the_kernel_is_the_whole_map_at_every_size():
+def test_map_size_rounds_up_for_every_input_size():
     trunk = MobileNetV3Trunk(SMALL).eval()
     edges = [edge + offset for edge in range(32, 257, 32) for offset in (-1, 0, 1)]
     for size_px in sorted({*range(16, 257, 12), *edges}):
@@ -91,14 +91,14 @@ def test_the_kernel_is_the_whole_map_at_every_size():
 
 @torch.no_grad()
 @pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])
-def test_embeds_at_even_and_odd_sizes(size_px, map_px):
+def test_pooling_kernel_covers_map_at_even_and_odd_sizes(size_px, map_px):
     network = network_spec(SMALL).build(size_px, 8, 0.0).eval()
     assert network.head.pool.kernel_size == (map_px, map_px)
     assert network(torch.randn(1, 3, size_px, size_px)).shape == (1, 8)
 
 
 @torch.no_grad()
-def test_conv_head_on_the_map_is_conv_head_at_each_place():
+def test_conv_head_on_map_equals_conv_head_per_position():
     trunk = MobileNetV3Trunk(SMALL).eval()
     images = torch.randn(2, 3, 64, 64)
     features = trunk.backbone.forward_features(images)
@@ -110,7 +110,7 @@ def test_conv_head_on_the_map_is_conv_head_at_each_place():
 
 
 @torch.no_grad()
-def test_channels_last_computes_the_same():
+def test_channels_last_matches_contiguous_layout():
     network = network_spec(SMALL).build(64, 8, 0.0).eval()
     images = torch.randn(3, 3, 64, 64)
     before = network(images)
@@ -119,13 +119,13 @@ def test_channels_last_computes_the_same():
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
 
 
-def test_another_size_than_it_was_built_for_is_refused():
+def test_rejects_input_size_other_than_built():
     network = network_spec(SMALL).build(64, 8, 0.0).eval()
     with pytest.raises(RuntimeError, match=r"[Kk]ernel size"):
         network(torch.randn(1, 3, 32, 32))
 
 
-def test_the_epsilon_of_its_batch_norms_travels_with_the_weights():
+def test_batch_norm_epsilon_loads_with_weights():
     """torchvision's weights are made for another one than timm's network is built with."""
     trained = network_spec(SMALL).build(32, 8, 0.0).eval()
     trained.trunk.batch_norm_eps = 1e-3
@@ -142,7 +142,7 @@ def test_the_epsilon_of_its_batch_norms_travels_with_the_weights():
 
 
 @torch.no_grad()
-def test_the_short_one_is_the_whole_one_as_far_as_a_16th_of_the_side(monkeypatch):
+def test_short_trunk_equals_full_trunk_at_stride_16(monkeypatch):
     whole, short = (
         make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, ShortMobileNetV3Trunk)
     )
@@ -159,7 +159,7 @@ def test_the_short_one_is_the_whole_one_as_far_as_a_16th_of_the_side(monkeypatch
 
 
 @torch.no_grad()
-def test_the_short_one_takes_its_share_of_torchvisions_weights(tmp_path):
+def test_short_trunk_loads_matching_torchvision_weights(tmp_path):
     theirs = torchvision.models.mobilenet_v3_small(weights=None).eval()
     for norm in (module for module in theirs.modules() if isinstance(module, torch.nn.BatchNorm2d)):
         norm.running_var.uniform_(0.5, 2)

@@ -31,7 +31,7 @@ def on_meta(name, size_px=None, **options):
         ("efficientnet_b0_flatten", {"frozen_trunk": True}, 2_621_568, 6_671_139),
     ],
 )
-def test_the_courseworks_counts(name, options, trainable, total):
+def test_parameter_counts_match_coursework(name, options, trainable, total):
     spec = network_spec(name)
     size = measure(on_meta(name, **options), spec.input_px)
     assert (size.trainable, size.total + spec.constants) == (trainable, total)
@@ -46,7 +46,7 @@ def size_of(name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_row_as_it_says(name):
+def test_every_spec_matches_its_network(name):
     spec = network_spec(name)
     network = on_meta(name)
     assert isinstance(network.head, getattr(HEADS[spec.head], "func", HEADS[spec.head]))
@@ -64,7 +64,7 @@ def test_every_row_as_it_says(name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_layers_are_complete(name):
+def test_layers_add_up_to_network_size(name):
     spec = network_spec(name)
     rows = spec.layers()
     assert sum(row.parameters for row in rows) == size_of(name).total
@@ -78,7 +78,7 @@ def test_layers_are_complete(name):
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_size_is_that_of_the_network_really_built(name):
+def test_spec_size_matches_built_network(name):
     spec = network_spec(name)
     found = measure(spec.build(), spec.input_px)
     assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
@@ -86,7 +86,7 @@ def test_size_is_that_of_the_network_really_built(name):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", BUILT)
-def test_unit_embeddings_of_the_wanted_size(name):
+def test_embeddings_have_unit_length_and_requested_size(name):
     network = network_spec(name).build(SMALL_PX, 6, 0.5).eval()
     images = torch.randn(3, 3, SMALL_PX, SMALL_PX)
     embeddings = network(images)
@@ -96,7 +96,7 @@ def test_unit_embeddings_of_the_wanted_size(name):
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_every_parameter_is_trained(name):
+def test_every_unfrozen_parameter_receives_gradient(name):
     torch.manual_seed(0)
     network = network_spec(name).build(SMALL_PX, 6).train()
     network.raw(torch.randn(4, 3, SMALL_PX, SMALL_PX)).square().sum().backward()
@@ -121,7 +121,7 @@ def test_building_is_deterministic(name):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_any_head_stands_on_any_trunk(head):
+def test_any_head_fits_any_trunk(head):
     # NN1's own widths are for the meta device.
     for name in ("resnet18", "simple_v2", "facenet_nns2"):
         network = on_meta(name, 96, embedding_dim=10, head=head)
@@ -129,13 +129,13 @@ def test_any_head_stands_on_any_trunk(head):
         assert isinstance(network.head, getattr(HEADS[head], "func", HEADS[head]))
 
 
-def test_a_head_of_its_own_has_its_options_and_another_has_not():
+def test_head_options_apply_only_to_the_default_head():
     assert on_meta("facenet_nns2").head.project.in_features == 496
     assert on_meta("facenet_nns2", head="maxout").head.project.in_features == 496
     assert on_meta("facenet_nn2", head="maxout").head.project.in_features == 4096
 
 
-def test_what_is_not_said_is_the_rows_own():
+def test_build_uses_spec_defaults_for_missing_options():
     spec = network_spec("mobilenetv3_small_100")
     network = spec.build(96)
     assert network.head.project.out_channels == 128
@@ -162,7 +162,7 @@ def test_what_is_not_said_is_the_rows_own():
         ("resnet18", {"head": "gdcnv"}, r"no head is called 'gdcnv'; there are gdconv, flatten"),
     ],
 )
-def test_what_cannot_be_chosen(name, options, message):
+def test_rejects_unknown_options_and_heads(name, options, message):
     with pytest.raises(BadRecipe, match=message):
         network_spec(name).build(**options)
 
@@ -170,13 +170,13 @@ def test_what_cannot_be_chosen(name, options, message):
 @pytest.mark.parametrize(
     ("name", "too_small"), [("efficientnet_b0_rebuilt", 63), ("simple", 31), ("digits", 3), ("resnet18", 0)]
 )
-def test_crops_that_are_too_small(name, too_small):
+def test_rejects_crops_below_minimum_size(name, too_small):
     with pytest.raises(BadRecipe, match=rf"input\.size_px={too_small} is too small for this network"):
         network_spec(name).build(too_small)
     with torch.device("meta"):
         network_spec(name).build(too_small + 1)
 
 
-def test_an_unknown_network_is_told_the_known_ones():
+def test_unknown_network_error_lists_known_networks():
     with pytest.raises(BadRecipe, match=r"'resnet'.*mobilenetv3_small_100, mobilenetv3_large_100, .*digits"):
         network_spec("resnet")

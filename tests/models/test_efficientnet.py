@@ -23,14 +23,14 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_counts_and_outputs_as_printed(stage):
+def test_stage_parameters_and_outputs_match_printed_summary(stage):
     rows = [row for row in network_spec(NAME).layers() if row.name.startswith(f"trunk.layers.{stage}.")]
     count, output = STAGES[stage]
     assert sum(row.parameters for row in rows) == count
     assert rows[-1].output == output
 
 
-def test_the_rest_of_the_printed_summary():
+def test_input_and_head_layers_match_printed_summary():
     rows = network_spec(NAME).layers()
     assert (rows[0].kind, rows[0].parameters) == ("input normalisation", 7)
     assert rows[1].output == (3, 113, 113), "padded by one, as the seed's stem"
@@ -41,7 +41,7 @@ def test_the_rest_of_the_printed_summary():
     ]
 
 
-def test_blocks_strides_and_kernels_where_the_seed_leaves_the_paper():
+def test_blocks_follow_seed_where_it_differs_from_paper():
     trunk = EfficientNetTrunk()
     blocks = [module for module in trunk.modules() if isinstance(module, InvertedResidual)]
     depthwise = [block.branch.depthwise[1] for block in blocks]
@@ -60,7 +60,7 @@ def test_blocks_strides_and_kernels_where_the_seed_leaves_the_paper():
     assert {module.eps for module in trunk.modules() if isinstance(module, nn.BatchNorm2d)} == {1e-3}
 
 
-def test_drop_rates_are_shares_of_the_original_rate():
+def test_drop_rates_grow_linearly_with_depth():
     """The seed multiplies the rate into itself, block after block."""
     rates = [module.p for module in EfficientNetTrunk(0.2).modules() if isinstance(module, StochasticDepth)]
     assert rates == pytest.approx([0.2 * block / 16 for block in range(16)])
@@ -77,7 +77,7 @@ def block():
 
 
 @torch.no_grad()
-def test_a_photos_branch_is_kept_whole_or_not_at_all(block):
+def test_stochastic_depth_drops_whole_branch_per_photo(block):
     features = torch.randn(1, 8, 3, 3).expand(4000, -1, -1, -1)
     branch = block.branch(features[:1])[0]
     block.drop.train()
@@ -91,7 +91,7 @@ def test_a_photos_branch_is_kept_whole_or_not_at_all(block):
 
 
 @torch.no_grad()
-def test_nothing_is_dropped_in_evaluation(block):
+def test_evaluation_drops_no_branch(block):
     features = torch.randn(50, 8, 3, 3)
     assert torch.equal(block(features), features + block.branch(features))
     trunk = EfficientNetTrunk(0.9).eval()
@@ -101,7 +101,7 @@ def test_nothing_is_dropped_in_evaluation(block):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("outputs", "stride"), [(8, 2), (6, 1), (6, 2)])
-def test_no_way_past_where_the_shape_changes(outputs, stride):
+def test_block_has_no_skip_connection_when_shape_changes(outputs, stride):
     block = InvertedResidual(8, Stage(outputs, 3, stride, 2, 1), stride, 0.99).train()
     block.branch.eval()
     features = torch.randn(20, 8, 7, 7)
@@ -110,7 +110,7 @@ def test_no_way_past_where_the_shape_changes(outputs, stride):
 
 
 @torch.no_grad()
-def test_squeeze_and_excite_by_hand():
+def test_squeeze_excite_equals_hand_computation():
     torch.manual_seed(0)
     made = SqueezeExcite(6, 2)
     features = torch.randn(3, 6, 4, 4)
@@ -123,17 +123,17 @@ def test_squeeze_and_excite_by_hand():
 
 @torch.no_grad()
 @pytest.mark.parametrize("size_px", [64, 65, 90, 112, 127, 128])
-def test_sides_halve_rounding_down_six_times(size_px):
+def test_feature_map_has_stride_64_rounded_down(size_px):
     assert EfficientNetTrunk().eval()(torch.randn(1, 3, size_px, size_px)).shape[-1] == size_px // 64
 
 
-def test_below_64_px_nothing_is_left():
+def test_rejects_crops_below_64_px():
     with pytest.raises(BadRecipe, match=r"input\.size_px=63"):
         network_spec(NAME).build(63)
     network_spec(NAME).build(64)
 
 
-def test_initial_weights_are_kerass():
+def test_initial_weights_follow_keras():
     torch.manual_seed(0)
     for module in EfficientNetTrunk().modules():
         if isinstance(module, nn.Conv2d):

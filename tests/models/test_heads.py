@@ -98,7 +98,7 @@ NARROW = {"maxout": {"widths": (7, 4)}, "hidden": {"width": 9}}
 @torch.no_grad()
 @pytest.mark.parametrize("map_px", [1, 3, 7])
 @pytest.mark.parametrize("name", HEADS)
-def test_agrees_with_the_slow_reference(name, map_px):
+def test_every_head_matches_slow_reference(name, map_px):
     head = shaken(HEADS[name](CHANNELS, map_px, DIM, 0.0, **NARROW.get(name, {})))
     features = torch.randn(4, CHANNELS, map_px, map_px)
     found = head(features)
@@ -108,7 +108,7 @@ def test_agrees_with_the_slow_reference(name, map_px):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_the_embedding_layer_is_called_project_and_dropout_stands_before_it(name):
+def test_every_head_applies_dropout_before_project(name):
     head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.5, **NARROW.get(name, {})))
     assert head.dropout.p == 0.5
     assert head.project.weight.shape[0] == DIM
@@ -123,7 +123,7 @@ def test_the_embedding_layer_is_called_project_and_dropout_stands_before_it(name
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("map_px", [1, 3])
-def test_a_maps_gradient_is_right(name, map_px):
+def test_every_head_passes_gradcheck(name, map_px):
     head = shaken(HEADS[name](2, map_px, 3, 0.0, **NARROW.get(name, {}))).double()
     features = torch.randn(2, 2, map_px, map_px, dtype=torch.float64, requires_grad=True)
     assert head(features).dtype == torch.float64
@@ -131,7 +131,7 @@ def test_a_maps_gradient_is_right(name, map_px):
 
 
 @torch.no_grad()
-def test_gdconv_starts_as_the_global_average():
+def test_gdconv_initializes_as_global_average():
     made = GDConvHead(6, 7, 5, 0.4).eval()
     features = torch.randn(2, 6, 7, 7)
     torch.testing.assert_close(made.pool(features)[..., 0, 0], features.mean((2, 3)), rtol=1e-4, atol=1e-6)
@@ -139,14 +139,14 @@ def test_gdconv_starts_as_the_global_average():
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", HEADS)
-def test_which_heads_know_where_in_the_face_a_feature_stood(name):
+def test_only_average_heads_ignore_feature_position(name):
     head = shaken(HEADS[name](CHANNELS, 3, DIM, 0.0, **NARROW.get(name, {})))
     features = torch.randn(1, CHANNELS, 3, 3)
     moved = (head(features) - head(features.flip(3))).abs().max()
     assert moved < 1e-4 if name.startswith("average") else moved > 1e-2
 
 
-def test_gdconvs_projection_keeps_the_scale_of_what_it_is_given():
+def test_gdconv_projection_keeps_input_scale():
     torch.manual_seed(0)
     made = GDConvHead(1024, 1, 128, 0.0)
     projected = made.project(torch.randn(256, 1024, 1, 1))
@@ -176,12 +176,12 @@ def count(module):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else str(value),
 )
-def test_parameters_by_hand(head, parameters):
+def test_parameter_counts_equal_hand_computation(head, parameters):
     assert count(head) == parameters
 
 
 @torch.no_grad()
-def test_maxout_of_opposite_pieces_is_the_absolute_value():
+def test_maxout_with_opposite_pieces_equals_absolute_value():
     layer = Maxout(3, 3, pieces=2)
     layer.weight.copy_(torch.cat([torch.eye(3), -torch.eye(3)]))
     layer.bias.zero_()
@@ -192,7 +192,7 @@ def test_maxout_of_opposite_pieces_is_the_absolute_value():
 @torch.no_grad()
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 @pytest.mark.parametrize("bias", [True, False])
-def test_maxout_agrees_with_the_slow_reference(pieces, bias):
+def test_maxout_matches_slow_reference(pieces, bias):
     torch.manual_seed(0)
     layer = Maxout(4, 6, pieces, bias)
     values = torch.randn(5, 4)
@@ -200,7 +200,7 @@ def test_maxout_agrees_with_the_slow_reference(pieces, bias):
     torch.testing.assert_close(layer(values), torch.stack([slow_maxout(layer, row) for row in values]))
 
 
-def test_maxouts_gradient_goes_to_the_largest_piece():
+def test_maxout_gradient_reaches_only_largest_piece():
     torch.manual_seed(0)
     layer = Maxout(3, 4).double()
     values = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)

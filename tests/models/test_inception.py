@@ -57,7 +57,7 @@ def nn2():
     return on_meta("facenet_nn2")
 
 
-def test_blocks_of_table_2(nn2):
+def test_blocks_match_table_2(nn2):
     assert outputs_of(nn2, 224) == {name: output for name, (output, *_) in BLOCKS.items()}
     assert {name: weights_of(block) for name, block in nn2.trunk.blocks.items()} == {
         name: weights for name, (_, weights, _) in BLOCKS.items()
@@ -66,7 +66,7 @@ def test_blocks_of_table_2(nn2):
         assert weights == pytest.approx(published, rel=0.01)
 
 
-def test_the_stem_of_table_2():
+def test_stem_matches_table_2():
     rows = [row for row in network_spec("facenet_nn2").layers() if row.name.startswith("trunk.stem")]
     found = [
         (row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")
@@ -75,7 +75,7 @@ def test_the_stem_of_table_2():
     assert [row.kind for row in rows].count("BatchNorm2d") == [row.kind for row in rows].count("ReLU") == 3
 
 
-def test_where_it_pools_how_and_where_it_strides(nn2):
+def test_nn2_pooling_and_strides_match_table_2(nn2):
     pools = {name: block.branches[-1][0] for name, block in nn2.trunk.blocks.items()}
     assert [name for name, pool in pools.items() if isinstance(pool, L2Pool)] == [
         "3b",
@@ -98,13 +98,13 @@ def test_where_it_pools_how_and_where_it_strides(nn2):
         ("facenet_nn4", 96, 284.7e6, 285e6),
     ],
 )
-def test_flops_as_published(name, size_px, flops, published):
+def test_flops_match_publication(name, size_px, flops, published):
     spec = network_spec(name)
     assert spec.input_px == size_px
     assert spec.size().flops == pytest.approx(flops, rel=0.001) == pytest.approx(published, rel=0.02)
 
 
-def test_parameters_as_published(nn2):
+def test_parameters_match_publication(nn2):
     assert weights_of(nn2) == pytest.approx(7.448e6, abs=500) == pytest.approx(7.5e6, rel=0.01)
     assert weights_of(nn2.head) == 131_072
 
@@ -133,7 +133,7 @@ def test_nn4_has_no_5x5_in_its_last_blocks():
     ("name", "size_px", "parameters", "flops"),
     [("facenet_nns1", 165, 26e6, 220e6), ("facenet_nns2", 128, 4.3e6, 20e6)],
 )
-def test_the_small_ones_fill_their_published_budgets(name, size_px, parameters, flops):
+def test_small_networks_fill_published_budgets(name, size_px, parameters, flops):
     spec = network_spec(name)
     assert spec.input_px == size_px
     size = spec.size()
@@ -142,7 +142,7 @@ def test_the_small_ones_fill_their_published_budgets(name, size_px, parameters, 
 
 
 @pytest.mark.parametrize("table", [NN2, NN4, NNS1, NNS2], ids=["NN2", "NN4", "NNS1", "NNS2"])
-def test_without_batch_norm_there_are_biases_and_the_same_weights(table):
+def test_without_batch_norm_adds_biases_and_keeps_weights(table):
     with torch.device("meta"):
         normed, plain = InceptionTrunk(table), InceptionTrunk(table, batch_norm=False)
     convolutions = [
@@ -158,7 +158,7 @@ def test_without_batch_norm_there_are_biases_and_the_same_weights(table):
 
 
 @pytest.mark.parametrize("name", ["facenet_nns1", "facenet_nns2"])
-def test_the_maxout_head_follows_its_trunk(name):
+def test_maxout_head_follows_trunk_batch_norm(name):
     plain, normed = on_meta(name, batch_norm=False), on_meta(name)
     assert not any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in plain.modules())
     assert plain.head.hidden[0].bias is not None
@@ -167,7 +167,7 @@ def test_the_maxout_head_follows_its_trunk(name):
 
 
 @torch.no_grad()
-def test_a_block_is_its_branches_side_by_side():
+def test_block_concatenates_its_branches():
     torch.manual_seed(0)
     block = InceptionBlock(6, Inception("x", 4, 3, 5, 2, 7, "max", 8), True).eval()
     features = torch.randn(2, 6, 9, 9)
@@ -180,7 +180,7 @@ def test_a_block_is_its_branches_side_by_side():
 
 
 @torch.no_grad()
-def test_a_strided_block_passes_its_inputs_through_a_pooling():
+def test_strided_block_max_pools_its_input():
     block = InceptionBlock(6, Inception("x", 0, 3, 5, 2, 7, "max", 0, stride=2), True).eval()
     features = torch.randn(2, 6, 9, 9)
     found = block(features)
@@ -195,7 +195,7 @@ def test_a_strided_block_passes_its_inputs_through_a_pooling():
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("side", [1, 2, 7, 8])
-def test_l2_pooling_agrees_with_the_slow_reference(stride, side):
+def test_l2_pooling_matches_slow_reference(stride, side):
     torch.manual_seed(0)
     features = torch.randn(2, 3, side, side)
     found = L2Pool(stride)(features)
@@ -208,12 +208,12 @@ def test_l2_pooling_agrees_with_the_slow_reference(stride, side):
             torch.testing.assert_close(found[:, :, row, column], wanted, rtol=1e-4, atol=2e-6)
 
 
-def test_l2_pooling_of_a_constant_is_the_constant():
+def test_l2_pooling_keeps_constant_maps():
     torch.testing.assert_close(L2Pool(1)(torch.full((1, 1, 5, 5), 3.0)), torch.full((1, 1, 5, 5), 3.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_l2_poolings_gradient_at_zero_is_finite(dtype):
+def test_l2_pooling_gradient_at_zero_is_zero(dtype):
     features = torch.zeros(1, 1, 4, 4, dtype=dtype, requires_grad=True)
     found = L2Pool(1)(features)
     assert found.dtype == dtype
@@ -222,13 +222,13 @@ def test_l2_poolings_gradient_at_zero_is_finite(dtype):
     assert found.abs().max() <= 1e-5
 
 
-def test_l2_pooling_cannot_overflow_in_half_precision():
+def test_l2_pooling_does_not_overflow_in_half_precision():
     found = L2Pool(1)(torch.full((1, 1, 4, 4), 1000.0, dtype=torch.float16))
     assert found.flatten().tolist() == [1000.0] * 16
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_l2_poolings_gradient(stride):
+def test_l2_pooling_passes_gradcheck(stride):
     torch.manual_seed(0)
     features = torch.rand(1, 2, 4, 4, dtype=torch.float64).add_(0.1).requires_grad_()
     assert torch.autograd.gradcheck(L2Pool(stride), (features,))
@@ -236,11 +236,11 @@ def test_l2_poolings_gradient(stride):
 
 @torch.no_grad()
 @pytest.mark.parametrize("size_px", [32, 96, 111, 128])
-def test_sides_halve_rounding_up_five_times(size_px):
+def test_feature_map_has_stride_32(size_px):
     trunk = InceptionTrunk(NNS2).eval()
     assert trunk(torch.randn(1, 3, size_px, size_px)).shape == (1, trunk.channels, *2 * [-(-size_px // 32)])
 
 
-def test_options_it_has_not():
+def test_rejects_unknown_options():
     with pytest.raises(BadRecipe, match=r"no blocks to choose; it has batch_norm"):
         network_spec("facenet_nn2").build(blocks=4)

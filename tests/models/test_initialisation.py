@@ -9,7 +9,7 @@ from familiar.models.initialisation import CUT_DEVIATION, scale_convolutions_, v
 
 @pytest.mark.parametrize("scale", [0.2, 2.0])
 @pytest.mark.parametrize("shape", [(400, 500), (64, 32, 5, 5), (20000, 1, 3, 3)])
-def test_variance_and_cut(scale, shape):
+def test_weights_have_requested_variance_and_truncation(scale, shape):
     torch.manual_seed(0)
     weight = torch.empty(shape)
     variance_scaling_(weight, scale)
@@ -21,13 +21,13 @@ def test_variance_and_cut(scale, shape):
     assert 0.99 * cut < weight.abs().max().item() <= 1.0001 * cut
 
 
-def test_the_deviation_of_a_cut_normal():
+def test_truncated_normal_deviation_equals_closed_form():
     """Closed form: variance 1 - 2 c pdf(c) / (cdf(c) - cdf(-c)) at c = 2."""
     pdf = math.exp(-2.0) / math.sqrt(2 * math.pi)
     assert pytest.approx(math.sqrt(1 - 4 * pdf / math.erf(math.sqrt(2.0))), rel=1e-12) == CUT_DEVIATION
 
 
-def test_convolutions_alone_are_scaled():
+def test_scales_only_convolutions():
     network = nn.Sequential(nn.Conv2d(50, 400, 3), nn.BatchNorm2d(400), nn.Linear(4, 4))
     linear = network[2].weight.detach().clone()
     torch.manual_seed(0)

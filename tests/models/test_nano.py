@@ -50,7 +50,7 @@ def long_metadata(dim):
 
 
 @pytest.mark.parametrize("size_px", [96, 112])
-def test_the_whole_bundle_is_within_its_bytes(size_px, tmp_path):
+def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)
     model = in_float16(onnx_bytes(network, size_px))
     (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
@@ -63,7 +63,7 @@ def test_the_whole_bundle_is_within_its_bytes(size_px, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5)
 
 
-def test_the_wide_one_is_within_them_at_one_byte_a_weight():
+def test_wide_network_fits_byte_limit_at_int8():
     network = trained_looking("nano_wide")
     model = onnx.load_from_string(onnx_bytes(network, 112))
     tensors = [tuple(tensor.dims) for tensor in model.graph.initializer]
@@ -79,12 +79,12 @@ def test_the_wide_one_is_within_them_at_one_byte_a_weight():
 
 @pytest.mark.parametrize(("table", "channels"), [(NANO, 152), (NANO_WIDE, 216)])
 @pytest.mark.parametrize(("size_px", "map_px"), [(96, 6), (112, 7)])
-def test_the_map_is_a_sixteenth_of_the_crop(table, channels, size_px, map_px):
+def test_feature_map_has_stride_16(table, channels, size_px, map_px):
     trunk = NanoTrunk(table).eval()
     assert trunk(torch.zeros(2, 3, size_px, size_px)).shape == (2, channels, map_px, map_px)
 
 
-def test_a_block_goes_past_itself_where_the_shape_stays():
+def test_block_has_skip_connection_when_shape_stays():
     stage = NanoStage(8, 2, 2, stride=1)
     staying, changing = NanoBlock(8, stage, 1, "relu", 0.0), NanoBlock(6, stage, 1, "relu", 0.0)
     nn.init.zeros_(staying.branch[-1].weight)
@@ -94,7 +94,7 @@ def test_a_block_goes_past_itself_where_the_shape_stays():
     assert NanoBlock(8, stage, 2, "relu", 0.0)(features).shape == (3, 8, 3, 3)
 
 
-def test_parameters_of_a_small_table_counted_by_hand():
+def test_small_table_parameters_equal_hand_count():
     table = NanoTable(4, (NanoStage(6, 2, 2, stride=2),), top=10)
     stem = 3 * 9 * 4 + 2 * 4 + 9 * 4 + 2 * 4
     first = (4 * 8 + 2 * 8) + (9 * 8 + 2 * 8) + (8 * 6 + 2 * 6)
@@ -104,7 +104,7 @@ def test_parameters_of_a_small_table_counted_by_hand():
     assert sum(parameter.numel() for parameter in trunk.parameters()) == stem + first + second + top
 
 
-def test_squeezing_weighs_whole_channels():
+def test_squeeze_excite_scales_whole_channels():
     squeeze = squeeze_excite(3, 4)
     features = torch.randn(2, 3, 4, 4)
     with torch.no_grad():

@@ -16,7 +16,7 @@ def network():
 
 
 @torch.no_grad()
-def test_trunk_then_head_then_unit_length(network):
+def test_forward_applies_trunk_head_and_unit_length(network):
     network.eval()
     images = torch.randn(3, 3, 7, 7)
     raw = network.head(network.trunk(images))
@@ -26,7 +26,7 @@ def test_trunk_then_head_then_unit_length(network):
 
 @torch.no_grad()
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e4])
-def test_the_length_of_the_raw_embedding_does_not_matter(network, factor):
+def test_is_invariant_to_raw_embedding_length(network, factor):
     network.eval()
     images = torch.randn(3, 3, 7, 7)
     before, raw = network(images), network.raw(images)
@@ -44,7 +44,7 @@ class Scaled(nn.Module):
         return values * self.factor
 
 
-def test_a_frozen_trunk_is_not_trained_and_nothing_in_it_moves(network):
+def test_frozen_trunk_does_not_change_in_training(network):
     network.freeze_trunk()
     before = {key: tensor.clone() for key, tensor in network.trunk.state_dict().items()}
     head = copy.deepcopy(network.head.state_dict())
@@ -62,7 +62,7 @@ def test_a_frozen_trunk_is_not_trained_and_nothing_in_it_moves(network):
     assert not any(torch.equal(tensor, head[key]) for key, tensor in network.head.state_dict().items())
 
 
-def test_a_trunk_that_is_not_frozen_is_trained(network):
+def test_unfrozen_trunk_is_trained(network):
     network.eval().train()
     assert all(module.training for module in network.modules())
     before = network.trunk[1].running_mean.clone()
@@ -73,7 +73,7 @@ def test_a_trunk_that_is_not_frozen_is_trained(network):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_cannot_overflow_the_norm(dtype):
+def test_half_precision_norm_does_not_overflow(dtype):
     """Squares that sum to some 1e7, where float16 ends at 65504."""
     embeddings = unit_length((300 * torch.randn(3, 128)).to(dtype))
     assert embeddings.dtype == torch.float32
@@ -81,7 +81,7 @@ def test_half_precision_cannot_overflow_the_norm(dtype):
 
 
 @torch.no_grad()
-def test_under_autocast_the_norm_is_taken_in_float32(network):
+def test_autocast_normalizes_in_float32(network):
     network.eval()
     images = torch.randn(3, 3, 7, 7)
     with torch.autocast("cpu", torch.bfloat16):
@@ -91,12 +91,12 @@ def test_under_autocast_the_norm_is_taken_in_float32(network):
     assert (embeddings * network(images)).sum(1).min() > 0.99
 
 
-def test_float64_stays_float64_and_its_gradient_is_right():
+def test_float64_keeps_dtype_and_passes_gradcheck():
     rows = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     assert unit_length(rows).dtype == torch.float64
     assert torch.autograd.gradcheck(unit_length, (rows,))
 
 
-def test_a_point_without_direction_gives_no_nan():
+def test_zero_embedding_stays_zero_without_nan():
     assert torch.equal(unit_length(torch.zeros(2, 5)), normalize(torch.zeros(2, 5)))
     assert not unit_length(torch.zeros(2, 5)).any()

@@ -42,13 +42,13 @@ def rounded(network):
         ([100.0, 510.0], [100.0, 510.0]),  # not from 100 on: 0 is in every range
     ],
 )
-def test_values_on_steps_that_are_whole_numbers(values, expected):
+def test_values_round_to_expected_steps(values, expected):
     assert rounded_values(torch.tensor(values)).tolist() == expected
 
 
 @pytest.mark.parametrize("shift", SIGNED)
 @pytest.mark.parametrize("scale", [1e-20, 0.2, 1e10])
-def test_every_value_goes_to_the_nearest_of_256(shift, scale):
+def test_values_round_to_nearest_of_256_steps(shift, scale):
     """By looking at all of them, in float64."""
     values = (drawn(4, 5, 6, 7) + shift) * scale
     exact = values.double().numpy()
@@ -64,7 +64,7 @@ def test_every_value_goes_to_the_nearest_of_256(shift, scale):
 
 
 @pytest.mark.parametrize("shift", SIGNED)
-def test_values_are_torchs_own_quantised(shift):
+def test_values_match_torch_fake_quantize(shift):
     values = drawn(3, 4, 5) + shift
     low, high = min(values.min().item(), 0.0), max(values.max().item(), 0.0)
     step = (high - low) / 255
@@ -73,19 +73,19 @@ def test_values_are_torchs_own_quantised(shift):
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -0.3, 1e-45, -1e-45, 1e-30, 3e38, -3e38])
-def test_values_that_are_all_alike(value):
+def test_constant_tensor_keeps_its_value(value):
     same = torch.full((2, 3, 1, 1), value)
     torch.testing.assert_close(rounded_values(same), same, rtol=1e-6, atol=1e-37)
 
 
-def test_values_as_far_apart_as_can_be():
+def test_values_with_largest_range_do_not_overflow():
     found = rounded_values(torch.tensor([3e38, -3e38, 0.0]))
     torch.testing.assert_close(found, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
 
 
 @pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
-def test_what_is_not_finite_is_not_hidden(spoilt, round_):
+def test_nonfinite_input_gives_nan(spoilt, round_):
     """Training stops at a loss that is not finite; a rounding to 8 bits could make a number of it."""
     found = round_(torch.tensor([[1.0, spoilt, -2.0]]))
     assert found.isnan().all()
@@ -93,7 +93,7 @@ def test_what_is_not_finite_is_not_hidden(spoilt, round_):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
-def test_in_any_precision_and_layout(dtype, round_):
+def test_keeps_dtype_and_memory_layout(dtype, round_):
     values = drawn(4, 8, 5, 5).to(dtype).to(memory_format=torch.channels_last)
     found = round_(values)
     assert found.dtype == dtype
@@ -104,7 +104,7 @@ def test_in_any_precision_and_layout(dtype, round_):
 
 
 @pytest.mark.parametrize("round_", [rounded_values, rounded_weights])
-def test_gradients_pass_as_if_nothing_was_rounded(round_):
+def test_gradients_pass_through_rounding_unchanged(round_):
     """Also of the smallest and the largest: in a range that is their own none of them is clipped."""
     values, slopes = drawn(6, 7).requires_grad_(), drawn(6, 7, seed=1)
     round_(values).mul(slopes).sum().backward()
@@ -113,7 +113,7 @@ def test_gradients_pass_as_if_nothing_was_rounded(round_):
         assert torch.equal(round_(values), round_(values.detach()))
 
 
-def test_weights_on_steps_that_are_whole_numbers():
+def test_weights_round_to_expected_steps_per_channel():
     """Each row, an output channel, on its own."""
     weights = torch.tensor([[127.0, -0.6, 0.4], [-254.0, 3.1, 0.9], [0.0, 0.0, 0.0], [1e-45, 0.0, 0.0]])
     expected = [[127.0, -1.0, 0.0], [-254.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
@@ -121,7 +121,7 @@ def test_weights_on_steps_that_are_whole_numbers():
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (6, 4, 3, 3), (8, 1, 5, 5), (1, 1, 1, 1)])
-def test_weights_are_torchs_own_quantised(shape):
+def test_weights_match_torch_fake_quantize(shape):
     weights = drawn(*shape) * torch.logspace(-6, 6, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
     steps = weights.flatten(1).abs().amax(1) / 127
     zeros = torch.zeros(shape[0], dtype=torch.int32)
@@ -132,14 +132,14 @@ def test_weights_are_torchs_own_quantised(shape):
 
 
 @pytest.mark.parametrize("factor", [*SIGNED, -1e4])
-def test_a_factor_on_a_channel_does_not_matter(factor):
+def test_weight_rounding_scales_with_a_factor(factor):
     weights = drawn(6, 4, 3, 3)
     torch.testing.assert_close(rounded_weights(weights * factor), rounded_weights(weights) * factor)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("groups", [1, 8])
-def test_a_batch_norm_folded_in_afterwards_finds_its_weights_rounded(groups):
+def test_rounding_matches_rounding_after_batch_norm_folding(groups):
     """What an export stores in 8 bits is what training rounded, although it folds first."""
     convolution, norm = nn.Conv2d(8, 8, 3, groups=groups, bias=False), nn.BatchNorm2d(8)
     nn.init.uniform_(norm.running_var, 0.01, 4)
@@ -164,7 +164,7 @@ LAYERS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_convolution_of_what_was_rounded(name):
+def test_convolution_uses_rounded_inputs_and_weights(name):
     layer, images = LAYERS[name], drawn(2, 6, 8, 8)
     expected = copy.deepcopy(layer)
     expected.weight.copy_(rounded_weights(layer.weight))
@@ -173,7 +173,7 @@ def test_a_convolution_of_what_was_rounded(name):
 
 
 @torch.no_grad()
-def test_linear_layers_of_what_was_rounded():
+def test_linear_layers_use_rounded_inputs_and_weights():
     features = drawn(5, 6)
     layer, maxout = nn.Linear(6, 4), Maxout(6, 4, pieces=3)
     product = linear(rounded_values(features), rounded_weights(layer.weight), layer.bias)
@@ -184,7 +184,7 @@ def test_linear_layers_of_what_was_rounded():
 
 @torch.no_grad()
 @pytest.mark.parametrize("activation", [nn.Hardswish, nn.SiLU, nn.Sigmoid, nn.Hardsigmoid])
-def test_activations_are_given_rounded_sums_but_for_relu(activation):
+def test_activations_except_relu_round_their_inputs(activation):
     """A kernel of its own reads what the convolution wrote, in 8 bits; a ReLU is part of the convolution."""
     values = drawn(2, 3, 20, 20)
     assert torch.equal(rounded(activation())(values), activation()(rounded_values(values)))
@@ -194,7 +194,7 @@ def test_activations_are_given_rounded_sums_but_for_relu(activation):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_rounds_all_its_layers_and_keeps_its_parameters(name):
+def test_every_network_rounds_layers_and_keeps_parameters(name):
     with torch.device("meta"):
         network = network_spec(name).build()
     parameters, keys = dict(network.named_parameters()), list(network.state_dict())
@@ -212,7 +212,7 @@ def test_every_network_rounds_all_its_layers_and_keeps_its_parameters(name):
 
 
 @pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
-def test_a_network_in_training(name):
+def test_rounded_network_trains_and_loads_without_rounding(name):
     """Batch norms move, every parameter has a gradient, and all of it can be loaded where nothing is rounded."""
     torch.manual_seed(0)
     plain = network_spec(name).build(64, 16).to(memory_format=torch.channels_last)
@@ -229,7 +229,7 @@ def test_a_network_in_training(name):
         assert not torch.equal(plain.eval()(images), network(images))
 
 
-def test_a_kind_of_layer_nobody_thought_of_is_not_left_as_it_is():
+def test_rejects_unknown_layer_type():
     class Strange(nn.Conv2d):
         pass
 
@@ -265,7 +265,7 @@ def loss_of(network, images, labels):
     return cross_entropy(network(images), labels).item()
 
 
-def test_training_makes_up_for_the_rounding():
+def test_training_with_rounding_recovers_the_loss():
     """A network that learned its labels forgets them in 8 bits, and learns them again in 8 bits; alone it does not."""
     data = drawn(64, 3, 16, 16), torch.arange(64) % 8
     network = fitted(uneven_network(), *data, steps=150, lr=1e-2)
@@ -300,6 +300,6 @@ assert all(map(torch.equal, *found)), "another function"
 """
 
 
-def test_it_can_be_compiled_whole():
+def test_compiles_as_full_graph():
     """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

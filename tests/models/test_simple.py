@@ -62,7 +62,7 @@ def on_meta(name, size_px, **options):
         ("simple_v2", "average", SIMPLE_V2, 65_536),
     ],
 )
-def test_layers_as_the_printed_summary_has_them(name, head, trunk, dense):
+def test_layers_match_printed_summary(name, head, trunk, dense):
     channels, side, _ = trunk[-1][1]
     pooled = head == "average"
     found = [(row.kind, row.output, row.parameters) for row in on_meta(name, 112, head=head)]
@@ -87,20 +87,20 @@ def test_blocks_double_the_channels_and_halve_the_side(name, blocks):
     assert (channels, side) == (32 * 2 ** (blocks - 1), halved[name])
 
 
-def test_the_kernels_are_5x5_twice_then_3x3():
+def test_first_two_kernels_are_5x5_and_others_3x3():
     kernels = [m.kernel_size for m in SimpleTrunk(5).modules() if isinstance(m, nn.Conv2d)]
     assert kernels == [(5, 5), (5, 5), (3, 3), (3, 3), (3, 3)]
 
 
 @pytest.mark.parametrize(("pooling", "kind"), [("max", nn.MaxPool2d), ("average", nn.AvgPool2d)])
-def test_pooling_is_what_was_chosen(pooling, kind):
+def test_pooling_option_selects_pooling_layers(pooling, kind):
     trunk = network_spec("simple").build(64, pooling=pooling).trunk
     pools = [module for module in trunk.modules() if isinstance(module, nn.MaxPool2d | nn.AvgPool2d)]
     assert [type(module) for module in pools] == [kind] * 5
 
 
 @pytest.mark.parametrize(("trunk", "scale"), [(SimpleTrunk, 0.2), (SimpleV2Trunk, 2.0)])
-def test_initial_weights_are_kerass(trunk, scale):
+def test_initial_weights_follow_keras(trunk, scale):
     torch.manual_seed(0)
     for module in trunk(5).modules():
         if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
@@ -112,14 +112,14 @@ def test_initial_weights_are_kerass(trunk, scale):
 
 @pytest.mark.parametrize(("name", "scale"), [("simple", 0.2), ("simple_v2", 2.0)])
 @pytest.mark.parametrize("head", ["flatten", "average"])
-def test_the_embedding_layer_starts_like_the_convolutions(name, scale, head):
+def test_embedding_layer_initializes_like_convolutions(name, scale, head):
     torch.manual_seed(0)
     weight = network_spec(name).build(64, head=head).head.project.weight
     assert weight.var().item() == pytest.approx(scale / weight.shape[1], rel=0.05)
 
 
 @torch.no_grad()
-def test_a_block_of_each_by_hand():
+def test_one_block_equals_hand_computation():
     torch.manual_seed(0)
     images = torch.randn(2, 3, 9, 9)
     for trunk, pool in (
@@ -141,7 +141,7 @@ def test_a_block_of_each_by_hand():
         torch.testing.assert_close(trunk(images), values, rtol=1e-4, atol=1e-5)
 
 
-def test_the_digits_network_by_hand():
+def test_digits_layers_equal_hand_count():
     """9 x 32, two per channel of each norm, and so on; 28 -> 14 -> 7 px."""
     rows = network_spec("digits").layers()
     found = [(row.kind, row.output, row.parameters) for row in rows if row.parameters]
@@ -158,7 +158,7 @@ def test_the_digits_network_by_hand():
 
 
 @torch.no_grad()
-def test_digits_are_seen_gray():
+def test_digits_trunk_converts_color_to_gray():
     trunk = DigitsTrunk().eval()
     gray = torch.randn(2, 1, 28, 28)
     coloured = gray + torch.tensor([0.5, -0.2, -0.3])[:, None, None]

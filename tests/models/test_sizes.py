@@ -31,13 +31,13 @@ class NormWithActivation(nn.BatchNorm2d):
         return self.act(super().forward(features))
 
 
-def test_sizes_of_a_network_counted_by_hand():
+def test_measure_equals_hand_count():
     weights = (3 * 3 * 3 * 4 + 4) + (4 + 4) + 64 * 5
     flops = 3 * 3 * 3 * 4 * (4 * 4) + 64 * 5  # multiply-adds of the convolution and the linear layer
     assert measure(TinyNetwork(), 8) == NetworkSize(trainable=weights, total=weights + 4 + 4, flops=flops)
 
 
-def test_flops_of_grouped_convolutions():
+def test_grouped_convolution_flops_equal_hand_count():
     network = nn.Conv2d(3, 6, 3, padding=1, groups=3, bias=False)
     assert measure(network, 8).flops == 9 * 6 * 64
 
@@ -50,7 +50,7 @@ def test_frozen_parameters_are_total_but_not_trainable():
     assert size.total == 112 + 8 + 320 + 8
 
 
-def test_layers_in_running_order():
+def test_layers_are_listed_in_running_order():
     assert layers(TinyNetwork(), 8) == [
         Layer("conv", "Conv2d", (4, 4, 4), 112),
         Layer("norm", "NormWithActivation", (4, 4, 4), 16),
@@ -66,13 +66,13 @@ def test_a_layer_that_runs_twice_is_counted_once():
 
 
 @pytest.mark.parametrize("look", [measure, layers])
-def test_on_shapes_alone(look):
+def test_meta_device_gives_same_result(look):
     assert look(TinyNetwork().to("meta"), 8) == look(TinyNetwork(), 8)
 
 
 @pytest.mark.parametrize("look", [measure, layers])
 @pytest.mark.parametrize("training", [True, False])
-def test_looking_changes_nothing(look, training):
+def test_measuring_does_not_change_network(look, training):
     network = TinyNetwork().train(training)
     network.conv.eval()
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
@@ -87,7 +87,7 @@ def test_looking_changes_nothing(look, training):
 
 
 @pytest.mark.parametrize("look", [measure, layers])
-def test_a_crop_that_does_not_fit_leaves_no_trace(look):
+def test_failed_measurement_restores_network(look):
     network = TinyNetwork().train()
     with pytest.raises(RuntimeError):
         look(network, 9)

@@ -83,7 +83,7 @@ def assert_computes_the_same(trunk, theirs, images, tolerance=1e-4):
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
-def test_torchvision_weights_compute_what_torchvision_computes(theirs, tmp_path, suffix):
+def test_torchvision_weights_match_torchvision_features(theirs, tmp_path, suffix):
     path = save(tmp_path / f"weights{suffix}", theirs.state_dict())
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
@@ -94,7 +94,7 @@ def test_torchvision_weights_compute_what_torchvision_computes(theirs, tmp_path,
     torch.testing.assert_close(trunk(images).flatten(1), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_torchvision_weights_come_in_any_order_and_without_a_classifier(theirs, tmp_path):
+def test_loads_reordered_torchvision_weights_without_classifier(theirs, tmp_path):
     stored = [item for item in theirs.state_dict().items() if not item[0].startswith("classifier.3")]
     path = save(tmp_path / "weights.pth", dict(reversed(stored)))
     trunk = MobileNetV3Trunk(NAME)
@@ -103,7 +103,7 @@ def test_torchvision_weights_come_in_any_order_and_without_a_classifier(theirs, 
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
-def test_timm_weights_from_a_file(tmp_path, suffix):
+def test_timm_weights_file_matches_timm_features(tmp_path, suffix):
     source = with_random_statistics(timm.create_model(NARROW, num_classes=7))
     trunk = MobileNetV3Trunk(NARROW).eval()
     load_weights_file(trunk, save(tmp_path / f"weights{suffix}", source.state_dict()))
@@ -112,7 +112,7 @@ def test_timm_weights_from_a_file(tmp_path, suffix):
     assert torch.equal(trunk.backbone.conv_head.weight, source.conv_head.weight)
 
 
-def test_half_precision_weights_are_widened(tmp_path):
+def test_half_precision_weights_load_as_float32(tmp_path):
     source = with_random_statistics(timm.create_model(NARROW, num_classes=0)).half()
     trunk = MobileNetV3Trunk(NARROW)
     load_weights_file(trunk, save(tmp_path / "weights.safetensors", source.state_dict()))
@@ -139,7 +139,7 @@ def _reshaped(key, *shape):
         ),
     ],
 )
-def test_timm_weights_that_do_not_fit(tmp_path, spoil, message):
+def test_rejects_timm_weights_that_do_not_fit(tmp_path, spoil, message):
     stored = timm.create_model(NARROW, num_classes=0).state_dict()
     spoil(stored)
     path = save(tmp_path / "weights.pth", stored)
@@ -163,7 +163,7 @@ def test_timm_weights_that_do_not_fit(tmp_path, spoil, message):
         lambda stored: stored.update({"features.0.0.weight": torch.zeros(16, 3, 5, 5)}),
     ],
 )
-def test_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
+def test_rejects_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
     stored = dict(theirs.state_dict())
     spoil(stored)
     trunk = MobileNetV3Trunk(NAME)
@@ -173,14 +173,14 @@ def test_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
     assert all(torch.equal(tensor, before[key]) for key, tensor in trunk.state_dict().items())
 
 
-def test_weights_of_another_network(theirs, tmp_path):
+def test_rejects_weights_for_another_network(theirs, tmp_path):
     with pytest.raises(BadWeights, match="wants"):
         load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", theirs.state_dict()))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
 @pytest.mark.parametrize("content", [b"", b"no weights at all", b"PK\x03\x04 cut off", bytes(range(256)) * 8])
-def test_garbage_is_no_weights(tmp_path, suffix, content):
+def test_rejects_corrupt_weight_file(tmp_path, suffix, content):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(content)
     with pytest.raises(BadWeights, match=r"weights\..*cannot be read as weights"):
@@ -188,7 +188,7 @@ def test_garbage_is_no_weights(tmp_path, suffix, content):
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
-def test_cut_off_or_absent_weights(tmp_path, suffix):
+def test_rejects_truncated_or_missing_weight_file(tmp_path, suffix):
     path = save(tmp_path / f"weights{suffix}", {"a": torch.ones(1000)})
     path.write_bytes(path.read_bytes()[:-300])
     with pytest.raises(BadWeights, match="cannot be read as weights"):
@@ -199,7 +199,7 @@ def test_cut_off_or_absent_weights(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("name", ["weights.h5", "weights", "weights.tflite"])
-def test_unknown_formats(tmp_path, name):
+def test_rejects_unknown_weight_format(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(BadWeights, match=r"weights come as \.safetensors, \.npz, \.pt or \.pth"):
         read_tensors(tmp_path / name)
@@ -208,7 +208,7 @@ def test_unknown_formats(tmp_path, name):
 @pytest.mark.parametrize(
     "content", [[1, 2], {"epoch": 3}, {"state_dict": {"a": torch.ones(1)}}, {3: torch.ones(1)}]
 )
-def test_files_that_hold_something_else_than_tensors(tmp_path, content):
+def test_rejects_file_without_named_tensors(tmp_path, content):
     torch.save(content, tmp_path / "weights.pt")
     with pytest.raises(BadWeights, match=r"weights\.pt"):
         load_weights_file(MobileNetV3Trunk(NARROW), tmp_path / "weights.pt")
@@ -241,7 +241,7 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("trunk", "name"), [(MobileNetV3Trunk, NARROW), (TimmTrunk, "resnet18"), (TimmTrunk, "efficientnet_b0")]
 )
-def test_timm_weights_are_taken_as_published(monkeypatch, tmp_path, trunk, name):
+def test_loads_published_timm_weights_unchanged(monkeypatch, tmp_path, trunk, name):
     """timm's own loading, of a file in place of its hub."""
     published = with_random_statistics(timm.create_model(name))
     path = save(tmp_path / "published.safetensors", published.state_dict())
@@ -273,7 +273,7 @@ def torchvisions_cache(monkeypatch, tmp_path):
 
 
 @torch.no_grad()
-def test_torchvisions_weights_are_taken_as_published(torchvisions_cache):
+def test_loads_published_torchvision_weights(torchvisions_cache):
     torch.manual_seed(0)
     published = with_random_statistics(torchvision.models.shufflenet_v2_x1_0(weights=None))
     save(torchvisions_cache, published.state_dict())
@@ -283,7 +283,7 @@ def test_torchvisions_weights_are_taken_as_published(torchvisions_cache):
     torch.testing.assert_close(published.fc(trunk(images).mean((2, 3))), published(images))
 
 
-def test_a_pickle_in_torchvisions_cache_is_never_executed(torchvisions_cache, tmp_path):
+def test_pickle_in_torchvision_cache_is_never_executed(torchvisions_cache, tmp_path):
     torch.save({"conv1.0.weight": _Malicious(tmp_path / "executed")}, torchvisions_cache)
     with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be fetched"):
         load_published_weights(ShuffleNetV2Trunk())
@@ -291,7 +291,7 @@ def test_a_pickle_in_torchvisions_cache_is_never_executed(torchvisions_cache, tm
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), RuntimeError("hub"), ValueError("404")])
-def test_without_a_network_the_way_out_is_told(monkeypatch, error):
+def test_failed_timm_download_suggests_weight_file(monkeypatch, error):
     def create_model(*_args, **_options):
         raise error
 
@@ -303,7 +303,7 @@ def test_without_a_network_the_way_out_is_told(monkeypatch, error):
     assert caught.value.__cause__ is error
 
 
-def test_torchvisions_download_without_a_network(monkeypatch, torchvisions_cache):
+def test_failed_torchvision_download_raises_bad_weights(monkeypatch, torchvisions_cache):
     def urlopen(*_args, **_options):
         raise URLError("no route")
 
@@ -314,14 +314,14 @@ def test_torchvisions_download_without_a_network(monkeypatch, torchvisions_cache
 
 
 @pytest.mark.parametrize("name", ["simple", "efficientnet_b0_rebuilt", "facenet_nns2", "digits"])
-def test_networks_whose_weights_nobody_publishes(name):
+def test_rejects_networks_without_published_weights(name):
     with pytest.raises(BadWeights, match=r"nobody publishes.*model\.initial_weights=none"):
         load_published_weights(network_spec(name).build(64).trunk)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["simple_v2", "facenet_nns2"])
-def test_a_trunk_of_our_own_from_a_file(tmp_path, name):
+def test_loads_own_trunk_from_weight_file(tmp_path, name):
     source, trunk = (network_spec(name).build(64).trunk for _ in range(2))
     with_random_statistics(source)
     load_weights_file(trunk, save(tmp_path / "weights.safetensors", source.state_dict()))
@@ -329,7 +329,7 @@ def test_a_trunk_of_our_own_from_a_file(tmp_path, name):
     assert torch.equal(trunk.eval()(images), source(images))
 
 
-def test_torchvisions_names_are_known_of_mobilenetv3_alone(tmp_path):
+def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
     """torchvision's EfficientNet-B0 would fit tensor for tensor, but not with MobileNetV3's epsilon."""
     theirs = torchvision.models.efficientnet_b0(weights=None).state_dict()
     path = save(tmp_path / "weights.pth", theirs)
@@ -351,7 +351,7 @@ def folded(name=NARROW, eps=1e-3, seed=0):
     return trunk
 
 
-def test_what_counts_as_folded():
+def test_detects_folded_batch_norm():
     assert has_folded_batch_norm(folded())
     assert not has_folded_batch_norm(MobileNetV3Trunk(NARROW)), "random weights: nothing was folded"
     assert not has_folded_batch_norm(with_random_statistics(MobileNetV3Trunk(NARROW)))
@@ -362,7 +362,7 @@ def test_what_counts_as_folded():
 
 
 @torch.no_grad()
-def test_one_batch_norm_re_inflated_by_hand():
+def test_reinflation_equals_hand_computation():
     bias = torch.tensor([0.5, -1.0, 2.0])
     norm = nn.BatchNorm2d(3, eps=1e-3)
     norm.running_var.fill_(1 - 1e-3)
@@ -381,7 +381,7 @@ def test_one_batch_norm_re_inflated_by_hand():
 
 
 @torch.no_grad()
-def test_re_inflation_keeps_the_function_and_training_mode_agrees():
+def test_reinflation_keeps_outputs_in_both_modes():
     trunk = folded()
     images = torch.randn(24, 3, 64, 64)
     before = trunk(images)
@@ -393,7 +393,7 @@ def test_re_inflation_keeps_the_function_and_training_mode_agrees():
 
 
 @torch.no_grad()
-def test_folded_norms_destroy_the_features_in_training_mode():
+def test_folded_batch_norm_changes_outputs_in_training_mode():
     """Why they must be made whole first."""
     trunk = folded()
     images = torch.randn(24, 3, 64, 64)
@@ -403,21 +403,21 @@ def test_folded_norms_destroy_the_features_in_training_mode():
 
 @torch.no_grad()
 @pytest.mark.parametrize("training", [True, False])
-def test_re_inflation_leaves_mode_and_hooks_as_they_were(training):
+def test_reinflation_restores_mode_and_hooks(training):
     trunk = folded().train(training)
     reinflate_batch_norm(trunk, [torch.randn(2, 3, 32, 32)])
     assert trunk.training is training
     assert not any(norm._forward_pre_hooks for norm in norms_of(trunk))
 
 
-def test_re_inflation_needs_photos():
+def test_reinflation_rejects_empty_photo_list():
     with pytest.raises(ValueError, match="no photos"):
         reinflate_batch_norm(folded(), [])
 
 
 @torch.no_grad()
 @pytest.mark.shared_data
-def test_the_given_weights_on_real_photos(shared_data):
+def test_given_weights_match_torchvision_on_real_photos(shared_data):
     theirs = torchvision.models.mobilenet_v3_small(weights=None)
     with np.load(shared_data / GIVEN) as arrays:
         theirs.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
@@ -439,7 +439,7 @@ def test_the_given_weights_on_real_photos(shared_data):
     torch.testing.assert_close(trained, expected, rtol=0, atol=2e-3 * expected.abs().max().item())
 
 
-def test_torchvision_weights_survive_being_saved_with_the_network(theirs, tmp_path):
+def test_torchvision_weights_survive_save_and_load(theirs, tmp_path):
     """The run keeps tensors only, and its network is built anew before they are loaded."""
     network = network_spec(NAME).build(32, 8, 0.0).eval()
     load_weights_file(network.trunk, save(tmp_path / "weights.pth", theirs.state_dict()))
@@ -458,7 +458,7 @@ def saved(tmp_path):
 
 
 @torch.no_grad()
-def test_a_whole_network_from_a_run_s_file(saved):
+def test_loads_whole_network_from_run_file(saved):
     source, path = saved
     assert holds_whole_network(path)
     network = network_spec("nano").build(32, 8)
@@ -467,7 +467,7 @@ def test_a_whole_network_from_a_run_s_file(saved):
     assert torch.equal(network.eval()(images), source(images))
 
 
-def test_a_trunk_s_file_is_no_whole_network(tmp_path, saved):
+def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved):
     source, path = saved
     for suffix in (".safetensors", ".pth", ".npz"):
         assert not holds_whole_network(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
@@ -498,7 +498,7 @@ def test_a_trunk_s_file_is_no_whole_network(tmp_path, saved):
         ),
     ],
 )
-def test_whole_networks_that_do_not_fit(saved, spoil, message):
+def test_rejects_whole_network_that_does_not_fit(saved, spoil, message):
     _, path = saved
     stored = read_tensors(path)
     spoil(stored)

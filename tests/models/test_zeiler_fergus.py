@@ -35,12 +35,12 @@ def nn1():
         return network_spec("facenet_nn1").build()
 
 
-def test_the_rows_stand_in_the_tables_order(nn1):
+def test_layers_follow_table_1_order(nn1):
     assert [name for name, _ in nn1.trunk.layers.named_children()] == [name for name, *_ in TABLE]
 
 
 @pytest.mark.parametrize(("name", "output", "kernel_px", "stride", "inputs", "thousands"), TABLE)
-def test_every_row_of_table_1(nn1, name, output, kernel_px, stride, inputs, thousands):
+def test_every_layer_matches_table_1(nn1, name, output, kernel_px, stride, inputs, thousands):
     layer = getattr(nn1.trunk.layers, name)
     shapes = []
     handle = layer.register_forward_hook(lambda _module, _inputs, found: shapes.append(found.shape[1:]))
@@ -58,7 +58,7 @@ def test_every_row_of_table_1(nn1, name, output, kernel_px, stride, inputs, thou
         assert (layer.kernel_size, layer.stride) == (kernel_px, stride)
 
 
-def test_fully_connected_rows(nn1):
+def test_fully_connected_layers_match_table_1(nn1):
     fc1, fc2 = nn1.head.hidden[0], nn1.head.hidden[2]
     assert (fc1.pieces, fc2.pieces) == (2, 2)
     assert fc1.weight.numel() == 2 * 7 * 7 * 256 * 32 * 128 == pytest.approx(103e6, abs=5e5)
@@ -69,13 +69,13 @@ def test_fully_connected_rows(nn1):
     assert rows["head.project"] == (128,)
 
 
-def test_parameters_and_flops_as_published(nn1):
+def test_parameters_and_flops_match_publication(nn1):
     size = measure(nn1, 220)
     assert size.trainable == pytest.approx(140.0e6, rel=0.001)
     assert size.flops == pytest.approx(1.606e9, rel=0.001) == pytest.approx(1.6e9, rel=0.02)
 
 
-def test_without_batch_norm_there_are_biases_and_the_same_weights(nn1):
+def test_without_batch_norm_adds_biases_and_keeps_weights(nn1):
     with torch.device("meta"):
         plain = network_spec("facenet_nn1").build(batch_norm=False)
     assert not any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in plain.modules())
@@ -90,7 +90,7 @@ def test_without_batch_norm_there_are_biases_and_the_same_weights(nn1):
 
 
 @torch.no_grad()
-def test_response_normalisation_is_alexnets():
+def test_response_normalization_matches_alexnet_formula():
     """b_i = a_i / (2 + 1e-4 sum of a_j^2 over j = i - 2 .. i + 2) ^ .75."""
     torch.manual_seed(0)
     features = 200 * torch.randn(2, 9, 2, 3)
@@ -104,14 +104,14 @@ def test_response_normalisation_is_alexnets():
 
 @torch.no_grad()
 @pytest.mark.parametrize("size_px", [96, 100, 111, 220])
-def test_sides_halve_rounding_up_five_times(size_px):
+def test_feature_map_has_stride_32(size_px):
     trunk = ZeilerFergusTrunk().to("meta").eval()
     images = torch.zeros(1, 3, size_px, size_px, device="meta")
     assert trunk(images).shape == (1, 256, -(-size_px // 32), -(-size_px // 32))
 
 
 @pytest.mark.parametrize("batch_norm", [True, False])
-def test_convolutions_start_with_hes_variance_and_no_bias(batch_norm):
+def test_convolutions_initialize_with_he_variance_and_zero_bias(batch_norm):
     torch.manual_seed(0)
     convolution, *rest = convolution_layers(64, 192, 3, 1, batch_norm)
     assert convolution.weight.var().item() == pytest.approx(2 / (9 * 64), rel=0.03)

@@ -12,7 +12,7 @@ def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> 
     return normalise(rows)
 
 
-def test_foreignness_is_the_mean_similarity_of_any_two():
+def test_foreignness_equals_scaled_mean_pair_similarity():
     rows = scattered(30, towards=1)
     pairs = (rows.astype(np.float64) @ rows.T)[np.triu_indices(30, 1)]
     assert foreignness(rows) == pytest.approx(pairs.mean() / FOREIGN)
@@ -24,7 +24,7 @@ def test_foreignness_is_the_mean_similarity_of_any_two():
     assert foreignness(axes[:1]) == foreignness(axes[:0]) == 0
 
 
-def test_a_collection_at_home_is_left_alone():
+def test_collection_of_low_foreignness_is_unchanged():
     axes = np.eye(4, dtype=np.float32)
     np.testing.assert_array_equal(adapt(np.concatenate([axes, -axes])), np.concatenate([axes, -axes]))
     rows = scattered(2000)
@@ -32,7 +32,7 @@ def test_a_collection_at_home_is_left_alone():
 
 
 @pytest.mark.parametrize(("shared", "at_home"), [(0.17, True), (0.2, False)])
-def test_chance_is_no_foreignness(shared, at_home):
+def test_adapts_only_above_the_foreignness_threshold(shared, at_home):
     """Rows (a, +-b) as below, many and so hardly alike: by a^2 - b^2 / 127, .021 and .032 where a tenth is .025."""
     axes = np.eye(65, dtype=np.float32)[1:]
     own = np.concatenate([axes, -axes])
@@ -43,7 +43,7 @@ def test_chance_is_no_foreignness(shared, at_home):
     assert np.array_equal(adapt(rows), rows) == at_home
 
 
-def test_a_shared_direction_is_taken_out():
+def test_removes_the_shared_direction():
     """Rows (a, +-b) along each of the other axes: alike around the shared one, so only the mean goes."""
     axes = np.eye(5, dtype=np.float32)[1:]
     own = np.concatenate([axes, -axes])
@@ -51,7 +51,7 @@ def test_a_shared_direction_is_taken_out():
     np.testing.assert_allclose(adapt(rows), own, atol=1e-6)
 
 
-def test_the_strongest_direction_is_damped_by_the_shrunk_covariance():
+def test_matches_whitening_with_shrunk_covariance():
     """Rows (.8, +-.6, 0) twice each and (.8, 0, +-.6): variances 0, .24 and .12, mean (.8, 0, 0)."""
     rows = np.array([[0.8, 0.6, 0], [0.8, -0.6, 0]] * 2 + [[0.8, 0, 0.6], [0.8, 0, -0.6]], np.float32)
     rows = np.concatenate([rows, normalise(np.array([[0.8, 0.36, 0.48], [0.8, -0.36, -0.48]], np.float32))])
@@ -66,7 +66,7 @@ def test_the_strongest_direction_is_damped_by_the_shrunk_covariance():
     assert abs(last[1] / last[2]) < abs(before[1] / before[2])  # the direction of most photos counts less
 
 
-def test_half_foreign_is_half_adapted():
+def test_partial_foreignness_scales_the_whitening():
     rows = scattered(4000, dim=3, towards=0.6)
     mean = rows.mean(0, dtype=np.float64)
     strength = foreignness(rows)
@@ -80,7 +80,7 @@ def test_half_foreign_is_half_adapted():
     np.testing.assert_allclose(adapt(rows), expected, atol=1e-5)
 
 
-def test_unit_rows_come_back_and_the_given_stay_as_they_were():
+def test_returns_unit_rows_without_changing_the_input():
     rows = scattered(50, towards=4)
     before = rows.copy()
     found = adapt(rows)
@@ -90,20 +90,20 @@ def test_unit_rows_come_back_and_the_given_stay_as_they_were():
 
 
 @pytest.mark.parametrize("towards", [1.0, 4.0])
-def test_the_order_of_the_rows_changes_nothing(towards):
+def test_is_equivariant_to_row_order(towards):
     rows = scattered(60, towards=towards)
     order = np.random.default_rng(1).permutation(len(rows))
     np.testing.assert_allclose(adapt(rows[order]), adapt(rows)[order], atol=1e-5)
 
 
-def test_turning_the_space_turns_the_rows():
+def test_is_equivariant_to_rotation():
     rows = scattered(60, towards=4)
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0].astype(np.float32)
     np.testing.assert_allclose(adapt(normalise(rows @ turn)), adapt(rows) @ turn, atol=1e-4)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_rows_that_do_not_differ_stay_as_they_are(count):
+def test_identical_rows_are_unchanged(count):
     rows = np.tile(scattered(1), (count, 1))
     np.testing.assert_array_equal(adapt(rows), rows)
 
@@ -119,13 +119,13 @@ def test_rows_that_do_not_differ_stay_as_they_are(count):
     ],
     ids=["few", "one dimension", "almost equal", "two", "one apart"],
 )
-def test_finite_whatever_the_rows(rows):
+def test_returns_unit_rows_for_degenerate_input(rows):
     found = adapt(rows)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), 2.0])
-def test_refuses_rows_that_are_not_unit(bad):
+def test_rejects_non_unit_rows(bad):
     rows = scattered(3)
     rows[1] = bad
     with pytest.raises(ValueError, match="row 1"):

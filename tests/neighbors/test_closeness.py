@@ -21,31 +21,31 @@ def slowly(cosine: float, smaller: int) -> float:
     return cosine - STRICTER * doublings * (cosine - cosine**2)
 
 
-def test_each_doubling_asks_for_as_much_more():
+def test_each_doubling_lowers_closeness_equally():
     assert of_two(0.5, 1) == 0.5
     assert of_two(0.5, 2) == pytest.approx(0.4625)
     assert of_two(0.5, 4) == pytest.approx(0.5 - 2 * STRICTER / 4)
     assert of_two(0.2, 8) == pytest.approx(0.2 - 3 * STRICTER * 0.16)
 
 
-def test_agrees_with_the_slow_reference():
+def test_matches_slow_reference():
     rng = np.random.default_rng(0)
     cosines, sizes = rng.uniform(-1, 1, 500), rng.integers(1, 40, 500)
     expected = [slowly(cosine, size) for cosine, size in zip(cosines.tolist(), sizes.tolist(), strict=True)]
     np.testing.assert_allclose(closeness(cosines, sizes), expected, atol=1e-12)
 
 
-def test_a_group_of_many_counts_as_no_larger_than_sixteen():
+def test_cluster_size_saturates_at_16():
     assert of_two(0.5, 16) == of_two(0.5, 17) == of_two(0.5, 2**40) == pytest.approx(0.5 - STRICTER)
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
 @pytest.mark.parametrize("cosine", [-1.0, -0.3, 0.0, 1.0])
-def test_what_leaves_no_doubt_stays(cosine, size):
+def test_nonpositive_and_unit_cosines_are_unchanged(cosine, size):
     assert of_two(cosine, size) == cosine
 
 
-def test_nothing_and_the_precision_given():
+def test_accepts_empty_input_and_keeps_dtype():
     assert closeness(np.empty(0), np.empty(0, np.int64)).shape == (0,)
     assert closeness(np.array([0.5], np.float32), np.array([3])).dtype == np.float32
 
@@ -55,13 +55,13 @@ sizes = st.integers(1, 2**20)
 
 
 @given(cosines, cosines, sizes)
-def test_the_more_alike_the_closer(one, other, size):
+def test_closeness_never_decreases_with_cosine(one, other, size):
     low, high = sorted((one, other))
     assert of_two(low, size) <= of_two(high, size) + 1e-15
     assert -1 <= of_two(one, size) <= one
 
 
 @given(cosines, sizes, sizes)
-def test_the_larger_the_less_close(cosine, one, other):
+def test_closeness_never_increases_with_cluster_size(cosine, one, other):
     small, large = sorted((one, other))
     assert of_two(cosine, large) <= of_two(cosine, small)

@@ -4,13 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalise
 from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known
 from familiar.neighbors.group import group, groupable
-from neighbors.reference_grouping import groups_of
+from support.clustering_reference import groups_of
 
 
 def known(seeds: list[int], settled: tuple[bool, ...] = (), apart: tuple[tuple[int, int], ...] = ()):
@@ -60,18 +60,16 @@ def assert_holds(constraints: Constraints, groups: np.ndarray) -> None:
 cases = given(st.integers(0, 10**6), st.integers(1, 24), st.floats(-1, 1))
 
 
-@settings(max_examples=200, deadline=None)
 @cases
-def test_agrees_with_the_slow_reference(seed, count, threshold):
+def test_matches_slow_reference(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = scattered(count, rng), anything_known(count, rng)
     found = partition(group(rows, threshold, count, constraints))
     assert found == groups_of(rows, threshold, constraints)
 
 
-@settings(max_examples=200, deadline=None)
 @cases
-def test_all_that_is_known_holds_at_every_threshold(seed, count, threshold):
+def test_constraints_hold_at_every_threshold(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = on_a_grid(count, rng), anything_known(count, rng)
     neighbours = int(rng.integers(1, count + 1))
@@ -79,9 +77,8 @@ def test_all_that_is_known_holds_at_every_threshold(seed, count, threshold):
         assert_holds(constraints, groups)
 
 
-@settings(max_examples=50, deadline=None)
 @cases
-def test_all_that_is_known_holds_for_many_rows(seed, count, threshold):
+def test_constraints_hold_with_approximate_neighbors(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = scattered(count, rng), anything_known(count, rng)
     with pytest.MonkeyPatch.context() as patch:
@@ -90,9 +87,8 @@ def test_all_that_is_known_holds_for_many_rows(seed, count, threshold):
         assert_holds(constraints, group(rows, threshold, constraints=constraints))
 
 
-@settings(max_examples=200, deadline=None)
 @cases
-def test_the_order_of_the_rows_changes_nothing(seed, count, threshold):
+def test_clusters_are_invariant_to_row_order(seed, count, threshold):
     """Of equal rows, which one it is may change where nothing that is known tells them apart."""
     rng = np.random.default_rng(seed)
     rows = on_a_grid(count, rng) if seed % 2 else scattered(count, rng)
@@ -111,37 +107,37 @@ def test_the_order_of_the_rows_changes_nothing(seed, count, threshold):
     assert vectors_of_groups(found) == vectors_of_groups(again)
 
 
-def test_seeds_start_together_and_go_on_from_their_mean():
+def test_seed_rows_form_a_cluster_that_grows_from_its_mean():
     rows = degrees(0, 60, 30, 170)
     assert group(rows, 0.95).tolist() == [0, 1, 2, 3]
     assert group(rows, 0.95, constraints=known([0, 0, -1, -1])).tolist() == [0, 0, 0, 1]
 
 
-def test_settled_seeds_never_join_and_others_join_them():
+def test_settled_seeds_never_merge_but_accept_other_rows():
     rows = degrees(0, 1, 2, 3, 100)
     seeds = [0, -1, 1, 2, -1]
     assert group(rows, 0.9, constraints=known(seeds)).tolist() == [0, 0, 0, 0, 1]
     assert group(rows, 0.9, constraints=known(seeds, (True, True, False))).tolist() == [0, 0, 1, 1, 2]
 
 
-def test_a_pair_that_is_apart_joins_others():
+def test_apart_rows_join_other_clusters():
     rows = degrees(0, 1, 10, 350)
     assert group(rows, 0.95, constraints=known([-1] * 4, apart=((0, 1),))).tolist() == [0, 1, 1, 0]
 
 
-def test_apart_holds_through_those_between():
+def test_apart_holds_across_an_intermediate_row():
     rows = degrees(0, 5, 12)  # 5 is nearest to both, and with 0 first
     constraints = known([-1] * 3, apart=((2, 0),))
     assert group(rows, 0.9, constraints=constraints).tolist() == [0, 0, 1]
 
 
-def test_apart_from_one_of_a_seed_is_apart_from_all():
+def test_apart_from_a_seed_row_applies_to_the_whole_seed():
     rows = degrees(0, 5, 6, 90)
     constraints = known([0, 0, -1, -1], apart=((0, 2),))
     assert group(rows, 0.0, constraints=constraints).tolist() == [0, 0, 1, 1]
 
 
-def test_equal_rows_stay_apart_where_that_is_known():
+def test_equal_rows_obey_constraints():
     rows = np.repeat(degrees(0, 90), [4, 1], axis=0)
     apart = known([-1] * 5, apart=((0, 1),))
     assert partition(group(rows, 0.5, constraints=apart)) == {
@@ -155,7 +151,7 @@ def test_equal_rows_stay_apart_where_that_is_known():
     assert group(rows, -1.0, constraints=every).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_equal_rows_are_told_apart_by_whom_they_are_apart_from():
+def test_equal_rows_with_different_constraints_are_separate_items():
     """Rows 0 and 1 are equal, and so are 2 and 3; but the way they are apart from 4 or 5 makes each one its own."""
     vectors = np.array([0, 0, 1, 1, 2, 3])
     constraints = known([-1] * 6, apart=((0, 2), (2, 4), (1, 3), (3, 5)))
@@ -164,14 +160,14 @@ def test_equal_rows_are_told_apart_by_whom_they_are_apart_from():
     assert swapped.items(vectors).tolist() == constraints.items(vectors)[[1, 0, 2, 3, 4, 5]].tolist()
 
 
-def test_equal_rows_are_one_item_in_one_seed_and_where_nothing_is_known():
+def test_equal_rows_with_equal_constraints_share_an_item():
     vectors = np.zeros(7, np.int64)
     constraints = known([0, 0, 1, -1, -1, -1, 0], apart=((5, 2), (1, 2)))
     items = constraints.items(vectors)
     assert partition(items) == {frozenset({0, 1, 6}), frozenset({2}), frozenset({3, 4}), frozenset({5})}
 
 
-def test_only_rows_of_no_settled_seed_look_for_neighbours():
+def test_settled_seeds_do_not_search_for_neighbors():
     rows = degrees(0, 4, 50, 53)  # 0 and 4 are each other's nearest
     joined = [0, 0, 1, 1]
     assert group(rows, 0.3, 1, known([-1, -1, 0, 0])).tolist() == joined
@@ -184,24 +180,24 @@ def test_only_rows_of_no_settled_seed_look_for_neighbours():
 
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.5, 1.0])
-def test_one_seed_of_all_whatever_they_are(threshold):
+def test_seed_with_all_rows_gives_a_single_cluster(threshold):
     rows = degrees(0, 180, 90, 270, 90)  # whose mean has no direction
     assert group(rows, threshold, constraints=known([0] * 5, (True,))).tolist() == [0] * 5
 
 
-def test_every_row_settled_and_no_row_at_all():
+def test_accepts_all_settled_rows_and_empty_input():
     rows = degrees(0, 0, 1)
     assert group(rows, -1.0, constraints=known([1, 0, 1], (True, True))).tolist() == [0, 1, 0]
     assert group(rows[:0], 0.5, constraints=known([])).tolist() == []
     assert group(rows[:1], 0.5, constraints=known([0], (True,))).tolist() == [0]
 
 
-def test_where_nothing_is_known_it_is_as_without():
+def test_empty_constraints_match_no_constraints():
     rows = scattered(60, np.random.default_rng(0))
     np.testing.assert_array_equal(group(rows, 0.8, constraints=nothing_known(60)), group(rows, 0.8))
 
 
-def test_conflicts_go_where_groups_go():
+def test_conflicts_follow_merged_clusters():
     conflicts = Conflicts(6, np.array([0, 5]), np.array([[1, 2], [3, 2]]))
     every = np.arange(6)
     assert conflicts.without(2, every).tolist() == [0, 2, 4, 5]
@@ -223,11 +219,11 @@ def test_conflicts_go_where_groups_go():
         ([0, -1, 0], (False,), ((1, 0), (2, 0)), "rows 2 and 0"),
     ],
 )
-def test_refuses_what_cannot_be(seeds, settled, apart, message):
+def test_rejects_invalid_constraints(seeds, settled, apart, message):
     with pytest.raises(ValueError, match=message):
         known(seeds, settled, apart)
 
 
-def test_refuses_constraints_of_other_rows():
+def test_rejects_constraints_for_a_different_row_count():
     with pytest.raises(ValueError, match="3 rows, not of 2"):
         group(degrees(0, 1), 0.5, constraints=nothing_known(3))

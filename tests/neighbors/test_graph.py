@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalise
@@ -21,7 +21,7 @@ def every(rows: np.ndarray) -> np.ndarray:
     return np.arange(len(rows))
 
 
-def test_all_others_are_as_the_slow_search_finds_them():
+def test_nearest_of_all_matches_exact_search():
     rows = people(90, 5)
     true, similarity = nearest(rows, 7)
     found, closest = nearest_of_all(rows, 7, every(rows))
@@ -30,7 +30,7 @@ def test_all_others_are_as_the_slow_search_finds_them():
     np.testing.assert_array_equal(nearest_of_all(rows, 7, np.array([80, 3]))[0], true[[80, 3]])
 
 
-def test_a_row_does_not_find_itself_among_more_equals_than_it_asked_for():
+def test_search_excludes_the_row_itself_among_duplicates():
     rows = np.tile(np.eye(1, 4, dtype=np.float32), (9, 1))
     for found, similarity in (
         nearest_of_all(rows, 3, every(rows)),
@@ -41,9 +41,8 @@ def test_a_row_does_not_find_itself_among_more_equals_than_it_asked_for():
         assert (similarity == 1).all()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 12), st.integers(1, 15), st.integers(0, 10**6))
-def test_links_go_both_ways(count, k, seed):
+def test_links_are_symmetric(count, k, seed):
     rng = np.random.default_rng(seed)
     rows = normalise(rng.normal(size=(count, 3)).astype(np.float32))
     searched = np.flatnonzero(rng.random(count) < 0.7)
@@ -59,7 +58,7 @@ def test_links_go_both_ways(count, k, seed):
         assert set(found.of(row).tolist()) == linked
 
 
-def test_cells_find_what_is_near():
+def test_cell_search_reaches_92_percent_recall():
     """Stated here, since a large collection is grouped by it: of what is near by chance 93 % are enough."""
     rows = people(4000, 10, dim=128)
     true, _ = nearest(rows, 24)
@@ -75,7 +74,7 @@ def test_cells_find_what_is_near():
 
 
 @pytest.mark.parametrize("cells", [1, 7, 300])
-def test_all_cells_find_all(cells, monkeypatch):
+def test_probing_all_cells_matches_exact_search(cells, monkeypatch):
     monkeypatch.setattr(graph, "_QUERIES", 100)
     monkeypatch.setattr(graph, "_SCORES", 5000)
     monkeypatch.setattr(graph, "_CANDIDATES", 1000)
@@ -85,7 +84,7 @@ def test_all_cells_find_all(cells, monkeypatch):
     np.testing.assert_array_equal(found, nearest(rows, 10)[0])
 
 
-def test_some_rows_search_among_all():
+def test_subset_of_rows_searches_among_all_rows():
     rows = people(500, 5)
     some = np.array([400, 3, 77])
     found, similarity = nearest_in_cells(rows, 6, some, 20, probes=20)
@@ -93,13 +92,13 @@ def test_some_rows_search_among_all():
     np.testing.assert_allclose(similarity, nearest(rows, 6, some)[1][:, 0], atol=1e-6)
 
 
-def test_a_second_search_gives_the_same():
+def test_cell_search_is_deterministic():
     rows = people(1000, 5)
     for first, second in zip(*(nearest_in_cells(rows, 6, every(rows), 60, 5) for _ in range(2)), strict=True):
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_row_that_finds_too_few_fills_up_with_itself():
+def test_missing_neighbors_are_filled_with_the_row_itself():
     rows = np.repeat(np.eye(2, dtype=np.float32), [3, 1], axis=0)
     rows[1, 1], rows[2, 1] = 1e-4, -1e-4
     found, similarity = nearest_in_cells(rows, 2, every(rows), cells=4, probes=1)
@@ -107,14 +106,14 @@ def test_a_row_that_finds_too_few_fills_up_with_itself():
     assert similarity[3] == -2
 
 
-def test_cells_of_opposite_rows():
+def test_cell_search_handles_opposite_rows():
     rows = np.repeat(np.float32([[1, 0], [-1, 0]]), 40, axis=0)  # whose mean, in one cell, is no direction
     found, similarity = nearest_in_cells(rows, 50, every(rows), cells=1)
     assert (np.sort(found[:, :39] // 40, axis=1) == (every(rows) // 40)[:, None]).all()
     assert (similarity == 1).all()
 
 
-def test_beyond_so_many_similarities_it_is_cells(monkeypatch):
+def test_links_use_cells_above_the_exact_score_limit(monkeypatch):
     rows, asked = people(100, 5), []
     monkeypatch.setattr(graph, "EXACT_SCORES", 100 * 30)
 
@@ -129,6 +128,6 @@ def test_beyond_so_many_similarities_it_is_cells(monkeypatch):
     assert asked == [40]
 
 
-def test_refuses_more_cells_than_it_can_number():
+def test_rejects_too_many_cells():
     with pytest.raises(ValueError, match="65536"):
         nearest_in_cells(people(10, 5), 3, np.arange(10), cells=1 << 16)

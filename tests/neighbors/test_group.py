@@ -2,13 +2,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
 from familiar.core.vectors import normalise
 from familiar.neighbors.group import THRESHOLDS, fit_threshold, group, groupable
-from neighbors.reference_grouping import groups_of
+from support.clustering_reference import groups_of
 
 
 def individuals(
@@ -30,19 +30,19 @@ def degrees(*angles: float) -> np.ndarray:
     return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
 
 
-def test_pairs_stand_or_fall_by_the_threshold():
+def test_pairs_join_only_above_the_threshold():
     rows = degrees(0, 30, 170)
     assert group(rows, 0.85).tolist() == [0, 0, 1]  # cos 30 = .866
     assert group(rows, 0.88).tolist() == [0, 1, 2]
 
 
-def test_groups_are_as_close_as_the_directions_of_their_means():
+def test_cluster_similarity_is_the_cosine_of_means():
     rows = degrees(-20, 20, 80)  # 40 apart first, then the mean at 0 is 80 from the last: cos 80 = .174
     assert group(rows, np.cos(np.deg2rad(79))).tolist() == [0, 0, 1]  # 60 apart alone: cos 60 = .5
     assert group(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
 
 
-def test_more_is_asked_of_two_groups_than_of_two_rows():
+def test_two_clusters_need_more_similarity_than_two_rows():
     rows = degrees(-5, 5, 50, 60)  # pairs of 10 apart, then their means are 55 apart: cos 55 = .574
     asked = 0.574 - 0.15 * 0.574 * (1 - 0.574)  # each of two: one doubling
     assert group(rows, asked - 0.01).tolist() == [0, 0, 0, 0]
@@ -50,7 +50,7 @@ def test_more_is_asked_of_two_groups_than_of_two_rows():
     assert group(degrees(0, 55), 0.56).tolist() == [0, 0]
 
 
-def test_groups_of_varied_rows_need_be_less_alike_row_by_row():
+def test_clusters_join_with_row_similarity_below_threshold():
     axes = np.eye(11, dtype=np.float32)
     all_share, own = axes[0], axes[3:]
     rows = normalise(all_share + own + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
@@ -62,19 +62,19 @@ def test_groups_of_varied_rows_need_be_less_alike_row_by_row():
     assert group(rows, within + 0.01).tolist() == list(range(8))
 
 
-def test_numbers_are_by_first_appearance():
+def test_cluster_numbers_follow_first_appearance():
     assert group(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
 
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.3, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_the_slow_reference(threshold, seed):
+def test_matches_slow_reference(threshold, seed):
     rows, _ = individuals([1, 1, 3, 7, 12], noise=1.0, seed=seed)
     assert partition(group(rows, threshold, neighbours=len(rows))) == groups_of(rows, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
-def test_of_pairs_at_most_it_is_single_linkage(threshold):
+def test_matches_single_linkage_for_pairs(threshold):
     """Where nobody has more than two photos and strangers are far, every linkage is the same."""
     rows, _ = individuals([1, 2] * 6, noise=0.3, dim=64)
     linkage = AgglomerativeClustering(
@@ -88,7 +88,7 @@ def test_finds_individuals_of_any_size():
     assert partition(group(rows, 0.7)) == partition(labels)
 
 
-def test_many_rows_are_grouped_through_cells(monkeypatch):
+def test_many_rows_are_clustered_by_cell_search(monkeypatch):
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
     monkeypatch.setattr("familiar.neighbors.group.MANY", 100)
     monkeypatch.setattr("familiar.neighbors.graph.EXACT_SCORES", 0)
@@ -97,21 +97,20 @@ def test_many_rows_are_grouped_through_cells(monkeypatch):
     assert partition(group(rows, 0.7)) == partition(labels)
 
 
-def test_a_group_looks_at_the_nearest_of_many(monkeypatch):
+def test_finds_individuals_with_few_links_per_cluster(monkeypatch):
     rows, labels = individuals([30] * 20, noise=0.8, dim=64)
     monkeypatch.setattr("familiar.neighbors.group.LINKED", 1)
     assert partition(group(rows, 0.6, neighbours=6)) == partition(labels)
 
 
-def test_groups_meet_only_through_neighbours():
+def test_clusters_join_only_through_neighbors():
     rows = degrees(0, 1, 60, 61)
     assert group(rows, 0.4, neighbours=1).tolist() == [0, 0, 1, 1]
     assert group(rows, 0.4, neighbours=2).tolist() == [0, 0, 0, 0]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.floats(-1, 1), st.integers(1, 40), st.booleans())
-def test_the_order_of_the_rows_changes_nothing(seed, threshold, neighbours, ties):
+def test_clusters_are_invariant_to_row_order(seed, threshold, neighbours, ties):
     rng = np.random.default_rng(seed)
     rows, _ = individuals(rng.integers(1, 12, 5).tolist(), noise=1.0, seed=seed, dim=4)
     if ties:  # on a grid, many rows are the same and many similarities equal
@@ -125,51 +124,51 @@ def test_the_order_of_the_rows_changes_nothing(seed, threshold, neighbours, ties
     assert len(np.unique(np.stack([same.reshape(-1), found]), axis=1).T) == same.max() + 1
 
 
-def test_a_second_call_gives_the_same():
+def test_group_is_deterministic():
     rows, _ = individuals([10] * 20, noise=1.0)
     np.testing.assert_array_equal(group(rows, 0.5), group(rows, 0.5))
 
 
-def test_no_rows_and_one_row():
+def test_accepts_no_rows_and_a_single_row():
     assert group(np.empty((0, 4), np.float32), 0.5).tolist() == []
     assert group(degrees(10), 0.5).tolist() == [0]
 
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.5, 1.0])
-def test_equal_rows_are_together_however_many(threshold):
+def test_equal_rows_share_a_cluster(threshold):
     rows = np.concatenate([np.tile(degrees(0), (50, 1)), np.tile(degrees(180), (50, 1))])
     rows[::2] = np.where(rows[::2] == 0, np.float32(-0.0), rows[::2])  # -0 is 0
     assert group(rows, threshold).tolist() == ([0] * 50 + ([0] if threshold == -1 else [1]) * 50)
 
 
-def test_opposite_rows_are_apart_above_their_similarity():
+def test_opposite_rows_are_separate_above_minus_one():
     assert group(degrees(0, 180), -0.99).tolist() == [0, 1]
 
 
-def test_groups_that_cancel_out_are_like_nothing():
+def test_rows_with_zero_mean_join_at_threshold_minus_one():
     assert group(degrees(0, 180, 90, 270), -1.0).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("threshold", [-1.01, 1.01, float("nan")])
-def test_refuses_a_threshold_that_is_no_similarity(threshold):
+def test_rejects_threshold_outside_minus_one_to_one(threshold):
     with pytest.raises(ValueError, match="threshold"):
         group(degrees(0, 1), threshold)
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), 2.0])
-def test_refuses_rows_that_are_not_unit(bad):
+def test_rejects_non_unit_rows(bad):
     rows = degrees(0, 1)
     rows[1] = bad
     with pytest.raises(ValueError, match="row 1"):
         group(rows, 0.5)
 
 
-def test_refuses_no_neighbours():
+def test_rejects_zero_neighbors():
     with pytest.raises(ValueError, match="neighbour"):
         group(degrees(0, 1), 0.5, neighbours=0)
 
 
-def test_fits_the_threshold_in_the_middle_of_the_best():
+def test_fit_threshold_returns_the_middle_of_the_best():
     rows = degrees(0, 30, 170)  # together below cos 30 = .866, all three only near -.9
     threshold, score = fit_threshold(
         rows, lambda groups: float(groups.max() == 1), thresholds=(0.95, 0.2, 0.4, 0.6)
@@ -179,7 +178,7 @@ def test_fits_the_threshold_in_the_middle_of_the_best():
         fit_threshold(rows, lambda _: 0.0, thresholds=())
 
 
-def test_all_thresholds_at_once_are_each_as_alone_and_nested():
+def test_groups_at_matches_single_thresholds_and_nests():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
     found = groupable(rows).groups_at(thresholds)

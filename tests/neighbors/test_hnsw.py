@@ -31,7 +31,7 @@ def saved(tmp_path: Path) -> tuple[Path, Stamp]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_finds_what_an_exact_search_finds(dtype):
+def test_recall_against_exact_search_is_at_least_95_percent(dtype):
     vectors, queries = rows(3000, dim=24).astype(dtype), rows(50, dim=24, seed=1)
     keys = np.random.default_rng(2).permutation(10**12 + np.arange(3000))
     index = HnswIndex.build(vectors, keys)
@@ -49,7 +49,7 @@ def test_finds_what_an_exact_search_finds(dtype):
     np.testing.assert_array_equal(closeness[whole], exact_similarity[whole])
 
 
-def test_one_query_is_answered_as_among_many():
+def test_single_query_matches_batched_queries():
     index, queries = built(), rows(4, seed=1)
     together, similarity = index.search(queries, 5)
     for row in range(4):
@@ -58,7 +58,7 @@ def test_one_query_is_answered_as_among_many():
         np.testing.assert_array_equal(closeness[0], similarity[row])
 
 
-def test_finds_all_there_are_also_among_many_equal_rows():
+def test_search_returns_every_row_among_duplicates():
     vectors = np.repeat(rows(3), 1000, axis=0)
     found, similarity = HnswIndex.build(vectors, np.arange(3000)).search(rows(3)[:2], 4000)
     assert np.sort(found, axis=1).tolist() == [list(range(3000))] * 2
@@ -67,7 +67,7 @@ def test_finds_all_there_are_also_among_many_equal_rows():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_indexes(tmp_path, count):
+def test_indexes_of_up_to_2_rows_can_be_saved_and_searched(tmp_path, count):
     stamp = built(count).save(tmp_path, "")
     reopened = HnswIndex.open(tmp_path, stamp)
     assert reopened is not None
@@ -76,7 +76,7 @@ def test_small_indexes(tmp_path, count):
     assert reopened.search(rows(0), 5)[0].shape == (0, count)
 
 
-def test_refuses_what_is_no_index_or_query():
+def test_rejects_invalid_keys_rows_and_queries():
     for keys in ([0, 1], [0, 1, 1], [0, -1, 2]):
         with pytest.raises(ValueError, match="keys"):
             HnswIndex.build(rows(3), np.array(keys))
@@ -93,7 +93,7 @@ def test_refuses_what_is_no_index_or_query():
         index.search(rows(1), 0)
 
 
-def test_reopened_it_answers_the_same(saved):
+def test_reopened_index_returns_the_same_results(saved):
     folder, stamp = saved
     assert stamp == Stamp(300, "album 7, decision 42")
     reopened = HnswIndex.open(folder, stamp)
@@ -113,14 +113,14 @@ def test_a_stale_index_is_not_opened(saved, stamp):
 
 
 @pytest.mark.parametrize(("name", "value"), [("FORMAT", 2), ("version", lambda _: "1.0.0")])
-def test_what_another_version_wrote_is_not_opened(saved, monkeypatch, name, value):
+def test_index_of_another_version_is_not_opened(saved, monkeypatch, name, value):
     assert HnswIndex.open(*saved) is not None
     monkeypatch.setattr(hnsw, name, value)
     assert HnswIndex.open(*saved) is None
 
 
 @pytest.mark.parametrize("change", [{"count": "300"}, {"sha256": "0"}, {"sha256": 5}, {"x": 1}])
-def test_an_edited_stamp_is_not_opened(saved, change):
+def test_index_with_an_edited_stamp_is_not_opened(saved, change):
     folder, stamp = saved
     record = json.loads((folder / STAMP_FILE).read_text())
     (folder / STAMP_FILE).write_text(json.dumps(record | change))
@@ -138,7 +138,7 @@ def test_a_foreign_file_is_not_opened(saved, name, content):
 
 
 @pytest.mark.parametrize("name", [INDEX_FILE, STAMP_FILE])
-def test_a_missing_file_or_a_folder_in_its_place_is_not_opened(saved, name):
+def test_open_returns_none_for_missing_file_or_directory(saved, name):
     folder, stamp = saved
     (folder / name).unlink()
     assert HnswIndex.open(folder, stamp) is None
@@ -147,7 +147,7 @@ def test_a_missing_file_or_a_folder_in_its_place_is_not_opened(saved, name):
     assert HnswIndex.open(folder / "nowhere", stamp) is None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_index_is_not_opened(saved, data):
     """Of itself usearch would read on, and the process could die of it."""
@@ -173,7 +173,7 @@ def test_a_damaged_index_is_not_opened(saved, data):
         path.write_bytes(whole)
 
 
-def test_an_index_beside_another_ones_stamp_is_not_opened(saved, tmp_path_factory):
+def test_index_that_does_not_match_the_stamp_is_not_opened(saved, tmp_path_factory):
     folder, stamp = saved
     other = tmp_path_factory.mktemp("other")
     built(seed=5).save(other, stamp.watermark)
@@ -181,7 +181,7 @@ def test_an_index_beside_another_ones_stamp_is_not_opened(saved, tmp_path_factor
     assert HnswIndex.open(folder, stamp) is None
 
 
-def test_killed_between_the_two_files_nothing_wrong_is_opened(saved, monkeypatch):
+def test_kill_between_the_two_files_leaves_no_usable_index(saved, monkeypatch):
     folder, stamp = saved
     whole = hnsw.write_atomically
 
@@ -197,13 +197,13 @@ def test_killed_between_the_two_files_nothing_wrong_is_opened(saved, monkeypatch
     assert HnswIndex.open(folder, Stamp(200, "later")) is None
 
 
-def test_says_where_it_cannot_write(tmp_path):
+def test_save_rejects_an_unwritable_path(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotWrite, match="file"):
         built(2).save(tmp_path / "file", "")
 
 
-def test_erased_bytes_are_gone_from_the_disk(saved, monkeypatch):
+def test_erase_overwrites_the_bytes_on_disk(saved, monkeypatch):
     folder, stamp = saved
     half_written = folder / ".familiar.0123"
     half_written.write_bytes((folder / INDEX_FILE).read_bytes())
@@ -222,7 +222,7 @@ def test_erased_bytes_are_gone_from_the_disk(saved, monkeypatch):
     erase(folder / "nowhere")
 
 
-def test_erased_under_a_reader_it_finds_less_and_does_not_die(saved):
+def test_erase_during_use_does_not_crash_the_reader(saved):
     folder, stamp = saved
     program = (
         "import sys; from pathlib import Path; import numpy as np\n"
@@ -238,7 +238,7 @@ def test_erased_under_a_reader_it_finds_less_and_does_not_die(saved):
     assert finished.returncode == 0, finished.stderr
 
 
-def test_says_what_cannot_be_erased(tmp_path):
+def test_erase_reports_the_path_it_cannot_erase(tmp_path):
     (tmp_path / INDEX_FILE).mkdir()
     with pytest.raises(CannotWrite, match=INDEX_FILE):
         erase(tmp_path)
@@ -252,12 +252,12 @@ def without_usearch(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_usearch")
-def test_says_how_to_install_usearch():
+def test_error_without_usearch_names_the_pip_extra():
     with pytest.raises(FamiliarError, match=r"pip install 'familiar-faces\[hnsw\]'"):
         built()
 
 
-def test_without_usearch_a_saved_index_is_left_alone(saved, request):
+def test_without_usearch_open_returns_none_and_erase_works(saved, request):
     folder, stamp = saved
     request.getfixturevalue("without_usearch")
     assert HnswIndex.open(folder, stamp) is None

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalise
@@ -33,28 +33,28 @@ def same_partition(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("photos", [MIN_ROWS, 120, 400])
-def test_the_photos_of_one_individual_are_no_kind(photos):
+def test_photos_of_one_individual_are_not_a_kind(photos):
     assert not is_kind(individual(np.random.default_rng(photos), photos))
 
 
 @pytest.mark.parametrize(("individuals", "photos"), [(10, 5), (20, 8), (60, 10)])
-def test_many_individuals_in_one_corner_are_a_kind(individuals, photos):
+def test_many_individuals_around_one_direction_are_a_kind(individuals, photos):
     rows, _ = corner(np.random.default_rng(individuals), individuals, photos)
     assert len(np.unique(group(rows, 0.6))) == 1, "an embedder that never learnt them takes them for one"
     assert is_kind(rows)
 
 
-def test_a_small_group_is_taken_for_an_individual():
+def test_fewer_than_min_rows_are_not_a_kind():
     rows, _ = corner(np.random.default_rng(0), 13, 3)
     assert len(rows) == MIN_ROWS - 1
     assert not is_kind(rows)
 
 
-def test_equal_rows_are_no_kind():
+def test_equal_rows_are_not_a_kind():
     assert not is_kind(np.tile(individual(np.random.default_rng(0), 1), (80, 1)))
 
 
-def test_a_corner_is_taken_apart_and_home_stays_as_it_was():
+def test_kind_is_split_and_other_clusters_are_unchanged():
     rng = np.random.default_rng(1)
     foreign, who = corner(rng, 20, 6)
     home = np.concatenate([individual(rng, 5, 0.5) for _ in range(15)])
@@ -65,7 +65,7 @@ def test_a_corner_is_taken_apart_and_home_stays_as_it_was():
     assert same_partition(groups[len(foreign) :], group(home, 0.6))
 
 
-def test_without_a_corner_it_is_group():
+def test_without_kinds_matches_group():
     rng = np.random.default_rng(2)
     rows = np.concatenate([individual(rng, size) for size in (1, 2, 3, 50, 90)])
     groups, kinds = group_by_kind(rows, 0.5)
@@ -73,7 +73,7 @@ def test_without_a_corner_it_is_group():
     assert same_partition(groups, group(rows, 0.5))
 
 
-def test_each_kind_is_seen_by_itself_and_home_as_it_is():
+def test_views_adapt_each_kind_and_keep_other_rows():
     rng = np.random.default_rng(3)
     first, second, home = corner(rng, 9, 5)[0], corner(rng, 8, 6)[0], individual(rng, 4)
     kinds = np.repeat([2, 5, HOME], [len(first), len(second), len(home)])
@@ -81,7 +81,7 @@ def test_each_kind_is_seen_by_itself_and_home_as_it_is():
     np.testing.assert_array_equal(seen, np.concatenate([adapt(first), adapt(second), home]))
 
 
-def test_those_beside_a_kind_join_it_and_others_do_not():
+def test_rows_near_a_kind_join_it_and_distant_rows_do_not():
     rng = np.random.default_rng(4)
     rows, _ = corner(rng, 20, 6)
     far = individual(rng, 5)
@@ -95,7 +95,7 @@ def test_those_beside_a_kind_join_it_and_others_do_not():
     assert (kinds[7], kinds[len(rows)]) == (HOME, HOME), "what was given stays as it was"
 
 
-def test_of_two_kinds_the_nearer_one_is_joined():
+def test_row_joins_the_nearer_of_two_kinds():
     rng = np.random.default_rng(5)
     first, second = corner(rng, 10, 5)[0], corner(rng, 10, 5)[0]
     # Kinds so wide that a row may lie within both.
@@ -105,7 +105,7 @@ def test_of_two_kinds_the_nearer_one_is_joined():
     assert joined(rows, kinds)[-1] == 1
 
 
-def test_known_kinds_are_grouped_as_kinds_however_few_their_rows():
+def test_known_kinds_are_clustered_as_kinds_with_few_rows():
     rng = np.random.default_rng(6)
     rows, _ = corner(rng, 12, 4)
     few = np.arange(8)  # two individuals: nothing in them would tell that they are of a kind
@@ -116,7 +116,7 @@ def test_known_kinds_are_grouped_as_kinds_however_few_their_rows():
     assert (kinds == 1).all()
 
 
-def test_what_is_apart_stays_apart_in_a_kind_and_seeds_stay_together():
+def test_constraints_hold_when_clustering_by_kind():
     rng = np.random.default_rng(7)
     rows, who = corner(rng, 20, 6)
     apart = np.array([[0, 1], [12, 13]])  # two rows of one individual each
@@ -136,20 +136,19 @@ def test_what_is_apart_stays_apart_in_a_kind_and_seeds_stay_together():
     assert who[3] != who[100]
 
 
-def test_nothing_and_a_single_row():
+def test_accepts_no_rows_and_a_single_row():
     for count in (0, 1):
         groups, kinds = group_by_kind(individual(np.random.default_rng(0), 1)[:count], 0.5)
         assert groups.tolist() == kinds.tolist() == [0] * count
 
 
-def test_rows_that_are_no_unit_vectors_are_refused():
+def test_rejects_non_unit_rows():
     with pytest.raises(ValueError, match="not unit vectors"):
         group_by_kind(np.ones((50, DIM), np.float32), 0.5)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.integers(8, 16), st.integers(4, 6), st.integers(0, 6))
-def test_groups_are_of_one_kind_whatever_the_order_of_the_rows(seed, individuals, photos, strangers):
+def test_clusters_have_a_single_kind_in_any_row_order(seed, individuals, photos, strangers):
     rng = np.random.default_rng(seed)
     rows = np.concatenate(
         [corner(rng, individuals, photos)[0], *(individual(rng, 3) for _ in range(strangers))]
@@ -162,7 +161,7 @@ def test_groups_are_of_one_kind_whatever_the_order_of_the_rows(seed, individuals
     assert same_partition(turned_kinds, kinds[order])
 
 
-def test_the_threshold_rises_with_the_photos_of_one_individual():
+def test_800_correlated_photos_of_one_individual_are_not_a_kind():
     """An individual photographed so often that some photos are alike by chance is no kind either."""
     rng = np.random.default_rng(8)
     middle = normalise(rng.normal(size=(1, DIM)).astype(np.float32))

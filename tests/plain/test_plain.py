@@ -48,11 +48,11 @@ def familiar(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_nothing_heavy_is_installed():
+def test_training_dependencies_are_not_installed():
     assert [name for name in ABSENT if find_spec(name)] == []
 
 
-def test_installed_size():
+def test_installed_size_is_within_limits():
     files = [
         Path(str(file.locate()))
         for distribution in metadata.distributions()
@@ -69,7 +69,7 @@ def test_help_lists_every_command():
     assert all(name in shown.stdout for name in ("quickstart", "train", "evaluate", "embed", "verify"))
 
 
-def test_embed_and_verify(tmp_path: Path, mean_colour_bundle: Path):
+def test_embed_and_verify_separate_colors(tmp_path: Path, mean_colour_bundle: Path):
     bundle = mean_colour_bundle
     red = save_photo(plain_photo(200, 30, 30), tmp_path / "red.png")
     also_red = save_photo(plain_photo(190, 35, 30), tmp_path / "also red.png")

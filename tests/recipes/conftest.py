@@ -7,7 +7,7 @@ from familiar.export.bundle import export_run
 from familiar.training import fit as fitting
 from familiar.training import loop
 from familiar.training.fit import fit
-from tiny import TINY
+from support.tiny_run import TINY
 
 
 @pytest.fixture

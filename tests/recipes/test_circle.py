@@ -16,7 +16,7 @@ from familiar.training.schedule import decaying_rate
 @pytest.mark.parametrize(
     "make", [circle_simple, circle_simple_v2, circle_efficientnet, circle_efficientnet_pretrained]
 )
-def test_the_coursework_is_the_published_one(make):
+def test_settings_match_published_coursework(make):
     """FACTS 3."""
     recipe = make()
     loss, optimizer = recipe.loss, recipe.optimizer
@@ -40,7 +40,7 @@ def test_the_coursework_is_the_published_one(make):
     assert recipe.model.embedding_dim == 128
 
 
-def test_their_networks():
+def test_networks_match_published_coursework():
     assert measure(build_network(circle_simple()), 112).trainable == 2_193_952
     trunk = build_network(circle_simple_v2()).trunk
     assert trunk.channels == 32 * 2**5, "six blocks"

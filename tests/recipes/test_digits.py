@@ -6,7 +6,7 @@ from familiar.training.schedule import Schedule
 
 
 @pytest.mark.parametrize("make", [digits_softmax, digits_normface, digits_arcface])
-def test_two_components_of_five_digits(make):
+def test_embeds_five_digits_in_2d_with_expected_parameter_count(make):
     """FACTS 4: 2-D embeddings of MNIST's 0 to 4; the network counted by hand from the essay's layers."""
     recipe = make()
     assert recipe.model.embedding_dim == 2
@@ -15,7 +15,7 @@ def test_two_components_of_five_digits(make):
     assert sum(parameter.numel() for parameter in build_network(recipe).parameters()) == layers
 
 
-def test_what_sets_the_three_apart():
+def test_losses_of_the_three_recipes_match_the_essay():
     softmax, normface, arcface = (make().loss for make in (digits_softmax, digits_normface, digits_arcface))
     assert (softmax.name, softmax.bias, softmax.on_raw_embeddings) == ("softmax", False, True)
     assert (normface.name, normface.scale) == ("normface", Schedule(16.0))

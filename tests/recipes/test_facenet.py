@@ -15,7 +15,7 @@ from familiar.training.schedule import Schedule
         (facenet_small, "facenet_nns2", 128),
     ],
 )
-def test_facenets_method_is_the_published_one(make, network, size_px):
+def test_settings_match_published_facenet(make, network, size_px):
     """FACTS 1."""
     recipe = make()
     assert (recipe.model.name, recipe.model.embedding_dim, recipe.model.batch_norm) == (network, 128, "auto")
@@ -35,7 +35,7 @@ def test_facenets_method_is_the_published_one(make, network, size_px):
     assert recipe.with_settings(["mining.mode=offline"]).mining.mode == "offline"
 
 
-def test_harmonic_256_is_facenets_small_with_the_published_prefixes():
+def test_harmonic_256_uses_facenet_small_sampler_and_prefixes():
     """FACTS 2."""
     recipe = harmonic_256()
     assert recipe.model.embedding_dim == 256
@@ -45,7 +45,7 @@ def test_harmonic_256_is_facenets_small_with_the_published_prefixes():
     assert recipe.sampler == facenet_small().sampler
 
 
-def test_compatible_is_the_pet_embedder_beside_an_old_one():
+def test_compatible_recipe_adds_only_compatible_with_to_pet_loss():
     recipe = compatible()
     assert recipe.loss.compatible_with
     assert recipe.with_settings(["loss.compatible_with="]).loss == pet_mobile().loss

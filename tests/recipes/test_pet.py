@@ -4,7 +4,7 @@ from familiar.recipes.pet import pet_mobile, pet_nano, quickstart
 from familiar.training.schedule import Schedule
 
 
-def test_the_pet_embedder_is_the_published_one():
+def test_pet_mobile_settings_match_published_values():
     """Seed 004, as FACTS 5 puts it together."""
     recipe = pet_mobile()
     model, optimizer, loss = recipe.model, recipe.optimizer, recipe.loss
@@ -28,14 +28,14 @@ def test_the_pet_embedder_is_the_published_one():
     assert (changes.saturation, changes.hue) == (0.3, 0.1)
 
 
-def test_the_quickstart_needs_nothing_from_outside():
+def test_quickstart_is_small_and_needs_no_initial_weights():
     recipe = quickstart()
     assert recipe.model.initial_weights == "none"
     assert recipe.model.name == "mobilenetv3_small_050"
     assert recipe.input.size_px <= 96
 
 
-def test_nano_starts_from_imagenet_at_its_own_size():
+def test_pet_nano_starts_from_imagenet_at_112_px():
     recipe = pet_nano()
     assert (recipe.model.name, recipe.model.embedding_dim, recipe.input.size_px) == ("nano_mobile", 128, 112)
     assert recipe.model.initial_weights == "imagenet"

@@ -7,7 +7,7 @@ from familiar.recipes import RECIPES, recipe_named
 from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from tiny import history
+from support.tiny_run import history
 
 # Small in every way but the method: a few steps of a few photos, from random weights.
 SMALL = (
@@ -25,7 +25,7 @@ SMALL = (
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_whole_and_called_by_its_name(name):
+def test_every_recipe_is_documented_and_survives_json_roundtrip(name):
     recipe = recipe_named(name)
     assert recipe.name == name
     assert Recipe.from_json(recipe.to_json()) == recipe
@@ -33,7 +33,7 @@ def test_every_recipe_is_whole_and_called_by_its_name(name):
     assert RECIPES[name].__doc__
 
 
-def test_an_unknown_recipe_is_told_the_known_ones():
+def test_unknown_recipe_error_lists_known_recipes():
     with pytest.raises(
         BadRecipe, match=r"'pets'; there are pet-mobile, pet-nano, quickstart, .*digits-arcface"
     ):
@@ -57,7 +57,7 @@ def test_every_recipe_trains(name, tmp_path, old_bundle):
 
 
 @pytest.mark.usefixtures("quiet")
-def test_facenets_offline_mining(tmp_path):
+def test_facenet_small_trains_with_offline_mining(tmp_path):
     recipe = recipe_named("facenet-small").with_settings(
         [
             *SMALL,
@@ -84,7 +84,7 @@ def test_facenets_offline_mining(tmp_path):
         *("optimizer.name=adagrad", "loss.name=softmax"),
     ],
 )
-def test_the_pet_embedder_with_another_part(setting, tmp_path):
+def test_pet_mobile_trains_with_one_changed_setting(setting, tmp_path):
     recipe = recipe_named("pet-mobile").with_settings([*SMALL, setting])
     fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path)
     assert RunFolder(tmp_path).embedder.exists()
@@ -99,7 +99,7 @@ def test_the_pet_embedder_with_another_part(setting, tmp_path):
         ("model.name=vgg", r"no network is called 'vgg'; there are mobilenetv3_small_100, "),
     ],
 )
-def test_what_a_network_has_not_is_refused_before_anything_is_begun(setting, said, tmp_path):
+def test_rejects_unsupported_model_setting_before_creating_run(setting, said, tmp_path):
     recipe = recipe_named("pet-mobile").with_settings([*SMALL, setting])
     with pytest.raises(BadRecipe, match=said):
         fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path / "run")

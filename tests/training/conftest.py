@@ -6,7 +6,7 @@ import torch
 
 from familiar.datasets.folders import DataSpec
 from familiar.training import fit, loop
-from tiny import save_photos
+from support.tiny_run import save_photos
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ def same_tensors(one, other):
     return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
-def test_weights_come_back_under_their_names(tmp_path):
+def test_weights_round_trip_by_name(tmp_path):
     path, objective = tmp_path / "w.safetensors", nn.Linear(2, 3)
     save_weights(path, network=network(), objective=objective)
     assert {key.split(".")[0] for key in safetensors.torch.load_file(path)} == {"network", "objective"}
@@ -35,7 +35,7 @@ def test_weights_come_back_under_their_names(tmp_path):
     assert same_tensors(alone, network())
 
 
-def test_weights_in_another_memory_format_come_back(tmp_path):
+def test_weights_round_trip_in_channels_last(tmp_path):
     path = tmp_path / "w.safetensors"
     save_weights(path, network=network().to(memory_format=torch.channels_last))
     found = network(seed=1)
@@ -46,14 +46,14 @@ def test_weights_in_another_memory_format_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 64, (10**6).to_bytes(8, "little") + b"{}"])
-def test_damaged_weights(tmp_path, content):
+def test_rejects_damaged_weights(tmp_path, content):
     path = tmp_path / "w.safetensors"
     path.write_bytes(content)
     with pytest.raises(BadRun, match=re.escape(f"{path}: no weights")):
         load_weights(path, network=network())
 
 
-def test_weights_cut_off_anywhere(tmp_path):
+def test_rejects_truncated_weights(tmp_path):
     path = tmp_path / "w.safetensors"
     save_weights(path, network=network())
     whole = path.read_bytes()
@@ -63,12 +63,12 @@ def test_weights_cut_off_anywhere(tmp_path):
             load_weights(path, network=network())
 
 
-def test_missing_weights(tmp_path):
+def test_rejects_missing_weights(tmp_path):
     with pytest.raises(BadRun, match=r"gone\.safetensors: no weights"):
         load_weights(tmp_path / "gone.safetensors", network=network())
 
 
-def test_weights_of_another_network(tmp_path):
+def test_rejects_weights_of_another_network(tmp_path):
     path = tmp_path / "w.safetensors"
     save_weights(path, network=network(width=5))
     with pytest.raises(BadRun, match="of another network"):
@@ -77,7 +77,7 @@ def test_weights_of_another_network(tmp_path):
         load_weights(path, objective=nn.Linear(2, 3))
 
 
-def test_a_state_comes_back(tmp_path):
+def test_state_round_trips(tmp_path):
     optimizer = torch.optim.AdamW(network().parameters())
     state = {
         "optimizer": optimizer.state_dict(),
@@ -92,14 +92,14 @@ def test_a_state_comes_back(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04", b"\x80\x04."])
-def test_a_damaged_state(tmp_path, content):
+def test_rejects_damaged_state(tmp_path, content):
     path = tmp_path / "state.pt"
     path.write_bytes(content)
     with pytest.raises(BadRun, match=re.escape(f"{path}: cannot be resumed from")):
         load_state(path)
 
 
-def test_a_state_cut_off_anywhere(tmp_path):
+def test_rejects_truncated_state(tmp_path):
     path = tmp_path / "state.pt"
     save_state(path, {"tensor": torch.arange(100)})
     whole = path.read_bytes()
@@ -109,7 +109,7 @@ def test_a_state_cut_off_anywhere(tmp_path):
             load_state(path)
 
 
-def test_a_missing_state(tmp_path):
+def test_rejects_missing_state(tmp_path):
     with pytest.raises(BadRun, match=r"nothing to resume, state\.pt is missing"):
         load_state(tmp_path / "state.pt")
 
@@ -122,7 +122,7 @@ class _Malicious:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_state_is_never_executed(tmp_path):
+def test_load_state_executes_no_code(tmp_path):
     trap = tmp_path / "executed"
     torch.save({"network": _Malicious(trap)}, tmp_path / "state.pt")
     with pytest.raises(BadRun):

@@ -21,7 +21,7 @@ from familiar.training.fit import fit, threads_beside
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import Validation
-from tiny import TINY, Interrupted, history, save_photos, stop_after
+from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def finished(tmp_path_factory, cats):
     return run, result, steps, epochs
 
 
-def test_every_artifact_is_there_and_nothing_else(finished, cats):
+def test_run_folder_contains_exactly_the_artifacts(finished, cats):
     run, result, *_ = finished
     assert {path.name for path in run.path.iterdir()} == {
         *("recipe.json", "data.json", "split.json", "history.csv", "curves.png"),
@@ -45,7 +45,7 @@ def test_every_artifact_is_there_and_nothing_else(finished, cats):
     assert (result.epochs, result.stopped, result.skipped_photos) == (3, "finished", 0)
 
 
-def test_the_history_has_a_row_an_epoch(finished):
+def test_history_has_one_row_per_epoch(finished):
     run, result, _, epochs = finished
     rows = history(run, without=())
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
@@ -63,7 +63,7 @@ def test_the_history_has_a_row_an_epoch(finished):
     assert result.best_score == float(best["validation_accuracy"])
 
 
-def test_the_steps_are_told(finished):
+def test_reports_every_step(finished):
     run, _, steps, _ = finished
     photos = sum(root["photos"] for root in run.data()["train"].values())
     assert photos == 8 * 4
@@ -75,7 +75,7 @@ def test_the_steps_are_told(finished):
     assert left == pytest.approx([80, 64, 48, 32, 16, 0])
 
 
-def test_the_embedder_is_the_network_of_the_best_epoch(finished):
+def test_embedder_is_network_of_best_epoch(finished):
     run, result, *_ = finished
     best, embedder = (safetensors.torch.load_file(path) for path in (run.best, run.embedder))
     assert {key for key in best if key.startswith("network.")} == embedder.keys()
@@ -88,7 +88,7 @@ def test_the_embedder_is_the_network_of_the_best_epoch(finished):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_the_same_recipe_and_photos_give_the_same_network(finished, tmp_path, cats):
+def test_training_is_deterministic(finished, tmp_path, cats):
     again = RunFolder(tmp_path)
     fit(TINY, cats, again.path)
     assert again.embedder.read_bytes() == finished[0].embedder.read_bytes()
@@ -97,7 +97,7 @@ def test_the_same_recipe_and_photos_give_the_same_network(finished, tmp_path, ca
 
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(("epoch", "workers"), [(1, 0), (2, 0)])
-def test_a_resumed_run_ends_as_an_unbroken_one(finished, tmp_path, epoch, workers, cats):
+def test_resumed_run_equals_uninterrupted_run(finished, tmp_path, epoch, workers, cats):
     run = RunFolder(tmp_path)
     with pytest.raises(Interrupted):
         fit(TINY, cats, run.path, workers=workers, on_epoch=stop_after(epoch))
@@ -118,7 +118,7 @@ def test_a_resumed_run_ends_as_an_unbroken_one(finished, tmp_path, epoch, worker
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_resuming_a_finished_run_trains_no_further(finished, tmp_path, cats):
+def test_resuming_finished_run_only_restores_embedder(finished, tmp_path, cats):
     shutil.copytree(finished[0].path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     run.embedder.unlink()
@@ -127,7 +127,7 @@ def test_resuming_a_finished_run_trains_no_further(finished, tmp_path, cats):
     assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
 
 
-def test_a_run_is_not_written_over(finished, cats):
+def test_rejects_existing_run_and_keeps_its_files(finished, cats):
     run = finished[0]
     before = {path: path.read_bytes() for path in run.path.iterdir()}
     with pytest.raises(BadRun, match="holds a run already; continue it with --resume"):
@@ -136,14 +136,14 @@ def test_a_run_is_not_written_over(finished, cats):
 
 
 @pytest.mark.parametrize("spoilt", ["state.pt", "recipe.json", "data.json"])
-def test_resuming_a_damaged_run(finished, tmp_path, spoilt, cats):
+def test_resume_rejects_damaged_run(finished, tmp_path, spoilt, cats):
     shutil.copytree(finished[0].path, tmp_path / "run")
     (tmp_path / "run" / spoilt).write_bytes(b"spoilt")
     with pytest.raises(BadRun, match=spoilt.replace(".", r"\.")):
         fit(TINY, cats, tmp_path / "run", resume=True)
 
 
-def test_resuming_a_state_of_another_version(finished, tmp_path, cats):
+def test_resume_rejects_incompatible_state(finished, tmp_path, cats):
     shutil.copytree(finished[0].path, tmp_path / "run")
     torch.save({"network": {}}, tmp_path / "run" / "state.pt")
     with pytest.raises(BadRun, match=r"state\.pt"):
@@ -151,7 +151,7 @@ def test_resuming_a_state_of_another_version(finished, tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_folder_of_photos_with_unreadable_ones(tmp_path, caplog):
+def test_skips_unreadable_photos_and_rejects_added_on_resume(tmp_path, caplog):
     data = save_photos(tmp_path / "cats")
     (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"no photo")
     (tmp_path / "cats" / "cat 3" / "2.png").write_bytes(
@@ -172,7 +172,7 @@ def test_a_folder_of_photos_with_unreadable_ones(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("data", ["synthetic:cats:1x9", "synthetic:cats:3x4", "synthetic:cats:12x1"])
-def test_too_few_photos_leave_nothing_behind(tmp_path, data):
+def test_rejects_too_few_photos_without_creating_run(tmp_path, data):
     with pytest.raises(BadDataset):
         fit(TINY, DataSpec((data,)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -180,7 +180,7 @@ def test_too_few_photos_leave_nothing_behind(tmp_path, data):
 
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(("workers", "cached"), [(1, False), (0, True)])
-def test_neither_workers_nor_a_cache_change_what_is_learned(finished, tmp_path, cats, workers, cached):
+def test_workers_and_cache_do_not_change_result(finished, tmp_path, cats, workers, cached):
     cache = CropCache(tmp_path / "cache") if cached else None
     run = RunFolder(tmp_path / "run")
     fit(TINY, cats, run.path, workers=workers, cache=cache)
@@ -189,7 +189,7 @@ def test_neither_workers_nor_a_cache_change_what_is_learned(finished, tmp_path, 
 
 
 @pytest.mark.usefixtures("without_steps")
-def test_with_a_cache_photos_are_decoded_once(tmp_path, monkeypatch, cats):
+def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     decoded = []
     decode = crop_cache.crop_of
     monkeypatch.setattr(crop_cache, "crop_of", lambda *photo: decoded.append(photo) or decode(*photo))
@@ -205,7 +205,7 @@ def test_with_a_cache_photos_are_decoded_once(tmp_path, monkeypatch, cats):
 
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("where", ["on_photo", "on_step"])
-def test_a_run_that_ends_before_its_first_epoch_does_begins_anew(finished, tmp_path, cats, where):
+def test_interruption_before_first_epoch_does_not_change_result(finished, tmp_path, cats, where):
     run = RunFolder(tmp_path / "run")
 
     def interrupt(*_):
@@ -223,7 +223,7 @@ def test_a_run_that_ends_before_its_first_epoch_does_begins_anew(finished, tmp_p
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_nothing_to_resume(tmp_path, cats, there):
+def test_resume_rejects_folder_without_run(tmp_path, cats, there):
     run = RunFolder(tmp_path / "run")
     if there:
         run.path.mkdir()
@@ -242,7 +242,7 @@ def test_nothing_to_resume(tmp_path, cats, there):
         ("input.normalisation=symmetric", "input.normalisation was imagenet, is symmetric"),
     ],
 )
-def test_resuming_with_another_recipe(finished, setting, said, cats):
+def test_resume_rejects_changed_recipe(finished, setting, said, cats):
     before = {path: path.read_bytes() for path in finished[0].path.iterdir()}
     with pytest.raises(BadRun, match="begun with another recipe") as caught:
         fit(TINY.with_settings([setting]), cats, finished[0].path, resume=True)
@@ -250,7 +250,7 @@ def test_resuming_with_another_recipe(finished, setting, said, cats):
     assert {path: path.read_bytes() for path in finished[0].path.iterdir()} == before
 
 
-def test_resuming_with_other_photos(finished, tmp_path, cats):
+def test_resume_rejects_changed_photos(finished, tmp_path, cats):
     with pytest.raises(BadRun, match="begun with other photos"):
         fit(TINY, DataSpec(("synthetic:cats:13x4",)), finished[0].path, resume=True)
     shutil.copytree(cats.sources[0], tmp_path / "cats")
@@ -270,7 +270,7 @@ def test_resuming_with_other_photos(finished, tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_steps")
-def test_a_run_that_ran_out_of_patience_stops_at_once(tmp_path, monkeypatch, cats):
+def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
     first = fit(recipe, cats, tmp_path)
@@ -280,7 +280,7 @@ def test_a_run_that_ran_out_of_patience_stops_at_once(tmp_path, monkeypatch, cat
     assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
 
 
-def test_two_runs_in_one_folder(finished, tmp_path, cats):
+def test_rejects_second_run_in_same_folder(finished, tmp_path, cats):
     """The second is told, and leaves the first alone."""
     run = RunFolder(tmp_path / "run")
 
@@ -302,7 +302,7 @@ def test_two_runs_in_one_folder(finished, tmp_path, cats):
     assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
 
 
-def test_a_file_is_no_folder_for_a_run(tmp_path, cats):
+def test_rejects_file_as_run_folder(tmp_path, cats):
     (tmp_path / "run").write_text("mine")
     with pytest.raises(BadRun, match="run: cannot be a run's folder"):
         fit(TINY, cats, tmp_path / "run")
@@ -310,7 +310,7 @@ def test_a_file_is_no_folder_for_a_run(tmp_path, cats):
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch, cats, resume):
+def test_rejects_missing_tensorboard_before_starting(tmp_path, monkeypatch, cats, resume):
     find_spec = records.find_spec
     monkeypatch.setattr(records, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
     with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install [^ ]+$"):
@@ -321,7 +321,7 @@ def test_without_tensorboard_nothing_is_begun(tmp_path, monkeypatch, cats, resum
 @pytest.mark.parametrize(
     ("device", "cores", "workers"), [("cpu", 4, 0), ("cuda", 1, 1), ("cuda", 4, 3), ("cuda", 64, 8)]
 )
-def test_how_many_workers_load(tmp_path, monkeypatch, cats, device, cores, workers):
+def test_default_workers_depend_on_device_and_cores(tmp_path, monkeypatch, cats, device, cores, workers):
     class Seen(Exception):
         pass
 
@@ -337,7 +337,7 @@ def test_how_many_workers_load(tmp_path, monkeypatch, cats, device, cores, worke
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_weights_from_a_file_are_where_it_starts(tmp_path, monkeypatch, cats):
+def test_training_starts_from_given_weights(tmp_path, monkeypatch, cats):
     """A trunk at a rate of nothing keeps them, statistics aside."""
     timm = pytest.importorskip("timm")
     torch.manual_seed(5)
@@ -368,7 +368,7 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
 
 @pytest.mark.parametrize("loss", ["arcface", "softmax"])
 @pytest.mark.usefixtures("without_curves")
-def test_compiled_steps_are_the_network_s(tmp_path, monkeypatch, cats, loss):
+def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
     """With a compiler that changes nothing: the same bits. Batch norms' momenta have settled when it begins."""
     recipe = TINY.with_settings([f"loss.name={loss}", "budget.epochs=7", "validation.every_epochs=7"])
     given, momenta, steps = [], [], []
@@ -395,7 +395,7 @@ def test_compiled_steps_are_the_network_s(tmp_path, monkeypatch, cats, loss):
     assert whole == again
 
 
-def test_without_a_compiler_nothing_is_begun(tmp_path, monkeypatch, cats):
+def test_rejects_missing_compiler_before_starting(tmp_path, monkeypatch, cats):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(module.shutil, "which", lambda _: None)
     with pytest.raises(
@@ -423,7 +423,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
-def test_what_is_compiled_learns_the_same(tmp_path, cats):
+def test_compiled_training_matches_plain_losses(tmp_path, cats):
     """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
     recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=7", "validation.every_epochs=7"])
     (tmp_path / "recipe.json").write_text(recipe.to_json())

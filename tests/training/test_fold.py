@@ -9,7 +9,7 @@ from familiar.loading.crops import ReadTable, read_table
 from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from tiny import save_photos
+from support.tiny_run import save_photos
 
 RECIPE = Recipe(name="tiny").with_settings(
     ["input.size_px=32", "input.normalisation=imagenet", "split.validation=0.25", "split.test=0.25"]
@@ -28,7 +28,7 @@ def with_photos(counts):
     return read_table(whole.rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
 
 
-def test_nobody_stands_on_two_sides():
+def test_split_sides_are_disjoint_and_complete():
     fold = make_fold(RECIPE, read(CATS, DOGS))
     whole = fold.read.table
     sides = [set(fold.split.train), set(fold.split.validation), set(fold.split.test)]
@@ -38,7 +38,7 @@ def test_nobody_stands_on_two_sides():
     assert set(fold.validation.table.names) == sides[1]
 
 
-def test_only_the_photos_to_train_on_are_changed():
+def test_only_training_photos_are_augmented():
     fold = make_fold(RECIPE, read())
     assert fold.train.augmentation == RECIPE.augmentation
     assert fold.train.seed == RECIPE.seed
@@ -48,14 +48,14 @@ def test_only_the_photos_to_train_on_are_changed():
         assert side.crops.photos == side.table.photos
 
 
-def test_the_same_photos_and_seed_make_the_same_fold():
+def test_fold_is_deterministic_for_each_seed():
     first, again = make_fold(RECIPE, read()), make_fold(RECIPE, read())
     other = make_fold(RECIPE.with_settings(["seed=1"]), read())
     assert first.split == again.split
     assert first.split.train != other.split.train
 
 
-def test_identities_with_few_photos_are_validated_on_but_not_trained_on():
+def test_min_photos_filters_training_but_not_validation():
     sparse = with_photos([1, 4] * 6)
     fold = make_fold(RECIPE.with_settings(["split.min_photos=2"]), sparse)
     assert fold.train.table.photos_per_identity.min() == 4
@@ -64,22 +64,22 @@ def test_identities_with_few_photos_are_validated_on_but_not_trained_on():
 
 
 @pytest.mark.parametrize("identities", [1, 2, 3])
-def test_too_few_identities(identities):
+def test_rejects_too_few_identities(identities):
     with pytest.raises(BadDataset, match="too few"):
         make_fold(RECIPE, read(f"synthetic:cats:{identities}x4"))
 
 
-def test_too_few_identities_with_photos_enough():
+def test_rejects_too_few_identities_with_min_photos():
     with pytest.raises(BadDataset, match=r"^0 identities have 5 photos or more"):
         make_fold(RECIPE.with_settings(["split.min_photos=5"]), read())
 
 
-def test_no_pair_to_validate_on():
+def test_rejects_validation_without_same_pair():
     with pytest.raises(BadDataset, match="no held-out identity has two photos"):
         make_fold(RECIPE, read("synthetic:cats:12x1"))
 
 
-def test_more_identities_a_batch_than_there_are():
+def test_rejects_more_identities_per_batch_than_available():
     recipe = RECIPE.with_settings(["sampler.name=identities", "sampler.identities=7"])
     with pytest.raises(BadDataset, match=r"6 identities to train on.*sampler\.identities"):
         make_fold(recipe, read())
@@ -94,7 +94,7 @@ def run(tmp_path):
     return folder
 
 
-def test_the_record_says_what_was_where(run):
+def test_record_stores_split_spec_and_counts(run):
     assert run.split() == make_fold(RECIPE, read(CATS, DOGS)).split
     assert run.data_spec() == DataSpec((CATS, DOGS))
     stored = json.loads(run.data_json.read_text())
@@ -105,12 +105,12 @@ def test_the_record_says_what_was_where(run):
     assert stored["validation"]["synthetic:dogs"] == {"identities": 2, "photos": 6}
 
 
-def test_the_same_run_is_known_again(run):
+def test_checks_accept_unchanged_run(run):
     check_same_recipe(run, RECIPE)
     check_same_data(run, make_fold(RECIPE, read(CATS, DOGS)))
 
 
-def test_another_recipe_names_what_was_and_what_is(run):
+def test_changed_recipe_error_lists_old_and_new_values(run):
     other = RECIPE.with_settings(["optimizer.lr=1e-3", "augmentation.flip_p=0.25", "seed=2", "name=else"])
     with pytest.raises(BadRun) as caught:
         check_same_recipe(run, other)
@@ -120,7 +120,7 @@ def test_another_recipe_names_what_was_and_what_is(run):
     )
 
 
-def test_other_photos_are_another_run(run):
+def test_rejects_added_or_removed_photos(run):
     for other in (read(CATS), read(CATS, DOGS.replace("8x", "9x")), read(CATS, DOGS.replace("x3", "x4"))):
         with pytest.raises(
             BadRun, match="begun with other photos: files were added, removed or changed since"
@@ -129,7 +129,7 @@ def test_other_photos_are_another_run(run):
 
 
 @pytest.mark.parametrize("change", ["pixel", "rename", "move"])
-def test_other_photos_of_the_same_sizes_are_another_run(tmp_path, change):
+def test_rejects_edited_renamed_or_moved_photo(tmp_path, change):
     data, run = save_photos(tmp_path / "cats"), RunFolder(tmp_path)
     record_data(run, data, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
     run.recipe_json.write_text(RECIPE.to_json())
@@ -153,7 +153,7 @@ def test_other_photos_of_the_same_sizes_are_another_run(tmp_path, change):
         check()
 
 
-def test_an_empty_table():
+def test_rejects_empty_table():
     whole = read()
     nothing = IdentityTable((), np.empty(0, np.int64), ())
     with pytest.raises(BadDataset):

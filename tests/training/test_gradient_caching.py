@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -12,7 +12,7 @@ from familiar.training import gradient_caching
 from familiar.training.fit import fit
 from familiar.training.gradient_caching import backward
 from familiar.training.run import RunFolder
-from tiny import TINY, history
+from support.tiny_run import TINY, history
 
 SIZE_PX = 32
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0])
@@ -50,7 +50,7 @@ def loss_of(embeddings):
 
 
 @pytest.mark.parametrize("chunk_size", [4, 5, 6, 10])
-def test_with_frozen_statistics_it_is_the_whole_batch(chunk_size, monkeypatch):
+def test_frozen_statistics_match_whole_batch(chunk_size, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", lambda tensor: tensor)  # double throughout
     network = small_network().eval()
     value = loss_of(network(images()))
@@ -65,7 +65,7 @@ def test_with_frozen_statistics_it_is_the_whole_batch(chunk_size, monkeypatch):
 
 @pytest.mark.parametrize("momentum", [0.1, 1.0, 0.3])
 @pytest.mark.parametrize("chunk_size", [4, 6])
-def test_with_moving_statistics_it_is_the_batch_embedded_in_chunks(chunk_size, momentum, monkeypatch):
+def test_moving_statistics_match_chunked_reference(chunk_size, momentum, monkeypatch):
     """Also with dropout: the second pass draws what the first drew."""
     monkeypatch.setattr(torch.Tensor, "float", lambda tensor: tensor)
     network = small_network(dropout=0.4).train()
@@ -100,7 +100,7 @@ def test_with_moving_statistics_it_is_the_batch_embedded_in_chunks(chunk_size, m
     assert {int(norm.num_batches_tracked) for norm in norms_of(network)} == {1}
 
 
-def test_norms_that_average_over_all_steps_go_on_doing_so():
+def test_cumulative_batch_norm_counts_chunks_as_one_step():
     network = small_network().train().float()
     for norm in norms_of(network):
         norm.momentum = None
@@ -116,7 +116,7 @@ def test_norms_that_average_over_all_steps_go_on_doing_so():
     assert first.momentum is None
 
 
-def test_a_frozen_trunk_stays_where_it_is():
+def test_frozen_trunk_is_unchanged():
     network = small_network().float()
     network.freeze_trunk()
     network.train()
@@ -136,7 +136,7 @@ def test_a_batch_that_fits_is_embedded_once(chunk_size):
     assert sizes == [11]
 
 
-def test_a_chunk_meets_photos_from_all_over_the_batch():
+def test_each_chunk_spans_all_identities():
     """45 identities of 40 photos each, side by side: a chunk of 60 in a row would hold two of them."""
     identities = torch.arange(45).repeat_interleave(40).float()
     seen = []
@@ -155,9 +155,8 @@ def test_a_chunk_meets_photos_from_all_over_the_batch():
     assert min(seen[:30]) == 45
 
 
-@settings(deadline=None, max_examples=20)
 @given(count=st.integers(4, 40), chunk_size=st.integers(4, 12))
-def test_no_more_photos_than_asked_for_are_in_the_network(count, chunk_size):
+def test_chunks_are_even_and_limited_to_chunk_size(count, chunk_size):
     network = nn.Sequential(nn.Flatten(), nn.Linear(3, 2), nn.BatchNorm1d(2))
     sizes = []
     network.register_forward_hook(lambda _, __, output: sizes.append(len(output)))
@@ -174,7 +173,7 @@ def test_no_more_photos_than_asked_for_are_in_the_network(count, chunk_size):
     assert sum(sizes) in (count, 2 * count)
 
 
-def test_the_graph_of_one_chunk_at_a_time():
+def test_only_second_pass_builds_graph():
     """That is what it is for: in the first pass nothing is kept."""
     network = small_network().train().float()
     kept = []
@@ -188,7 +187,7 @@ def test_the_graph_of_one_chunk_at_a_time():
     assert kept == [False] * 3 + [True] * 3
 
 
-def test_what_the_loss_learns_gets_its_gradient_once():
+def test_loss_parameters_receive_gradient_once():
     network, centres = small_network().eval().float(), PartialFC(8, 5, rate=1.0)
     backward(network, network, lambda embeddings: centres(embeddings, LABELS), images().float(), 4)
     cached = centres.centres.grad.to_dense().clone()
@@ -197,7 +196,7 @@ def test_what_the_loss_learns_gets_its_gradient_once():
     torch.testing.assert_close(cached, centres.centres.grad.to_dense())
 
 
-def test_half_precision_embeddings_get_gradients_of_their_kind():
+def test_half_precision_embeddings_get_finite_gradients():
     network = small_network().train().float()
 
     def embed(chunk):
@@ -213,7 +212,7 @@ def test_half_precision_embeddings_get_gradients_of_their_kind():
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
-def test_an_error_leaves_the_statistics_and_momenta_in_order():
+def test_error_restores_batch_norm_momenta():
     network = small_network().train().float()
 
     def broken(_):
@@ -225,7 +224,7 @@ def test_an_error_leaves_the_statistics_and_momenta_in_order():
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_run_in_chunks_is_the_run_it_was_but_for_batch_norm(tmp_path, cats, monkeypatch):
+def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     """A frozen batch norm is what makes chunks and whole batches the same; here momentum alone is not enough."""
     recipe = TINY.with_settings(["loss.name=semi_hard", "sampler.identities=6", "sampler.photos=4"])
     seen = []

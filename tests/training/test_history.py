@@ -10,7 +10,7 @@ FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, 
 SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.45, 0.1, 130.0, 1.4)
 
 
-def test_one_row_an_epoch_with_blanks_where_nothing_was_measured(tmp_path):
+def test_writes_one_row_per_epoch_and_blanks_for_none(tmp_path):
     write_history(tmp_path / "history.csv", [FIRST, SECOND])
     with (tmp_path / "history.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -20,7 +20,7 @@ def test_one_row_an_epoch_with_blanks_where_nothing_was_measured(tmp_path):
     assert [int(row["epoch"]) for row in rows] == [1, 2]
 
 
-def test_a_history_of_nothing_is_a_header(tmp_path):
+def test_empty_history_is_only_a_header(tmp_path):
     write_history(tmp_path / "history.csv", [])
     assert (tmp_path / "history.csv").read_text().startswith("epoch,loss,lr,")
     assert (tmp_path / "history.csv").read_text().count("\n") == 1
@@ -34,7 +34,7 @@ def test_a_history_of_nothing_is_a_header(tmp_path):
         [replace(FIRST, backbone_lr=0.0, margin=0.0)],  # no rate to show on a logarithmic axis
     ],
 )
-def test_the_curves_are_a_picture(tmp_path, records):
+def test_curves_are_saved_as_png(tmp_path, records):
     draw_curves(tmp_path / "curves.png", records)
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.format == "PNG"

@@ -20,7 +20,7 @@ from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
-from tiny import TINY, Interrupted, history, save_photos, stop_after
+from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
 
 def spoil_from(epoch, monkeypatch, spoil):
@@ -46,7 +46,7 @@ def nan_gradient(objective, loss):
 
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("spoil", [nan_loss, nan_gradient])
-def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, spoil, cats):
+def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, spoil, cats):
     run = RunFolder(tmp_path)
     spoil_from(3, monkeypatch, spoil)
     with pytest.raises(TrainingFailed, match=r"epoch 3, step 1; lower optimizer\.lr.*best\.safetensors"):
@@ -61,7 +61,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path, monk
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_gradient_lost_in_the_last_step_of_an_epoch_is_not_saved(tmp_path, monkeypatch, cats):
+def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, cats):
     """No later loss of that epoch would show it, and the epoch is not validated."""
     calls = []
 
@@ -76,7 +76,7 @@ def test_a_gradient_lost_in_the_last_step_of_an_epoch_is_not_saved(tmp_path, mon
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_failure_before_any_checkpoint_promises_none(tmp_path, monkeypatch, cats):
+def test_early_failure_does_not_mention_checkpoint(tmp_path, monkeypatch, cats):
     spoil_from(1, monkeypatch, nan_loss)
     with pytest.raises(TrainingFailed) as caught:
         fit(TINY, cats, tmp_path)
@@ -84,7 +84,7 @@ def test_a_failure_before_any_checkpoint_promises_none(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_an_absurd_rate_is_a_failed_training(tmp_path, cats):
+def test_excessive_learning_rate_raises_training_failed(tmp_path, cats):
     recipe = TINY.with_settings(["optimizer.lr=10", "optimizer.backbone_lr=10", "budget.epochs=6"])
     with pytest.raises(TrainingFailed):
         fit(recipe, cats, tmp_path)
@@ -96,7 +96,7 @@ def found(accuracy=0.7, strangers=0.1):
 
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (2, 3), (0, 5)])
-def test_patience_ends_a_run_that_gets_no_better(tmp_path, monkeypatch, patience, epochs, cats):
+def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience, epochs, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: found())
     recipe = TINY.with_settings(
         [
@@ -122,14 +122,14 @@ def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_the_time_budget_ends_a_run_with_a_validated_epoch(tmp_path, cats):
+def test_time_budget_stops_run_after_validated_epoch(tmp_path, cats):
     result = fit(TINY.with_settings(["budget.seconds=1e-6"]), cats, tmp_path)
     assert (result.epochs, result.best_epoch, result.stopped) == (1, 1, "time")
     assert history(RunFolder(tmp_path))[0]["validation_accuracy"]
 
 
 @pytest.mark.usefixtures("without_steps")
-def test_a_collapse_is_a_failed_training(tmp_path, monkeypatch, cats):
+def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, cats):
     scores = iter([found(0.7), found(0.9, strangers=0.9995), found(0.9, strangers=0.9999)])
     monkeypatch.setattr(loop, "validate", lambda *_: next(scores))
     recipe = TINY.with_settings(["budget.epochs=5", "validation.every_epochs=1", "sampler.batch_size=32"])
@@ -141,14 +141,14 @@ def test_a_collapse_is_a_failed_training(tmp_path, monkeypatch, cats):
 
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize("budget", ["budget.epochs=1", "budget.seconds=1e-6"])
-def test_a_run_that_ends_collapsed_is_a_failed_training(tmp_path, monkeypatch, budget, cats):
+def test_collapse_in_last_epoch_raises_training_failed(tmp_path, monkeypatch, budget, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: found(strangers=0.9999))
     with pytest.raises(TrainingFailed, match="fell on one point"):
         fit(TINY.with_settings([budget]), cats, tmp_path)
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_few_steps_are_enough_to_validate_by(tmp_path, cats):
+def test_batch_norm_statistics_adapt_within_few_steps(tmp_path, cats):
     """Batch norms' averages must have caught up with the features after two steps, not after forty."""
     epochs = []
     fit(TINY.with_settings(["validation.every_epochs=1"]), cats, tmp_path, on_epoch=epochs.append)
@@ -156,7 +156,7 @@ def test_a_few_steps_are_enough_to_validate_by(tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_the_averages_of_batch_norms_warm_up_once_a_run(tmp_path, monkeypatch, cats):
+def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
     taken = []
 
     def momentum(steps_taken):
@@ -172,7 +172,7 @@ def test_the_averages_of_batch_norms_warm_up_once_a_run(tmp_path, monkeypatch, c
 
 
 @pytest.mark.usefixtures("without_steps")
-def test_every_epoch_sees_all_photos_in_another_order_and_changed_otherwise(tmp_path, monkeypatch, cats):
+def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
     seen = []
 
     def look(_trainer, batch):
@@ -190,7 +190,7 @@ def test_every_epoch_sees_all_photos_in_another_order_and_changed_otherwise(tmp_
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_it_learns(tmp_path):
+def test_training_learns_identities(tmp_path):
     """From worse than chance to knowing its eight cats, in evaluation mode too."""
     data = save_photos(tmp_path / "cats", "synthetic:cats:12x6:difficulty=0")
     recipe = replace(TINY, augmentation=NOTHING).with_settings(
@@ -213,7 +213,7 @@ def test_it_learns(tmp_path):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_batches_by_identity(tmp_path, cats):
+def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
     recipe = TINY.with_settings(
         ["sampler.name=identities", "sampler.identities=4", "sampler.photos=3", "budget.epochs=1"]
     )
@@ -226,9 +226,7 @@ def test_batches_by_identity(tmp_path, cats):
 @pytest.mark.parametrize(
     ("best_by", "best_epoch", "best_score"), [("accuracy", 2, 0.7), ("auc", 3, 0.9), ("recall_at_1", 1, 0.5)]
 )
-def test_the_best_epoch_is_judged_by_the_figure_asked_for(
-    tmp_path, monkeypatch, cats, best_by, best_epoch, best_score
-):
+def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_epoch, best_score):
     seen = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
     monkeypatch.setattr(loop, "validate", lambda *_: Validation(*next(seen), stranger_similarity=0.1))
     recipe = TINY.with_settings(
@@ -244,7 +242,7 @@ def test_the_best_epoch_is_judged_by_the_figure_asked_for(
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_the_validation_loss_is_of_all_triplets_of_unseen_photos(tmp_path, cats):
+def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
     """Whatever is mined, and however strict the loss has become since."""
     recipe = TINY.with_settings(
         [
@@ -275,13 +273,13 @@ def test_the_validation_loss_is_of_all_triplets_of_unseen_photos(tmp_path, cats)
     assert float(history(run)[-1]["validation_loss"]) == pytest.approx(wanted, rel=1e-5)
 
 
-def test_which_losses_can_be_asked_of_strangers():
+def test_only_classifiers_have_no_validation_loss():
     for name, (published, _) in LOSSES.items():
         assert (validation_loss(published) is None) == (name in CLASSIFIERS)
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_plain_softmax_is_trained_on_embeddings_of_any_length(tmp_path, cats, monkeypatch):
+def test_softmax_trains_on_unnormalized_embeddings(tmp_path, cats, monkeypatch):
     lengths = []
     original = loop.Objective.forward
 

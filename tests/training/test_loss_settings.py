@@ -18,7 +18,7 @@ FIELDS = [field.name for field in fields(LossSettings)]
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_lists_settings_that_there_are(name):
+def test_every_loss_lists_existing_settings(name):
     published, own = LOSSES[name]
     assert published.name == name
     assert published.settings == ("name", *own, *OF_EVERY_LOSS)
@@ -28,12 +28,12 @@ def test_every_loss_lists_settings_that_there_are(name):
     assert all(getattr(published, other) == getattr(LossSettings(), other) for other in others)
 
 
-def test_every_setting_is_of_some_loss():
+def test_every_setting_belongs_to_a_loss():
     assert {name for published, _ in LOSSES.values() for name in published.settings} == set(FIELDS)
     assert LOSSES["arcface"][0] == LossSettings()
 
 
-def test_which_losses_compare_photos_and_which_of_them_mine_triplets():
+def test_loss_categories_are_complete_and_disjoint():
     assert set(CLASSIFIERS) | set(MINED) | {"contrastive", "circle"} == set(LOSSES)
     assert not set(CLASSIFIERS) & set(MINED)
     comparing = [name for name, (published, _) in LOSSES.items() if published.compares_photos]
@@ -66,7 +66,7 @@ def test_which_losses_compare_photos_and_which_of_them_mine_triplets():
         ("circle_triplets", {"gamma": 64, "mining": "batch_hard"}),  # seed 002's first epochs
     ],
 )
-def test_the_published_settings(name, published):
+def test_defaults_match_published_settings(name, published):
     for setting, value in published.items():
         assert setting in LOSSES[name][0].settings
         expected = Schedule(float(value)) if setting in SCHEDULED else value
@@ -96,7 +96,7 @@ def unchecked_signatures() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("name", SCHEDULED)
-def test_a_number_or_a_text_becomes_a_schedule(name):
+def test_number_or_text_becomes_schedule(name):
     low, high = RANGES[name]
     assert LossSettings(**{name: high}) == LossSettings(**{name: Schedule(float(high))})
     assert getattr(LossSettings(**{name: high / 2}), name) == Schedule(high / 2)
@@ -106,12 +106,12 @@ def test_a_number_or_a_text_becomes_a_schedule(name):
         LossSettings(**{name: "fast"})
 
 
-def test_every_schedule_has_a_range():
+def test_every_scheduled_setting_has_range():
     assert set(RANGES) == set(SCHEDULED)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)
-def test_a_schedule_stays_in_its_range_from_start_to_end(name):
+def test_rejects_schedule_outside_range(name):
     low, high = map(float, RANGES[name])
     for start, end in ((low, high), (high, low)):
         for inside in (
@@ -132,7 +132,7 @@ def test_a_schedule_stays_in_its_range_from_start_to_end(name):
                 LossSettings(**{name: schedule})
 
 
-def test_steps_without_an_end_stay_in_range_as_long_as_the_run_takes():
+def test_check_run_of_rejects_steps_that_leave_range():
     settings = LossSettings(scale=Schedule(3.0, step=-1.0, every=2))
     settings.check_run_of(6)
     with pytest.raises(ValueError, match=r"^scale lies in \[0\.1, 1000\], not 0\.0$"):
@@ -148,7 +148,7 @@ def test_steps_without_an_end_stay_in_range_as_long_as_the_run_takes():
         ("mining_margin", (0.0, 0.2, 4.0), (-0.1, 4.1, float("inf"))),
     ],
 )
-def test_what_does_not_move_has_a_range_too(name, inside, outside):
+def test_rejects_constant_setting_outside_range(name, inside, outside):
     for value in inside:
         assert getattr(LossSettings(**{name: value}), name) == value
     for value in outside:
@@ -157,7 +157,7 @@ def test_what_does_not_move_has_a_range_too(name, inside, outside):
 
 
 @pytest.mark.parametrize("prefixes", [(64, 64), (128, 64), (0, 64), (-1, 64), (64, 128, 64)])
-def test_prefixes_rise(prefixes):
+def test_rejects_prefixes_that_do_not_increase(prefixes):
     with pytest.raises(ValueError, match=r"^prefixes rise, such as 64,128,256, unlike"):
         LossSettings(prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
 
@@ -174,21 +174,21 @@ def test_prefixes_rise(prefixes):
         (1.0, float("inf")),
     ],
 )
-def test_each_prefix_has_a_weight(weights):
+def test_rejects_invalid_prefix_weights(weights):
     with pytest.raises(
         ValueError, match=r"^prefix_weights has one weight, .*, for each of the prefixes 64,128"
     ):
         LossSettings(prefixes=(64, 128), prefix_weights=weights)
 
 
-def test_weights_need_prefixes():
+def test_rejects_prefix_weights_without_prefixes():
     assert LossSettings(prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
     with pytest.raises(ValueError, match=r"^prefix_weights stand beside prefixes"):
         LossSettings(prefix_weights=(1.0,))
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_only_triplets_can_be_mined_on_the_full_length(name):
+def test_only_mined_losses_accept_mined_on_full(name):
     nested = replace(LOSSES[name][0], prefixes=(64, 128), prefix_weights=(0.5, 0.5))
     if name in MINED:
         assert replace(nested, mined_on="full").mined_on == "full"

@@ -64,24 +64,24 @@ def images_of(dataset):
     return images
 
 
-def test_the_network_is_the_recipes():
+def test_network_matches_recipe():
     network = build_network(TINY)
     assert network.head.project.out_channels == 8
     assert network.head.dropout.p == 0.4
     assert network.head.pool.kernel_size == (1, 1)
 
 
-def test_an_unknown_network():
+def test_rejects_unknown_network():
     with pytest.raises(BadRecipe, match="'resnet'"):
         build_network(TINY.with_settings(["model.name=resnet"]))
 
 
-def test_random_weights_take_imagenet_colours():
+def test_random_weights_use_imagenet_normalization():
     _, recipe = initial_network(TINY)
     assert recipe == TINY.with_settings(["input.normalisation=imagenet"])
 
 
-def test_timms_weights_take_imagenet_colours(monkeypatch):
+def test_timm_weights_use_imagenet_normalization(monkeypatch):
     published = timm.create_model("mobilenetv3_small_050", num_classes=0)
     create = timm.create_model
     monkeypatch.setattr(
@@ -92,13 +92,13 @@ def test_timms_weights_take_imagenet_colours(monkeypatch):
     assert torch.equal(network.trunk.backbone.conv_stem.weight, published.conv_stem.weight)
 
 
-def test_folded_weights_take_symmetric_colours(folded_file):
+def test_folded_weights_use_symmetric_normalization(folded_file):
     network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
     assert recipe.input.normalisation == "symmetric"
     assert has_folded_batch_norm(network.trunk)
 
 
-def test_whole_weights_take_imagenet_colours(tmp_path):
+def test_unfolded_weights_use_imagenet_normalization(tmp_path):
     whole = timm.create_model("mobilenetv3_small_050", num_classes=0)
     for norm in norms_of(whole):
         nn.init.uniform_(norm.running_var, 0.5, 2)
@@ -108,14 +108,14 @@ def test_whole_weights_take_imagenet_colours(tmp_path):
     assert torch.equal(network.trunk.backbone.bn1.running_var, whole.bn1.running_var)
 
 
-def test_a_normalisation_that_was_chosen_stays(folded_file):
+def test_keeps_explicit_normalization(folded_file):
     chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(
         ["input.normalisation=imagenet"]
     )
     assert initial_network(chosen)[1] == chosen
 
 
-def test_missing_weights():
+def test_rejects_missing_weights():
     with pytest.raises(BadWeights, match=r"gone\.npz: no such file"):
         initial_network(starting_from("gone.npz"))
 
@@ -145,7 +145,7 @@ def assert_same_tensors(network, other):
 
 @torch.no_grad()
 @pytest.mark.parametrize("named", ["path", "embedder", "best"])
-def test_a_run_gives_trunk_and_head_and_its_colours(run, named):
+def test_run_restores_trunk_head_and_normalization(run, named):
     expected = build_network(run.recipe())
     load_weights(run.embedder, network=expected)
     recipe = starting_from(getattr(run, named))
@@ -157,14 +157,14 @@ def test_a_run_gives_trunk_and_head_and_its_colours(run, named):
     assert torch.equal(network.eval()(images), expected.eval()(images))
 
 
-def test_colours_that_were_chosen_hold_for_a_run_s_weights_too(run):
+def test_explicit_normalization_overrides_run(run):
     chosen = starting_from(run.path).with_settings(["input.normalisation=imagenet"])
     assert initial_network(chosen)[1] == chosen
     run.recipe_json.unlink()
     assert initial_network(chosen)[1] == chosen
 
 
-def test_a_run_s_weights_without_its_recipe(run):
+def test_rejects_run_weights_without_recipe(run):
     run.recipe_json.unlink()
     with pytest.raises(
         BadRecipe,
@@ -173,13 +173,13 @@ def test_a_run_s_weights_without_its_recipe(run):
         initial_network(starting_from(run.path))
 
 
-def test_a_run_that_has_no_weights_yet(run):
+def test_rejects_run_without_weights(run):
     run.embedder.unlink()
     with pytest.raises(BadWeights, match=r"run/embedder\.safetensors: no such file"):
         initial_network(starting_from(run.path))
 
 
-def test_a_run_of_another_network(run):
+def test_rejects_run_with_different_network(run):
     with pytest.raises(
         BadWeights, match=r"embedder\.safetensors: trunk\.backbone\.\S+ is .*; it is of another network"
     ):
@@ -194,13 +194,13 @@ def test_a_run_of_another_network(run):
         ("model.head=average", r"head\.project\.weight is \(8, 1024, 1, 1\), wanted \(8, 1024\)"),
     ],
 )
-def test_a_run_of_another_head(run, changed, message):
+def test_rejects_run_with_different_head(run, changed, message):
     message += r"; its trunk fits, but .* another model\.embedding_dim, model\.head or input\.size_px"
     with pytest.raises(BadWeights, match=message):
         initial_network(starting_from(run.path).with_settings([changed]))
 
 
-def test_a_resumed_run_keeps_what_was_settled():
+def test_resumed_run_keeps_resolved_normalization():
     begun = TINY.with_settings(["input.normalisation=symmetric", "seed=7"])
     assert settled_as(TINY, begun) == TINY.with_settings(["input.normalisation=symmetric"])
     chosen = TINY.with_settings(["input.normalisation=imagenet"])
@@ -208,7 +208,7 @@ def test_a_resumed_run_keeps_what_was_settled():
 
 
 @torch.no_grad()
-def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
+def test_unfolding_batch_norm_preserves_network_output(folded_file):
     network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
     network.eval()
     images = images_of(photos(5))
@@ -221,7 +221,7 @@ def test_folded_norms_are_made_whole_without_changing_the_network(folded_file):
 
 
 @torch.no_grad()
-def test_the_statistics_are_those_of_the_photos_as_they_are(folded_file):
+def test_batch_norm_statistics_ignore_augmentation(folded_file):
     network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
     stem = network.trunk.backbone.conv_stem(images_of(photos(5)))
     make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
@@ -231,7 +231,7 @@ def test_the_statistics_are_those_of_the_photos_as_they_are(folded_file):
     torch.testing.assert_close(norm.running_var, variance, rtol=1e-4, atol=1e-5)
 
 
-def test_other_networks_are_left_as_they_are():
+def test_make_trainable_ignores_unfolded_networks():
     network = build_network(TINY)
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     make_trainable(network, photos())
@@ -239,7 +239,7 @@ def test_other_networks_are_left_as_they_are():
 
 
 @torch.no_grad()
-def test_a_frozen_trunk_of_random_weights_takes_the_photos_statistics(caplog):
+def test_frozen_random_trunk_takes_photo_statistics(caplog):
     """Each norm those of what it is given, the norms before it having theirs."""
     recipe = TINY.with_settings(["model.frozen_trunk=true"])
     network = build_network(recipe)
@@ -263,7 +263,7 @@ def test_a_frozen_trunk_of_random_weights_takes_the_photos_statistics(caplog):
 
 
 @torch.no_grad()
-def test_what_is_saved_computes_what_was_trained(folded_file, tmp_path):
+def test_saved_weights_reproduce_network_output(folded_file, tmp_path):
     """A run's network is built anew from the recipe and the tensors alone: nothing else may matter."""
     network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
     for norm in norms_of(network.trunk):
@@ -278,7 +278,7 @@ def test_what_is_saved_computes_what_was_trained(folded_file, tmp_path):
 
 @torch.no_grad()
 @pytest.mark.shared_data
-def test_the_given_weights_are_known_for_what_they_are(shared_data):
+def test_dequantized_weights_use_symmetric_normalization(shared_data):
     given = shared_data / Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
     network, recipe = initial_network(starting_from(given, name="mobilenetv3_small_100"))
     assert recipe.input.normalisation == "symmetric"

@@ -16,7 +16,7 @@ from familiar.training.objective import LOSS_BUILDERS, Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
 from familiar.training.schedule import Schedule
-from tiny import TINY, Interrupted, history, stop_after
+from support.tiny_run import TINY, Interrupted, history, stop_after
 
 SMALL = TINY.with_settings(["sampler.identities=4", "sampler.photos=3", "budget.epochs=2"])
 
@@ -36,7 +36,7 @@ def test_every_loss_has_a_builder():
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_takes_its_hyper_parameters_from_their_schedules(name):
+def test_losses_take_hyperparameters_from_schedules(name):
     made = objective(f"loss.name={name}")
     settings = made.settings
     moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
@@ -53,7 +53,7 @@ def test_every_loss_takes_its_hyper_parameters_from_their_schedules(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_other_setting_reaches_its_loss(name):
+def test_every_constant_setting_reaches_its_loss(name):
     settings = LOSSES[name][0]
     for key in settings.settings:
         value = getattr(settings, key)
@@ -84,13 +84,13 @@ def test_every_other_setting_reaches_its_loss(name):
         (["loss.name=combined_margin", "loss.margin_factor=1 to 4 over 0.5"], r"loss\.margin_factor 4\.0"),
     ],
 )
-def test_what_the_loss_refuses_is_refused_before_a_run_is_begun(tmp_path, cats, settings, message):
+def test_rejects_invalid_loss_setting_before_starting(tmp_path, cats, settings, message):
     with pytest.raises(BadRecipe, match=message):
         fit(TINY.with_settings(settings), cats, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_circle_losses_move_as_in_seed_002():
+def test_circle_loss_schedules_match_seed_002():
     made = objective(
         "loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5"
     )
@@ -99,7 +99,7 @@ def test_the_circle_losses_move_as_in_seed_002():
     assert made.hyperparameters["gamma"] == 128.0
 
 
-def test_centre_loss_stands_beside_a_classifier_only_where_it_weighs():
+def test_center_loss_is_added_with_its_weight():
     embeddings, labels, rows = batch()
     alone, beside = objective("loss.name=softmax"), objective("loss.name=softmax", "loss.center_weight=0.5")
     beside.of_batch.load_state_dict(alone.of_batch.state_dict())
@@ -111,7 +111,7 @@ def test_centre_loss_stands_beside_a_classifier_only_where_it_weighs():
 
 
 @pytest.mark.parametrize("loss", ["arcface", "softmax"])
-def test_triplets_stand_beside_a_classifier_only_where_they_weigh(loss):
+def test_triplet_loss_is_added_with_its_weight(loss):
     embeddings, labels, rows = batch()
     alone, beside = objective(f"loss.name={loss}"), objective(f"loss.name={loss}", "loss.triplet_weight=0.5")
     beside.of_batch.load_state_dict(alone.of_batch.state_dict())
@@ -122,7 +122,7 @@ def test_triplets_stand_beside_a_classifier_only_where_they_weigh(loss):
         assert beside(length * embeddings, labels, rows).item() == pytest.approx(wanted.item(), rel=1e-5)
 
 
-def test_a_classifier_beside_triplets_needs_batches_in_which_identities_meet_themselves():
+def test_triplet_weight_needs_batches_by_identity():
     assert not TINY.by_identities
     for weight in ("1", "0 to 1 over 0.5", "0 + 0.1 every 5"):
         assert TINY.with_settings([f"loss.triplet_weight={weight}"]).by_identities
@@ -130,7 +130,7 @@ def test_a_classifier_beside_triplets_needs_batches_in_which_identities_meet_the
         TINY.with_settings(["loss.name=semi_hard", "loss.triplet_weight=1"])
 
 
-def test_prefixes_and_an_old_bundle_are_wrapped_around():
+def test_prefixes_and_old_bundle_wrap_the_loss():
     old = normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(1))).numpy()
     made = objective(
         "loss.name=arcface",
@@ -152,7 +152,7 @@ def test_prefixes_and_an_old_bundle_are_wrapped_around():
     assert value.item() == wanted.item()
 
 
-def test_active_triplets_are_those_of_the_newest_batch():
+def test_active_triplets_describe_last_batch():
     made = objective("loss.name=semi_hard", "loss.margin=0.5")
     assert made.active_triplets() is None
     embeddings, labels, rows = batch()
@@ -163,7 +163,7 @@ def test_active_triplets_are_those_of_the_newest_batch():
     assert objective("loss.name=circle").active_triplets() is None
 
 
-def test_a_run_that_mines_triplets_shows_them(tmp_path, cats):
+def test_only_mining_run_saves_triplet_picture(tmp_path, cats):
     recipe = SMALL.with_settings(["budget.epochs=1", "loss.name=semi_hard"])
     fit(recipe, cats, tmp_path / "mines")
     with Image.open(RunFolder(tmp_path / "mines").triplets_png) as picture:
@@ -198,7 +198,7 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
         ["loss.name=arcface", "loss.prefixes=4,16", "loss.prefix_weights=0.5,0.5"],
     ],
 )
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, cats, settings):
+def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, settings):
     recipe = SMALL.with_settings(settings)
     whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
     fit(recipe, cats, whole.path)
@@ -210,7 +210,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path, cats, settings):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_network_that_is_to_compare_with_an_old_bundle(tmp_path, cats):
+def test_compatible_run_is_exported_in_old_space(tmp_path, cats):
     fit(SMALL, cats, tmp_path / "old")
     bundle = export_run(tmp_path / "old", tmp_path / "old.onnx")
     recipe = SMALL.with_settings(["loss.name=batch_all", f"loss.compatible_with={bundle.path}", "seed=1"])
@@ -237,7 +237,7 @@ def test_a_network_that_is_to_compare_with_an_old_bundle(tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_bundle_says_which_prefixes_were_trained(tmp_path, cats):
+def test_bundle_reports_trained_prefixes(tmp_path, cats):
     recipe = SMALL.with_settings(
         ["loss.name=batch_all", "loss.prefixes=4,8,16", "loss.prefix_weights=0.2,0.3,0.5"]
     )
@@ -245,7 +245,7 @@ def test_a_bundle_says_which_prefixes_were_trained(tmp_path, cats):
     assert export_run(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
 
 
-def test_the_sparse_centres_have_an_optimiser_of_their_own():
+def test_sparse_centers_have_their_own_optimizer():
     torch.manual_seed(0)
     network, made = (
         network_spec("mobilenetv3_small_050").build(32, 8, 0.0),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -12,7 +12,7 @@ from familiar.losses import pairwise
 from familiar.training.fit import fit
 from familiar.training.offline import OfflineTriplets, mine_across
 from familiar.training.run import RunFolder
-from tiny import TINY, Interrupted, history, stop_after
+from support.tiny_run import TINY, Interrupted, history, stop_after
 
 OFFLINE = TINY.with_settings(
     ["loss.name=batch_hard", "mining.mode=offline", "mining.every_steps=1", "mining.subset=16"]
@@ -50,7 +50,6 @@ def slow(embeddings, labels, skip):
     return found
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     n=st.integers(0, 14),
     k=st.integers(1, 5),
@@ -58,14 +57,14 @@ def slow(embeddings, labels, skip):
     seed=st.integers(0, 999),
     block=st.sampled_from([1, 20, 1000]),
 )
-def test_agrees_with_the_slow_reference(n, k, skip, seed, block):
+def test_triplets_match_slow_reference(n, k, skip, seed, block):
     embeddings, labels = points(n, k, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(pairwise.BLOCK_VALUES, "cpu", block)
         assert list(mine_across(embeddings, labels, skip)) == slow(embeddings, labels, skip)
 
 
-def test_a_wrong_label_is_skipped():
+def test_skip_ignores_wrong_label():
     """One photo called 0 lies among those of 1, and would be the farthest positive of all its mates."""
     angles = torch.tensor([0.0, 0.1, 0.2, 2.0, 2.1, 2.2, 2.05, 2.15, 2.25, 2.3, 2.12], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -116,7 +115,7 @@ def test_batches_are_anchors_then_positives_then_negatives(sampler):
     assert len(seen) == len(sampler), "an epoch is as long as one of shuffled batches"
 
 
-def test_another_round_and_another_epoch_look_elsewhere(sampler):
+def test_rounds_and_epochs_give_different_triplets(sampler):
     def chosen(epoch, first):
         sampler.epoch = epoch
         sampler.mine(Constant(), first)
@@ -126,7 +125,7 @@ def test_another_round_and_another_epoch_look_elsewhere(sampler):
     assert len({str(chosen(epoch, first)) for epoch in (0, 1) for first in (0, 3)}) == 4
 
 
-def test_the_newest_weights_decide(sampler):
+def test_mining_uses_current_weights(sampler):
     network = Constant()
     sampler.mine(network, 0)
     before = list(sampler)
@@ -138,7 +137,7 @@ def test_the_newest_weights_decide(sampler):
     assert list(sampler) != before
 
 
-def test_photos_without_mates_hold_no_triplet(cats):
+def test_rejects_identities_with_one_photo(cats):
     table = cats.read()
     table = table.rows(np.flatnonzero(np.r_[True, table.labels[1:] != table.labels[:-1]]))
     read = read_table(table, PREPROCESSING)
@@ -148,7 +147,7 @@ def test_photos_without_mates_hold_no_triplet(cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_a_run_mines_offline_and_resumes_to_the_same_bits(tmp_path, cats):
+def test_resumed_run_equals_uninterrupted_run(tmp_path, cats):
     whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
     fit(OFFLINE, cats, whole.path)
     with pytest.raises(Interrupted):

@@ -18,7 +18,7 @@ def parts():
     return network_spec("mobilenetv3_small_050").build(32, 8, 0.0), ArcFace(8, 3)
 
 
-def test_every_parameter_stands_in_exactly_one_group(parts):
+def test_every_parameter_is_in_exactly_one_group(parts):
     network, objective = parts
     trunk, rest = build_optimizer(network, objective, SETTINGS, 10).dense.param_groups
     in_trunk, in_rest = ([id(parameter) for parameter in group["params"]] for group in (trunk, rest))
@@ -41,7 +41,7 @@ def test_both_groups_follow_the_schedule_to_their_own_peak(parts, at_epoch):
     assert [group["lr"] for group in optimizer.dense.param_groups] == [trunk, head]
 
 
-def test_a_trunk_rate_of_zero_freezes_it_to_the_end(parts):
+def test_zero_trunk_rate_freezes_trunk(parts):
     network, objective = parts
     optimizer = build_optimizer(network, objective, OptimizerSettings(backbone_lr=0.0), 10)
     before = [parameter.clone() for parameter in network.trunk.parameters()]
@@ -53,7 +53,7 @@ def test_a_trunk_rate_of_zero_freezes_it_to_the_end(parts):
     assert all(torch.equal(*pair) for pair in zip(before, network.trunk.parameters(), strict=True))
 
 
-def test_the_peaks_survive_saving(parts):
+def test_peak_rates_survive_state_round_trip(parts):
     optimizer = build_optimizer(*parts, SETTINGS, 10)
     optimizer.set_rates(7)
     again = build_optimizer(*parts, SETTINGS, 10)
@@ -62,7 +62,7 @@ def test_the_peaks_survive_saving(parts):
     assert again.rates == (1e-2, 1e-3)
 
 
-def test_a_frozen_trunk_is_not_the_optimisers_business():
+def test_frozen_trunk_is_not_optimized():
     network = network_spec("mobilenetv3_small_050").build(32, 8, 0.0, frozen_trunk=True)
     optimizer = build_optimizer(network, ArcFace(8, 3), SETTINGS, 10)
     assert optimizer.dense.param_groups[0]["params"] == []
@@ -75,13 +75,13 @@ def test_a_frozen_trunk_is_not_the_optimisers_business():
     ("name", "kind"),
     [("adamw", torch.optim.AdamW), ("adam", torch.optim.Adam), ("adagrad", torch.optim.Adagrad)],
 )
-def test_optimisers_by_name(parts, name, kind):
+def test_name_selects_optimizer_class(parts, name, kind):
     optimizer = build_optimizer(*parts, replace(SETTINGS, name=name), 10)
     assert type(optimizer.dense) is kind
     assert {group["weight_decay"] for group in optimizer.dense.param_groups} == {0.1}
 
 
-def test_adagrad_divides_by_all_it_has_seen(parts):
+def test_adagrad_matches_closed_form(parts):
     """w -= lr g / sqrt(accumulator + sum of g^2), whatever the rate's schedule makes of lr."""
     network, objective = parts
     settings = OptimizerSettings(
@@ -103,7 +103,7 @@ def test_adagrad_divides_by_all_it_has_seen(parts):
         torch.testing.assert_close(weight.detach().double(), wanted, atol=1e-6, rtol=1e-5)
 
 
-def test_the_embedding_layers_penalty_is_kerass(parts):
+def test_embedding_l2_matches_keras_gradient(parts):
     """l2 |w|^2 beside the loss: 2 l2 w in the gradient, of that layer alone."""
     network, objective = parts
     settings = OptimizerSettings(name="adam", embedding_l2=0.25, gradient_norm=1e9)
@@ -117,7 +117,7 @@ def test_the_embedding_layers_penalty_is_kerass(parts):
 
 
 @pytest.mark.parametrize("at_epoch", [0, 9.5, 10, 20, 29, 30, 80])
-def test_the_exponential_schedule_in_shares_of_the_epochs(parts, at_epoch):
+def test_exponential_schedule_uses_fractions_of_epochs(parts, at_epoch):
     settings = replace(SETTINGS, schedule="exponential", decay_from=0.1, decay_to=0.3, warmup_epochs=0)
     optimizer = build_optimizer(*parts, settings, 100)
     optimizer.set_rates(at_epoch)

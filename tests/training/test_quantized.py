@@ -12,7 +12,7 @@ from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset, validate, validation_pairs
-from tiny import TINY, Interrupted, history, stop_after
+from support.tiny_run import TINY, Interrupted, history, stop_after
 
 AWARE = TINY.with_settings(["quantize.aware=true", "budget.epochs=2", "validation.every_epochs=1"])
 
@@ -26,7 +26,7 @@ def stranger_similarity(network, recipe, data, split):
 
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("chunk_size", [0, 8])
-def test_a_resumed_run_ends_as_an_unbroken_one(tmp_path, cats, chunk_size):
+def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, chunk_size):
     """Each step's ranges are its own batch's, or chunk's: nothing of them has to be kept."""
     recipe = AWARE.with_settings([f"sampler.chunk_size={chunk_size}"])
     unbroken, run = RunFolder(tmp_path / "unbroken"), RunFolder(tmp_path / "run")
@@ -41,7 +41,7 @@ def test_a_resumed_run_ends_as_an_unbroken_one(tmp_path, cats, chunk_size):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_it_is_validated_as_it_will_compute_and_saved_as_any_other(tmp_path, cats):
+def test_validates_rounded_network_and_saves_plain_weights(tmp_path, cats):
     """From a run, another loss on its head."""
     begun, run = RunFolder(tmp_path / "begun"), RunFolder(tmp_path / "run")
     fit(TINY.with_settings(["budget.epochs=1", "input.normalisation=symmetric"]), cats, begun.path)

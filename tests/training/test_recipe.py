@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadRecipe
@@ -160,34 +160,31 @@ def recipes(draw):
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(recipes())
-def test_a_recipe_comes_back_from_its_json(make):
+def test_recipe_round_trips_through_json(make):
     recipe = make()
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_comes_back_from_its_json(name):
+def test_every_loss_round_trips_through_json(name):
     recipe = Recipe(name="default", loss=LOSSES[name][0])
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
     assert tuple(recipe.to_plain()["loss"]) == recipe.loss.settings
 
 
-@settings(deadline=None, max_examples=40)
 @given(recipes(), st.data())
-def test_settings_carry_any_recipe_over(make, data):
+def test_any_value_can_be_set_as_text(make, data):
     recipe = make()
     key = data.draw(st.sampled_from([key for key in keys_of(recipe.to_plain()) if key != "name"]))
     changed = DEFAULT.with_settings(as_set(recipe, ["loss.name", *(PREFIXED if key in PREFIXED else [key])]))
     assert value_at(changed, key) == value_at(recipe, key)
 
 
-@settings(deadline=None, max_examples=40)
 @given(recipes(), st.randoms())
-def test_the_order_of_settings_does_not_matter(make, random):
+def test_order_of_settings_does_not_matter(make, random):
     recipe = make()
     wanted = as_set(recipe, [key for key in keys_of(recipe.to_plain()) if key != "name"])
     random.shuffle(wanted)
@@ -232,7 +229,7 @@ def other_value(key, recipe=DEFAULT):
         if not key.startswith("loss.") and key != "augmentation.blur_sigma_min"  # which needs its max too
     ],
 )
-def test_every_key_can_be_set_and_changes_nothing_else(key):
+def test_setting_one_key_changes_only_that_key(key):
     value = other_value(key)
     text = ",".join(value) if isinstance(value, tuple) else value
     changed = MINING.with_settings([f" {key} = {text} "])
@@ -252,7 +249,7 @@ OWN_SETTINGS = [
 
 
 @pytest.mark.parametrize(("loss", "setting"), OWN_SETTINGS)
-def test_every_setting_of_every_loss_can_be_set_and_changes_nothing_else(loss, setting):
+def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     recipe, key = DEFAULT.with_settings([f"loss.name={loss}"]), f"loss.{setting}"
     assert recipe == dataclasses.replace(DEFAULT, loss=LOSSES[loss][0])
     value = other_value(key, recipe)
@@ -264,7 +261,7 @@ def test_every_setting_of_every_loss_can_be_set_and_changes_nothing_else(loss, s
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_setting_of_another_loss_is_refused(loss):
+def test_rejects_setting_of_another_loss(loss):
     own = LOSSES[loss][0].settings
     others = [
         key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own
@@ -281,7 +278,7 @@ def test_a_setting_of_another_loss_is_refused(loss):
 
 @pytest.mark.parametrize("before", LOSSES)
 @pytest.mark.parametrize("after", LOSSES)
-def test_another_loss_brings_its_own_settings(before, after):
+def test_changing_loss_resets_loss_settings(before, after):
     changed = [f"loss.name={before}", "loss.compatible_with=old.onnx", "seed=3"]
     recipe = DEFAULT.with_settings(changed)
     switched = recipe.with_settings([f"loss.name={after}"])
@@ -291,7 +288,7 @@ def test_another_loss_brings_its_own_settings(before, after):
         assert switched == dataclasses.replace(DEFAULT, seed=3, loss=LOSSES[after][0])
 
 
-def test_single_settings_beside_another_loss_hold_in_any_order():
+def test_loss_name_and_its_settings_apply_in_any_order():
     wanted = ["loss.name=cosface", "loss.margin=0.3", "loss.scale=48"]
     expected = dataclasses.replace(LOSSES["cosface"][0], margin=Schedule(0.3), scale=Schedule(48.0))
     for order in itertools.permutations(wanted):
@@ -300,7 +297,7 @@ def test_single_settings_beside_another_loss_hold_in_any_order():
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_naming_the_loss_that_a_recipe_has_changes_nothing(loss):
+def test_same_loss_name_keeps_loss_settings(loss):
     name, key = f"loss.name={loss}", "loss.compatible_weight"
     recipe = DEFAULT.with_settings([name, f"{key}=0.3"])
     assert recipe.loss != LOSSES[loss][0]
@@ -318,7 +315,7 @@ def test_naming_the_loss_that_a_recipe_has_changes_nothing(loss):
         ("0.4 - 0.001 every 1", Schedule(0.4, step=-0.001, every=1)),
     ],
 )
-def test_schedules_are_text(text, schedule):
+def test_schedule_text_is_parsed_and_stored(text, schedule):
     changed = DEFAULT.with_settings([f"loss.margin_rad={text}"])
     assert changed.loss.margin_rad == schedule
     assert changed.to_plain()["loss"]["margin_rad"] == (0.4 if text == "0.4" else text)
@@ -336,7 +333,7 @@ def test_schedules_are_text(text, schedule):
         ),
     ],
 )
-def test_steps_stay_in_range_for_all_epochs(text, why):
+def test_rejects_schedule_that_leaves_range_during_run(text, why):
     with pytest.raises(BadRecipe, match=why):
         DEFAULT.with_settings([text])
     assert DEFAULT.with_settings([text, "budget.epochs=10"]).budget.epochs == 10
@@ -345,14 +342,14 @@ def test_steps_stay_in_range_for_all_epochs(text, why):
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("True", True), ("FALSE", False), (" false", False)]
 )
-def test_yes_and_no(text, value):
+def test_bias_accepts_true_and_false_in_any_case(text, value):
     changed = DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
     assert changed.loss.bias is value
     assert changed.to_plain()["loss"]["bias"] is value
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False)])
-def test_rounding_is_a_yes_or_no(text, value):
+def test_quantize_aware_accepts_only_true_or_false(text, value):
     changed = DEFAULT.with_settings([f"quantize.aware={text}"])
     assert changed == dataclasses.replace(DEFAULT, quantize=QuantizeSettings(aware=value))
     assert changed.to_plain()["quantize"] == {"aware": value}
@@ -360,14 +357,14 @@ def test_rounding_is_a_yes_or_no(text, value):
         DEFAULT.with_settings(["quantize.aware=8"])
 
 
-def test_a_recipe_from_before_there_was_rounding():
+def test_recipe_without_quantize_section_takes_default():
     stored = DEFAULT.to_plain()
     del stored["quantize"]
     assert Recipe.from_json(json.dumps(stored)) == DEFAULT
 
 
 @pytest.mark.parametrize("text", ["64,128,256", "(64, 128, 256)", "[64, 128, 256]", " 64 , 128,256, "])
-def test_prefixes_as_text(text):
+def test_prefixes_are_parsed_from_text(text):
     weights = "(0.2, 0.3, 0.5)" if "(" in text else "0.2,0.3,0.5"
     changed = DEFAULT.with_settings(
         [f"loss.prefixes={text}", f"loss.prefix_weights={weights}", "model.embedding_dim=256"]
@@ -379,7 +376,7 @@ def test_prefixes_as_text(text):
 
 
 @pytest.mark.parametrize("prefixes", ["64", "64,256", "64,128,256"])
-def test_the_last_prefix_is_the_whole_embedding(prefixes):
+def test_rejects_last_prefix_unequal_to_embedding_dim(prefixes):
     weights = ",".join("1" for _ in prefixes.split(","))
     with pytest.raises(
         BadRecipe, match=r"^the last of loss\.prefixes is the whole embedding, 128, not (64|256)$"
@@ -390,7 +387,7 @@ def test_the_last_prefix_is_the_whole_embedding(prefixes):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_only_triplets_are_mined_offline(loss):
+def test_offline_mining_needs_plain_triplet_loss(loss):
     offline = [f"loss.name={loss}", "mining.mode=offline"]
     if loss not in MINED:
         with pytest.raises(
@@ -409,7 +406,7 @@ def test_only_triplets_are_mined_offline(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_batches_are_drawn_as_the_loss_needs_them(loss):
+def test_default_sampler_depends_on_loss(loss):
     recipe = DEFAULT.with_settings([f"loss.name={loss}"])
     assert recipe.by_identities == (loss not in CLASSIFIERS)
     assert recipe.with_settings(["sampler.name=identities"]).by_identities
@@ -419,7 +416,7 @@ def test_batches_are_drawn_as_the_loss_needs_them(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_keys_are_those_of_the_json(loss):
+def test_recipe_keys_match_json_keys(loss):
     keys = [key for key in recipe_keys() if not key.startswith("loss.")]
     stored = list(keys_of(DEFAULT.with_settings([f"loss.name={loss}"]).to_plain()))
     assert [key for key in stored if not key.startswith("loss.")] == keys
@@ -443,12 +440,12 @@ def test_the_keys_are_those_of_the_json(loss):
         ("optimizer.lr.x", "optimizer.lr"),
     ],
 )
-def test_an_unknown_key_is_told_the_nearest(wrong, right):
+def test_unknown_key_error_suggests_nearest_key(wrong, right):
     with pytest.raises(BadRecipe, match=f"^no setting is called '{wrong}'; did you mean '{right}'\\?$"):
         DEFAULT.with_settings([f"{wrong}=1"])
 
 
-def test_a_key_like_no_other_is_told_none():
+def test_dissimilar_key_error_has_no_suggestion():
     with pytest.raises(BadRecipe, match=r"^no setting is called 'zzzz'$"):
         DEFAULT.with_settings(["zzzz=1"])
 
@@ -495,12 +492,12 @@ def test_a_key_like_no_other_is_told_none():
         ("sampler.batch_size=1", r"sampler\.batch_size lies in"),
     ],
 )
-def test_wrong_settings_name_the_key(setting, message):
+def test_invalid_setting_error_names_key(setting, message):
     with pytest.raises(BadRecipe, match=message):
         DEFAULT.with_settings([setting])
 
 
-def test_settings_that_are_wrong_together():
+def test_rejects_conflicting_settings():
     with pytest.raises(BadRecipe, match=r"input\.resize_px 112 is smaller than the crop of 224"):
         DEFAULT.with_settings(["input.resize=centre_crop", "input.resize_px=112"])
     with pytest.raises(BadRecipe, match=r"split\.validation and test leave no identity to train on"):
@@ -510,12 +507,12 @@ def test_settings_that_are_wrong_together():
 
 
 @pytest.mark.parametrize("text", ["1", "yes", "", "none"])
-def test_a_switch_is_true_or_false(text):
+def test_bias_rejects_non_boolean_text(text):
     with pytest.raises(BadRecipe, match=f"^loss.bias is true or false, not '{text}'$"):
         DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
 
 
-def test_a_value_may_hold_an_equals_sign_and_later_settings_win():
+def test_value_may_contain_equals_sign_and_last_setting_wins():
     changed = DEFAULT.with_settings(["model.initial_weights=a=b.npz", "seed=1", "seed=2"])
     assert changed.model.initial_weights == "a=b.npz"
     assert changed.seed == 2
@@ -561,19 +558,19 @@ def test_a_value_may_hold_an_equals_sign_and_later_settings_win():
         ),
     ],
 )
-def test_json_that_is_no_recipe(text, message):
+def test_rejects_invalid_recipe_json(text, message):
     with pytest.raises(BadRecipe, match=message):
         Recipe.from_json(text)
 
 
-def test_keys_left_out_of_the_json_have_their_defaults():
+def test_missing_json_keys_take_defaults():
     assert Recipe.from_json('{"name": "default", "optimizer": {"lr": 1}}') == dataclasses.replace(
         DEFAULT, optimizer=OptimizerSettings(lr=1.0)
     )
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_settings_left_out_of_a_loss_in_the_json_are_those_published_for_it(name):
+def test_missing_loss_settings_take_published_values(name):
     stored = {"name": "default", "loss": {"compatible_weight": 0.3, "name": name}}
     expected = dataclasses.replace(LOSSES[name][0], compatible_weight=Schedule(0.3))
     assert Recipe.from_json(json.dumps(stored)) == dataclasses.replace(DEFAULT, loss=expected)
@@ -583,18 +580,18 @@ def test_settings_left_out_of_a_loss_in_the_json_are_those_published_for_it(name
     ("normalisation", "mean", "std"),
     [("imagenet", IMAGENET_MEAN_RGB, IMAGENET_STD_RGB), ("symmetric", (0.5,) * 3, (0.5,) * 3)],
 )
-def test_the_preprocessing_is_that_of_the_input(normalisation, mean, std):
+def test_preprocessing_matches_input_settings(normalisation, mean, std):
     found = InputSettings(112, "centre_crop", 128, 0.2, normalisation).preprocessing()
     assert (found.size_px, found.resize, found.resize_px, found.margin) == (112, "centre_crop", 128, 0.2)
     assert (found.mean, found.std, found.colour_order) == (mean, std, "RGB")
 
 
-def test_symmetric_normalisation_is_keras():
+def test_symmetric_normalization_matches_keras():
     found = InputSettings(normalisation="symmetric").preprocessing()
     assert (200 / 255 - found.mean[0]) / found.std[0] == pytest.approx(200 / 127.5 - 1)
 
 
-def test_a_normalisation_that_is_not_settled_is_no_preprocessing():
+def test_preprocessing_rejects_auto_normalization():
     with pytest.raises(BadRecipe, match="depends on the initial weights"):
         InputSettings().preprocessing()
 
@@ -610,12 +607,12 @@ def test_a_normalisation_that_is_not_settled_is_no_preprocessing():
         lambda: InputSettings(margin=-0.1),
     ],
 )
-def test_settings_are_checked_when_they_are_made(make):
+def test_settings_reject_values_out_of_range(make):
     with pytest.raises(ValueError, match="lies in"):
         make()
 
 
-def test_a_published_augmentation_can_be_chosen_and_differed_from():
+def test_named_augmentation_can_be_selected_and_changed():
     circle = DEFAULT.with_settings(["augmentation.flip_p=0.25", "augmentation=circle"])
     assert circle.augmentation == dataclasses.replace(AUGMENTATIONS["circle"], flip_p=0.25)
     assert circle.with_settings(["augmentation=pet"]) == DEFAULT
@@ -624,7 +621,7 @@ def test_a_published_augmentation_can_be_chosen_and_differed_from():
         DEFAULT.with_settings(["augmentation=all"])
 
 
-def test_the_commands_page_tells_every_loss_and_only_settings_that_are_understood():
+def test_commands_page_lists_every_loss_and_valid_settings():
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     assert [name for name in LOSSES if f"`{name}`" not in page] == []
     typed = [quoted or bare for quoted, bare in re.findall(r"--set (?:'([^']+)'|([^\s`']+))", page)]

@@ -25,7 +25,8 @@ from familiar.training.checkpoint import load_state
 from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from tiny import TINY, history
+from support.tiers import small_and_exhaustive
+from support.tiny_run import TINY, history
 
 # Dropout and augmentation are on; the margin still rises in the epochs that are cut short.
 RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_rad=0 to 0.2 over 0.75"])
@@ -117,8 +118,8 @@ def assert_same_run(run: RunFolder, unbroken: RunFolder) -> None:
             assert value == expected[name], name
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_killed_at_any_moment(
+@pytest.mark.parametrize("seed", small_and_exhaustive(0, 1))
+def test_run_killed_at_random_times_resumes_identically(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path, seed: int
 ) -> None:
     run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
@@ -141,7 +142,7 @@ STEPS = (2, 8, 9, 2, 5, 8, 9, 3, 6, 9, 12)
 WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
 
 
-def test_killed_while_it_writes(
+def test_run_killed_while_writing_resumes_identically(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path
 ) -> None:
     run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
@@ -156,7 +157,7 @@ def test_killed_while_it_writes(
 
 
 @pytest.mark.parametrize("die_at", [1, 2, 3])
-def test_killed_when_all_but_the_embedder_was_written(
+def test_run_killed_while_writing_embedder_restores_it(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, die_at: int
 ) -> None:
     """Resuming a finished run does no more than write it anew."""

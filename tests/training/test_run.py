@@ -31,7 +31,7 @@ def record(run, spec):
     )
 
 
-def test_the_files_have_the_names_the_documents_promise(run):
+def test_file_names_match_documentation(run):
     paths = [run.recipe_json, run.data_json, run.split_json, run.history_csv, run.curves_png]
     paths += [run.best, run.last, run.state, run.embedder, run.bundle]
     assert [path.name for path in paths] == [
@@ -50,21 +50,21 @@ def test_the_files_have_the_names_the_documents_promise(run):
         DataSpec(("photos",), ()),
     ],
 )
-def test_what_it_read_comes_back(begun, spec):
+def test_reads_recorded_spec_recipe_and_split(begun, spec):
     record(begun, spec)
     assert begun.data_spec() == spec
     assert begun.recipe() == Recipe(name="x")
     assert begun.split().validation == ("a/2",)
 
 
-def test_a_folder_that_is_no_run(run):
+def test_rejects_folder_without_run(run):
     for read in (run.recipe, run.data, run.data_spec, run.split):
         with pytest.raises(BadRun, match="run"):
             read()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'"text"', b"\xff\xfe", b'{"spec": {}}'])
-def test_damaged_records(begun, content):
+def test_rejects_damaged_records(begun, content):
     for path, read in ((begun.data_json, begun.data_spec), (begun.split_json, begun.split)):
         path.write_bytes(content)
         with pytest.raises(BadRun, match=path.name):
@@ -74,7 +74,7 @@ def test_damaged_records(begun, content):
         begun.recipe()
 
 
-def test_a_record_with_a_part_missing(begun):
+def test_rejects_incomplete_record(begun):
     record(begun, DataSpec(("photos",)))
     whole = json.loads(begun.data_json.read_text())
     for part in whole:
@@ -105,7 +105,7 @@ with RunFolder(Path(sys.argv[1])).held():
 """
 
 
-def test_a_second_process_is_told_and_a_killed_one_lets_go(run):
+def test_lock_rejects_second_process_until_first_is_killed(run):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, run.path], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "held\n"
     with pytest.raises(BadRun) as caught, run.held():
@@ -119,7 +119,7 @@ def test_a_second_process_is_told_and_a_killed_one_lets_go(run):
     assert [path.name for path in run.path.iterdir()] == ["kept"]
 
 
-def test_one_process_is_told_too(run):
+def test_lock_rejects_second_use_in_same_process(run):
     with run.held():
         with pytest.raises(BadRun, match="another process is training in it"), run.held():
             pytest.fail("held twice")
@@ -130,7 +130,7 @@ def test_one_process_is_told_too(run):
 
 
 @pytest.mark.parametrize("written", [[], ["recipe.json"]])
-def test_after_a_failure_a_folder_stays_only_for_what_is_in_it(run, written):
+def test_failure_removes_only_empty_folder(run, written):
     def fail():
         with run.held():
             assert run.path.is_dir()
@@ -143,7 +143,7 @@ def test_after_a_failure_a_folder_stays_only_for_what_is_in_it(run, written):
     assert [path.name for path in run.path.parent.rglob("*")] == (["run", *written] if written else [])
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_rejects_file_as_run_folder(tmp_path):
     (tmp_path / "run").write_text("mine")
     for path in (tmp_path / "run", tmp_path / "run" / "below"):
         with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).held():
@@ -152,7 +152,7 @@ def test_a_file_is_no_folder(tmp_path):
     assert (tmp_path / "run").read_text() == "mine"
 
 
-def test_those_who_take_turns_never_hold_it_together(run, tmp_path):
+def test_lock_is_exclusive_between_processes(run, tmp_path):
     """The lock's file goes with the hold, and no one must be left with a lock on a file that is gone."""
     run.path.mkdir()
     (run.path / "kept").touch()

@@ -3,13 +3,13 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.training.schedule import Schedule, decaying_rate, learning_rate
 
 
-def test_the_pet_embedders_rates():
+def test_learning_rate_matches_pet_embedder():
     """FACTS 5: 5e-4, linear warm-up over epochs 1 to 5 of 40, cosine to 1e-6."""
 
     def rate(at_epoch):
@@ -23,18 +23,18 @@ def test_the_pet_embedders_rates():
     assert rate(40) == pytest.approx(1e-6)
 
 
-def test_a_warm_up_longer_than_the_run_is_cut_to_it():
+def test_warmup_is_limited_to_run_length():
     assert learning_rate(1.0, 0.0, 10, 4, 2) == 0.5
     assert learning_rate(1.0, 0.0, 10, 4, 3.999) == pytest.approx(0.99975)
     assert learning_rate(1.0, 0.0, 10, 4, 4) == 1.0
 
 
-def test_without_a_warm_up_it_starts_at_the_peak():
+def test_rate_starts_at_peak_without_warmup():
     assert learning_rate(1.0, 0.1, 0, 4, 0) == 1.0
     assert learning_rate(1.0, 0.1, 0, 4, 4) == pytest.approx(0.1)
 
 
-def test_beyond_the_end_it_stays_at_the_final_rate():
+def test_rate_stays_final_after_last_epoch():
     assert learning_rate(1.0, 0.1, 1, 4, 9) == pytest.approx(0.1)
 
 
@@ -47,9 +47,8 @@ RUNS = {
 }
 
 
-@settings(deadline=None, max_examples=100)
 @given(**RUNS)
-def test_agrees_with_the_formula_read_aloud(peak, share, warmup, epochs, at):
+def test_learning_rate_equals_closed_form(peak, share, warmup, epochs, at):
     final, at_epoch = peak * share, at * epochs
     warm = min(warmup, epochs)
     if at_epoch < warm:
@@ -62,7 +61,6 @@ def test_agrees_with_the_formula_read_aloud(peak, share, warmup, epochs, at):
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(**RUNS, later=st.floats(0, 1))
 def test_rises_to_the_peak_then_falls_to_the_final_rate(peak, share, warmup, epochs, at, later):
     final, warm = peak * share, min(warmup, epochs)
@@ -80,7 +78,7 @@ def values(text, epochs):
     return [Schedule.parse(text).at(epoch, epochs) for epoch in range(epochs)]
 
 
-def test_the_pet_embedders_margin():
+def test_margin_schedule_matches_pet_embedder():
     """FACTS 5: from 0 to 0.4 over the first third of 40 epochs, then constant."""
     margins = values("0 to 0.4 over 0.3333333333333333", 40)
     assert margins == pytest.approx([0.4 * min(1, epoch / (40 / 3)) for epoch in range(40)])
@@ -88,7 +86,7 @@ def test_the_pet_embedders_margin():
     assert margins[14:] == [0.4] * 26
 
 
-def test_seed_002s_margin_and_gamma():
+def test_step_schedules_match_seed_002():
     """FACTS 3: m = min(1, 0.2 + 0.02 floor(epoch / 5)), gamma = 64 (1 + 0.5 floor(epoch / 5))."""
     margins, gammas = values("0.2 + 0.02 every 5 to 1", 300), values("64 + 32 every 5", 300)
     assert margins == pytest.approx([min(1, 0.2 + 0.02 * math.floor(epoch / 5)) for epoch in range(300)])
@@ -111,17 +109,17 @@ def test_seed_002s_margin_and_gamma():
         ("1 + 1 every 7", [1] * 6),
     ],
 )
-def test_its_values(text, expected):
+def test_schedule_values_match_text(text, expected):
     assert values(text, 6) == pytest.approx(expected)
 
 
-def test_what_moves_is_no_single_number():
+def test_moves_is_false_only_for_constant_schedule():
     assert not Schedule.parse("0.4").moves
     assert Schedule.parse("0 to 1 over 0.5").moves
     assert Schedule.parse("0 + 1 every 5").moves
 
 
-def test_a_run_of_one_epoch_begins_at_the_start():
+def test_single_epoch_uses_start_value():
     assert [values(text, 1) for text in ("0.4", "0 to 1 over 0.3", "2 + 1 every 1")] == [[0.4], [0.0], [2.0]]
 
 
@@ -144,15 +142,13 @@ ANY_NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 MODERATE = st.floats(-1e6, 1e6)
 
 
-@settings(deadline=None, max_examples=300)
 @given(schedules(ANY_NUMBER))
-def test_it_comes_back_from_its_text(schedule):
+def test_schedule_round_trips_through_text(schedule):
     assert Schedule.parse(str(schedule)) == schedule
 
 
-@settings(deadline=None, max_examples=200)
 @given(schedules(MODERATE), st.integers(1, 60))
-def test_it_goes_one_way_between_its_extremes(schedule, epochs):
+def test_schedule_is_monotonic_between_extremes(schedule, epochs):
     moves = np.diff([schedule.at(epoch, epochs) for epoch in range(epochs)])
     rounding = 1e-9 * max(map(abs, schedule.extremes))
     assert (moves >= -rounding).all() or (moves <= rounding).all()
@@ -163,18 +159,16 @@ def test_it_goes_one_way_between_its_extremes(schedule, epochs):
         assert not moves.any()
 
 
-@settings(deadline=None, max_examples=100)
 @given(MODERATE, MODERATE, st.floats(0.001, 1), st.integers(1, 60))
-def test_a_ramp_agrees_with_interpolation(start, end, over, epochs):
+def test_ramp_matches_interpolation(start, end, over, epochs):
     expected = np.interp(range(epochs), [0, over * epochs], [start, end])
     found = [Schedule(start, end, over=over).at(epoch, epochs) for epoch in range(epochs)]
     assert found == pytest.approx(expected, abs=1e-6)
     assert all(value == end for epoch, value in enumerate(found) if epoch >= over * epochs)
 
 
-@settings(deadline=None, max_examples=100)
 @given(MODERATE, MODERATE.filter(bool), st.integers(1, 20), st.none() | st.floats(0, 1e6), st.integers(1, 60))
-def test_steps_agree_with_counting_the_epochs(start, step, every, distance, epochs):
+def test_steps_match_slow_reference(start, step, every, distance, epochs):
     end = None if distance is None else start + math.copysign(distance, step)
     value, expected = start, []
     for epoch in range(epochs):
@@ -200,7 +194,7 @@ def test_steps_agree_with_counting_the_epochs(start, step, every, distance, epoc
         ("-1 - -2 every 3", "-1 + 2 every 3"),
     ],
 )
-def test_numbers_are_written_short(text, short):
+def test_text_is_normalized_to_short_form(text, short):
     assert str(Schedule.parse(text)) == short
     assert Schedule.parse(text) == Schedule.parse(short)
 
@@ -242,13 +236,13 @@ def test_numbers_are_written_short(text, short):
         "0.2 + 0 every 5 to 0.1",
     ],
 )
-def test_other_text_is_shown_the_three_forms(text):
+def test_invalid_text_error_lists_schedule_forms(text):
     forms = r"0\.4, or 0 to 0\.4 over 0\.33 \(of the epochs\), or 0\.2 \+ 0\.02 every 5 to 1$"
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is .*schedule: {forms}"):
         Schedule.parse(text)
 
 
-def test_the_coursework_s_rates():
+def test_decaying_rate_matches_seed_002():
     """Seed 002: constant to epoch 10, then down by a factor of a thousand until epoch 30."""
     rates = [decaying_rate(1e-3, 1e-6, 0, (10, 30), at) for at in (0, 5, 10, 15, 20, 25, 30, 31, 100)]
     falling = [1e-3 * 0.001 ** ((at - 10) / 20) for at in (15, 20, 25)]
@@ -258,7 +252,7 @@ def test_the_coursework_s_rates():
 @given(
     st.floats(1e-6, 10), st.floats(1e-4, 1), st.floats(0, 20), st.floats(0, 50), st.floats(0, 50), st.floats(0, 99)
 )  # fmt: skip
-def test_the_decaying_rate_read_aloud(peak, share, warmup, start, length, at):
+def test_decaying_rate_equals_closed_form(peak, share, warmup, start, length, at):
     end = start + length
     rate = decaying_rate(peak, share * peak, warmup, (start, end), at)
     if at < min(warmup, end):
@@ -273,5 +267,5 @@ def test_the_decaying_rate_read_aloud(peak, share, warmup, start, length, at):
     assert 0 <= rate <= peak
 
 
-def test_a_frozen_part_has_no_rate_to_lose():
+def test_decaying_rate_accepts_zero_rate():
     assert decaying_rate(0.0, 0.0, 0, (0, 10), 5) == 0.0

@@ -12,7 +12,7 @@ from familiar.export.bundle import export_run
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.training.fit import fit
 from familiar.training.teacher import lessons
-from tiny import TINY
+from support.tiny_run import TINY
 
 SMALL = TINY.with_settings(["budget.epochs=2"])
 DIM = SMALL.model.embedding_dim
@@ -34,18 +34,18 @@ def seen_by(teacher: Path, cats: DataSpec) -> np.ndarray:
     return embed_photos(Embedder(teacher), cats.read().photos, open_photo=open_photo, flip=True).embeddings
 
 
-def test_nobody_teaches_by_default(cats: DataSpec) -> None:
+def test_lessons_are_none_without_teacher(cats: DataSpec) -> None:
     assert lessons(SMALL, cats.read()) is None
 
 
-def test_one_teacher_teaches_its_vectors(teachers: list[Path], cats: DataSpec) -> None:
+def test_one_teacher_gives_its_embeddings(teachers: list[Path], cats: DataSpec) -> None:
     found = lessons(taught_by(teachers[0]), cats.read())
     assert found is not None
     np.testing.assert_allclose(found.embeddings, seen_by(teachers[0], cats), atol=1e-6)
     assert found.space_ids == (Embedder(teachers[0]).metadata.space_id,)
 
 
-def test_of_several_teachers_similarities_are_averaged(teachers: list[Path], cats: DataSpec) -> None:
+def test_several_teachers_average_their_similarities(teachers: list[Path], cats: DataSpec) -> None:
     found = lessons(taught_by(*teachers, settings=(f"model.embedding_dim={2 * DIM}",)), cats.read())
     assert found is not None
     parts = [seen_by(teacher, cats) for teacher in teachers]
@@ -53,7 +53,7 @@ def test_of_several_teachers_similarities_are_averaged(teachers: list[Path], cat
     np.testing.assert_allclose(found.embeddings @ found.embeddings.T, wanted, atol=1e-5)
 
 
-def test_long_lessons_are_shortened_to_the_network_s_length(teachers: list[Path], cats: DataSpec) -> None:
+def test_lessons_are_reduced_to_embedding_dim(teachers: list[Path], cats: DataSpec) -> None:
     found = lessons(taught_by(*teachers), cats.read())
     assert found is not None
     assert found.embeddings.shape[1] == DIM
@@ -63,7 +63,7 @@ def test_long_lessons_are_shortened_to_the_network_s_length(teachers: list[Path]
     assert lost.mean() < 0.05, "48 photos, and half of the directions"
 
 
-def test_what_is_taught_is_learnt(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
+def test_distilled_run_agrees_with_teacher(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
     """A pupil comes to agree with its teacher; one who had none does not."""
     settings = ("seed=2", "budget.epochs=30", "validation.every_epochs=30")
 
@@ -76,7 +76,7 @@ def test_what_is_taught_is_learnt(tmp_path: Path, teachers: list[Path], cats: Da
     assert agreement(taught, "taught") > agreement(SMALL.with_settings(settings), "alone") + 0.3
 
 
-def test_a_run_keeps_to_its_teachers(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
+def test_resume_rejects_changed_teacher(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
     copy = tmp_path / "teacher.onnx"
     copy.write_bytes(teachers[0].read_bytes())
     fit(taught_by(copy), cats, tmp_path / "run")
@@ -85,7 +85,7 @@ def test_a_run_keeps_to_its_teachers(tmp_path: Path, teachers: list[Path], cats:
         fit(taught_by(copy), cats, tmp_path / "run", resume=True)
 
 
-def test_a_teacher_that_is_not_there(tmp_path: Path, cats: DataSpec) -> None:
+def test_rejects_missing_teacher_before_creating_run(tmp_path: Path, cats: DataSpec) -> None:
     with pytest.raises(BadRecipe, match=r"^distill\.teacher: .*nobody\.onnx: no bundle there"):
         fit(taught_by(Path("nobody.onnx")), cats, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ from familiar.training.fit import fit
 from familiar.training.history import EpochRecord
 from familiar.training.run import RunFolder
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
-from tiny import TINY, Interrupted, stop_after
+from support.tiny_run import TINY, Interrupted, stop_after
 
 FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, None, None, 120.0, 1.5)
 SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.45, 0.1, 130.0, 1.4)
@@ -35,7 +35,7 @@ def as_shown(records):
     return wanted
 
 
-def test_tensorboard_shows_the_records(tmp_path):
+def test_shows_records_during_and_after_training(tmp_path):
     run = RunFolder(tmp_path)
     with TensorBoard(run.tensorboard, []) as board:
         board.add(FIRST)
@@ -45,7 +45,7 @@ def test_tensorboard_shows_the_records(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
 
 
-def test_what_a_killed_run_wrote_too_much_is_not_shown_twice(tmp_path):
+def test_resume_replaces_records_of_repeated_epoch(tmp_path):
     """It was killed in epoch 2, whose record was out already, and does that epoch anew."""
     run = RunFolder(tmp_path)
     board = TensorBoard(run.tensorboard, [])
@@ -74,7 +74,7 @@ def test_a_resumed_run_shows_every_epoch_once(tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_asked_for_late_it_shows_what_was_before(tmp_path, cats):
+def test_resume_with_tensorboard_shows_earlier_epochs(tmp_path, cats):
     run = RunFolder(tmp_path / "run")
     with pytest.raises(Interrupted):
         fit(TINY, cats, run.path, on_epoch=stop_after(2))
@@ -83,7 +83,7 @@ def test_asked_for_late_it_shows_what_was_before(tmp_path, cats):
     assert [epoch for epoch, _ in shown(run)["loss"]] == [1, 2, 3]
 
 
-def test_without_the_package_one_line_says_so(monkeypatch):
+def test_rejects_missing_package(monkeypatch):
     require_tensorboard()
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install [^ ]+$"):

@@ -22,7 +22,7 @@ from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.torch_embedder import torch_embedder
-from tiny import TINY
+from support.tiny_run import TINY
 
 CPU = torch.device("cpu")
 
@@ -59,7 +59,7 @@ def respaced(run: RunFolder, space_id: str) -> None:
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_it_embeds_as_the_bundle_does(trained: RunFolder, drawn: IdentityTable, flip: bool):
+def test_embeddings_match_bundle(trained: RunFolder, drawn: IdentityTable, flip: bool):
     through_torch = torch_embedder(trained.path, CPU, threads=2)
     assert through_torch.metadata == load_bundle(trained.bundle).metadata
     found, expected = (
@@ -73,7 +73,7 @@ def test_it_embeds_as_the_bundle_does(trained: RunFolder, drawn: IdentityTable, 
     assert np.abs(expected.embeddings - expected.embeddings[0]).max() > 1e-2
 
 
-def test_crops_and_two_photos(trained: RunFolder, cats: DataSpec):
+def test_verification_matches_bundle(trained: RunFolder, cats: DataSpec):
     ours, onnx = torch_embedder(str(trained.path), CPU), Embedder(trained.bundle)
     first, second, *_ = cats.read().photos
     assert isinstance(first, Path)
@@ -94,7 +94,7 @@ def test_dropout_and_batch_statistics_are_off(trained: RunFolder, drawn: Identit
     np.testing.assert_allclose(one[:1], again, atol=1e-5)
 
 
-def test_it_computes_on_the_device_asked_for(trained: RunFolder):
+def test_computes_on_requested_device(trained: RunFolder):
     size_px = TINY.input.size_px
     nowhere = torch_embedder(trained.path, torch.device("meta"))
     with pytest.raises(
@@ -104,13 +104,13 @@ def test_it_computes_on_the_device_asked_for(trained: RunFolder):
 
 
 @pytest.mark.parametrize("name", ["recipe.json", "embedder.safetensors", "model.onnx", "data.json"])
-def test_a_file_that_is_missing(run: RunFolder, name: str):
+def test_rejects_missing_file(run: RunFolder, name: str):
     (run.path / name).unlink()
     with pytest.raises(BadRun, match=name.replace(".", r"\.")):
         torch_embedder(run.path, CPU)
 
 
-def test_damaged_files(run: RunFolder):
+def test_rejects_damaged_files(run: RunFolder):
     whole = run.embedder.read_bytes()
     for damaged in (b"", b"no tensors", whole[:-1]):
         run.embedder.write_bytes(damaged)
@@ -126,7 +126,7 @@ def test_damaged_files(run: RunFolder):
         torch_embedder(run.path, CPU)
 
 
-def test_weights_that_are_not_the_bundles(run: RunFolder):
+def test_rejects_weights_that_differ_from_bundle(run: RunFolder):
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
     with torch.no_grad():
@@ -136,11 +136,11 @@ def test_weights_that_are_not_the_bundles(run: RunFolder):
         torch_embedder(run.path, CPU)
 
 
-def test_the_space_of_a_run_is_the_one_it_is_exported_with(run: RunFolder):
+def test_run_space_matches_exported_bundle(run: RunFolder):
     assert run.space_id == load_bundle(run.bundle).metadata.space_id
 
 
-def test_a_run_trained_to_be_compatible_lies_in_the_old_space(run: RunFolder):
+def test_compatible_run_uses_old_space(run: RunFolder):
     described = json.loads(run.data_json.read_text())
     described["compatible"] = {"space_id": "the old one", "components": 16}
     run.data_json.write_text(json.dumps(described))

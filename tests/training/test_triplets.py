@@ -30,8 +30,8 @@ from familiar.training.triplet_picture import (
     picture_of_mining,
     triplet_batch,
 )
-from slow_triplets import chosen_triplets, distance_table
-from tiny import TINY, save_photos
+from support.tiny_run import TINY, save_photos
+from support.triplet_reference import chosen_triplets, distance_table
 
 TEN_OF_FOUR = torch.arange(10).repeat(4)
 SIDE = 16
@@ -67,13 +67,13 @@ def network():
 @pytest.mark.parametrize(
     ("method", "count"), [("batch_all", 4320), ("batch_hard", 40), ("hard_negative", 120)]
 )
-def test_counts_of_ten_identities_of_four(method, count):
+def test_triplet_counts_match_closed_form(method, count):
     assert len(get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, method)) == count
 
 
 @pytest.mark.parametrize("method", MINERS)
 @pytest.mark.parametrize("margin", [0.2, 1.0])
-def test_triplets_are_what_the_method_is_defined_to_pick(method, margin):
+def test_triplets_match_reference_for_each_method(method, margin):
     images = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(1)) - 0.5
     found = get_triplets((images, TEN_OF_FOUR), as_vectors, method, margin=margin)
     assert found == chosen_triplets(method, as_vectors(images), TEN_OF_FOUR, margin)
@@ -82,21 +82,21 @@ def test_triplets_are_what_the_method_is_defined_to_pick(method, margin):
     assert all(type(triplet) is tuple and [type(row) for row in triplet] == [int] * 3 for triplet in found)
 
 
-def test_semi_hard_with_facenets_margin_is_the_default():
+def test_default_is_semi_hard_with_facenet_margin():
     batch = unit_rows(40), TEN_OF_FOUR
     assert get_triplets(batch, as_vectors) == get_triplets(batch, as_vectors, "semi_hard", margin=0.2)
     assert get_triplets(batch, as_vectors) != get_triplets(batch, as_vectors, margin=0.3)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
-def test_either_order_and_any_integers(dtype):
+def test_accepts_either_batch_order_and_any_integer_labels(dtype):
     images, labels = unit_rows(40), TEN_OF_FOUR.to(dtype)
     expected = list(MINERS["batch_hard"](images, TEN_OF_FOUR, 0.2))
     for batch in ((images, labels), (labels, images), [labels, images]):
         assert get_triplets(batch, as_vectors, "batch_hard") == expected
 
 
-def test_a_batch_as_it_is_loaded(dataset, network):
+def test_accepts_loaded_photo_batch(dataset, network):
     (batch,) = PhotoBatches(dataset, in_order(range(12), 12), torch.device("cpu"))
     with torch.no_grad():
         embeddings = network.eval()(batch.images)
@@ -105,12 +105,12 @@ def test_a_batch_as_it_is_loaded(dataset, network):
     assert get_triplets(batch, network, "hard_negative") == expected
 
 
-def test_a_batch_without_a_triplet_gives_none():
+def test_returns_empty_list_for_batch_without_triplets():
     assert get_triplets((torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)), as_vectors) == []
     assert get_triplets((unit_rows(5), torch.arange(5)), as_vectors, "batch_all") == []
 
 
-def test_an_unknown_method():
+def test_rejects_unknown_method():
     with pytest.raises(ValueError, match=f"'hardest'.*{', '.join(MINERS)}"):
         get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, "hardest")
 
@@ -125,7 +125,7 @@ def test_an_unknown_method():
         ((unit_rows(3), torch.arange(4)), "(3, 8) of torch.float32, (4,) of torch.int64"),
     ],
 )
-def test_what_is_no_batch(batch, told):
+def test_rejects_malformed_batch(batch, told):
     with pytest.raises(ValueError, match=re.escape(told)):
         get_triplets(batch, as_vectors)
 
@@ -134,7 +134,7 @@ def modes(model):
     return [part.training for part in model.modules()]
 
 
-def test_the_model_is_left_as_it_was():
+def test_model_and_random_state_are_unchanged():
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.BatchNorm1d(8))
     model[3].eval()  # frozen
     before, states = modes(model), {name: state.clone() for name, state in model.state_dict().items()}
@@ -155,13 +155,13 @@ def test_the_model_is_left_as_it_was():
     assert modes(model) == before
 
 
-def test_every_miner_is_explained():
+def test_every_miner_has_an_explanation():
     assert PICKS.keys() == MINERS.keys()
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_bands_count_what_was_found_and_of_which_kind(margin, seed):
+def test_bands_match_reference_counts_and_kinds(margin, seed):
     embeddings, labels = unit_rows(20, seed=seed), torch.arange(5).repeat(4)
     bands = bands_of(embeddings, labels, margin, 3, seed)
     assert [band.name for band in bands] == list(MINERS)
@@ -183,7 +183,7 @@ def test_bands_count_what_was_found_and_of_which_kind(margin, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_triplets_shown_are_of_several_identities_and_of_the_same_anchors(seed):
+def test_bands_show_same_anchors_from_distinct_identities(seed):
     labels = torch.arange(5).repeat(4)
     bands = bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
     anchors = [[shown.rows[0] for shown in band.shown] for band in bands]
@@ -194,7 +194,7 @@ def test_the_triplets_shown_are_of_several_identities_and_of_the_same_anchors(se
     assert other != bands
 
 
-def test_anchors_are_those_that_the_pickiest_miner_has():
+def test_bands_take_anchors_of_most_selective_miner():
     embeddings, margin = unit_rows(40), 0.01
     assert len({anchor for anchor, *_ in MINERS["semi_hard"](embeddings, TEN_OF_FOUR, margin)}) < 20
     semi_hard, *others = bands_of(embeddings, TEN_OF_FOUR, margin, 3, 0)
@@ -203,7 +203,7 @@ def test_anchors_are_those_that_the_pickiest_miner_has():
 
 
 @pytest.mark.parametrize("each", [2, 3])
-def test_where_identities_are_few_anchors_come_again(each):
+def test_anchors_repeat_when_identities_are_few(each):
     bands = bands_of(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
     found = {band.name: [shown.rows for shown in band.shown] for band in bands}
     assert {anchor for anchor, *_ in found["batch_all"]} == {0, 1}
@@ -212,14 +212,14 @@ def test_where_identities_are_few_anchors_come_again(each):
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(2.0, EASY), (2.1, SEMI_HARD)])
-def test_a_negative_at_the_end_of_the_margin_costs_nothing(margin, kind):
+def test_negative_is_semi_hard_only_inside_margin(margin, kind):
     for band in bands_of(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
         assert {shown.kind for shown in band.shown} <= {kind}
         assert band.kinds[kind] == band.found
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(0.0, EASY), (0.1, VIOLATING)])
-def test_a_negative_as_near_as_the_positive(margin, kind):
+def test_equal_distances_violate_unless_margin_is_zero(margin, kind):
     *_, band = bands_of(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
     assert band.kinds[kind] == band.found == 24
 
@@ -231,7 +231,7 @@ def draw(path, labels, embeddings, **settings):
         return np.asarray(picture.convert("RGB"))
 
 
-def test_the_picture_shows_the_crops_of_every_band(tmp_path):
+def test_picture_shows_crops_of_every_band(tmp_path):
     labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
     pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, each=2, seed=3)
     bands = bands_of(embeddings, labels, 1.0, 2, 3)
@@ -243,7 +243,7 @@ def test_the_picture_shows_the_crops_of_every_band(tmp_path):
 
 
 @pytest.mark.parametrize("side", [8, 112, 224])
-def test_crops_of_any_size(tmp_path, side):
+def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
     rgb_u8[:, :, ::2] = 98
     draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), each=1)
@@ -255,7 +255,7 @@ def test_crops_of_any_size(tmp_path, side):
     assert {*pixels[shown][:, 0].tolist()} == {98, 99}
 
 
-def test_pixels_are_enlarged_without_smoothing(tmp_path):
+def test_picture_enlarges_crops_without_smoothing(tmp_path):
     rgb_u8 = np.indices((32, 32)).sum(axis=0)[None, :, :, None] % 2 * np.uint8([11, 250, 3])
     crops = np.repeat(rgb_u8.astype(np.uint8), 8, axis=0)
     draw_triplets(
@@ -280,7 +280,7 @@ def written(monkeypatch):
     return texts
 
 
-def test_what_stands_in_the_picture(tmp_path, written):
+def test_picture_reports_miners_margin_and_counts(tmp_path, written):
     embeddings = unit_rows(40)
     draw(tmp_path / "triplets.png", TEN_OF_FOUR, embeddings)
     semi_hard, batch_hard, *_ = bands_of(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
@@ -294,7 +294,7 @@ def test_what_stands_in_the_picture(tmp_path, written):
     assert not any(text.startswith("none") for text in written)
 
 
-def test_a_miner_that_found_nothing_says_so(tmp_path, written):
+def test_picture_reports_miner_without_triplets(tmp_path, written):
     identities = torch.eye(5).repeat(4, 1)  # perfect: every negative is farther by 2
     pixels = draw(tmp_path / "triplets.png", torch.arange(5).repeat(4), identities)
     assert [text for text in written if text.startswith("none")] == ["none: no negative lies in the band"]
@@ -311,30 +311,30 @@ def test_a_miner_that_found_nothing_says_so(tmp_path, written):
         ([], "no identity has two photos, so there is no positive"),
     ],
 )
-def test_a_batch_without_triplets_is_a_picture_too(tmp_path, written, labels, why):
+def test_picture_gives_reason_for_batch_without_triplets(tmp_path, written, labels, why):
     draw(tmp_path / "triplets.png", torch.tensor(labels, dtype=torch.int64), unit_rows(len(labels)))
     assert [text for text in written if text.startswith("none")] == [f"none: {why}"] * len(MINERS)
 
 
-def test_identical_vectors(tmp_path, written):
+def test_identical_embeddings_make_all_triplets_active(tmp_path, written):
     draw(tmp_path / "triplets.png", TEN_OF_FOUR, unit_rows(1).expand(40, -1))
     assert "none: no negative lies in the band" in written
     assert "4,320 of 4,320 valid triplets, 100% of them active (not easy)" in written
 
 
 @pytest.mark.parametrize("wrong", [{"each": 0}, {"embeddings": 2 * unit_rows(40)}])
-def test_what_cannot_be_drawn_leaves_nothing_behind(tmp_path, wrong):
+def test_rejects_invalid_input_without_writing_file(tmp_path, wrong):
     with pytest.raises(ValueError, match=r"each is 1 or more|not unit vectors"):
         draw(tmp_path / "triplets.png", TEN_OF_FOUR, **{"embeddings": unit_rows(40), **wrong})
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_where_nothing_can_be_written(tmp_path):
+def test_rejects_path_in_missing_folder(tmp_path):
     with pytest.raises(CannotWrite):
         draw(tmp_path / "gone" / "triplets.png", TEN_OF_FOUR, unit_rows(40))
 
 
-def test_the_photos_of_a_picture(dataset):
+def test_triplet_batch_has_requested_identities_and_photos(dataset):
     batch = triplet_batch(dataset, identities=5, photos=3, seed=2)
     assert Counter(batch.labels.tolist()).most_common()[-1][1] == 3
     assert len(set(batch.labels.tolist())) == 5
@@ -347,18 +347,18 @@ def test_the_photos_of_a_picture(dataset):
     assert not torch.equal(other.rows, batch.rows)
 
 
-def test_where_there_are_fewer_all_are_taken_and_none_twice(dataset):
+def test_triplet_batch_takes_every_photo_once_when_few(dataset):
     assert sorted(triplet_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_identities_with_mates_come_first(dataset, seed):
+def test_triplet_batch_prefers_identities_with_two_photos(dataset, seed):
     table = dataset.table.rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
     some = FaceDataset(table, dataset.crops.of(table))
     assert Counter(triplet_batch(some, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
 
 
-def test_a_photo_that_vanished_is_named(tmp_path):
+def test_error_names_missing_photo(tmp_path):
     read = read_table(
         save_photos(tmp_path / "cats", "synthetic:cats:2x2").read(), Preprocessing(size_px=32, resize_px=32)
     )
@@ -367,7 +367,7 @@ def test_a_photo_that_vanished_is_named(tmp_path):
         triplet_batch(FaceDataset(read.table, read.crops))
 
 
-def test_a_network_is_pictured_without_augmentation(tmp_path, dataset, network, written):
+def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
     first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
     picture_of_mining(network, dataset, first, margin=0.001)
     assert [text for text in written if text in MINERS] == list(MINERS)
@@ -382,7 +382,7 @@ def test_a_network_is_pictured_without_augmentation(tmp_path, dataset, network, 
         assert augmented.read_bytes() == first.read_bytes()
 
 
-def test_one_identity_is_pictured(tmp_path, dataset, network, written):
+def test_picture_of_mining_accepts_one_identity(tmp_path, dataset, network, written):
     table = dataset.table.rows(np.arange(3))
     picture_of_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
     assert written.count("none: all photos are of one identity, so there is no negative") == len(MINERS)

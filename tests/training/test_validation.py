@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -15,7 +15,7 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.training.validation import compared_rows, embed_dataset, validate, validation_pairs
-from tiny import save_photos
+from support.tiny_run import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
 
@@ -26,7 +26,7 @@ def noisy_identities(noise, seed=0, labels=LABELS):
     return normalise((centres[labels] + noise * rng.normal(size=(len(labels), 16))).astype(np.float32))
 
 
-def test_the_pairs_are_the_same_each_time_and_half_of_them_alike():
+def test_pairs_are_deterministic_and_half_are_same():
     first, again = (validation_pairs(LABELS, 40, seed=3) for _ in range(2))
     other = validation_pairs(LABELS, 40, seed=4)
     for name in ("left", "right", "same"):
@@ -36,19 +36,19 @@ def test_the_pairs_are_the_same_each_time_and_half_of_them_alike():
     assert np.array_equal(LABELS[first.left] == LABELS[first.right], first.same)
 
 
-def test_where_there_are_fewer_pairs_all_are_taken():
+def test_takes_all_pairs_when_fewer_than_requested():
     pairs = validation_pairs(LABELS, 5000, seed=0)
     assert len(pairs.left) == 24 * 23 // 2
     assert len({*zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)}) == 24 * 23 // 2
 
 
-def test_a_perfect_network():
+def test_perfect_embeddings_score_one():
     found = validate(noisy_identities(0.0), LABELS, validation_pairs(LABELS, 100, 0))
     assert (found.accuracy, found.auc, found.recall_at_1) == (1.0, 1.0, 1.0)
     assert not found.collapsed
 
 
-def test_a_network_that_guesses():
+def test_random_embeddings_score_at_chance():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 5)
     embeddings = normalise(rng.normal(size=(500, 64)).astype(np.float32))
@@ -59,9 +59,8 @@ def test_a_network_that_guesses():
     assert found.stranger_similarity == pytest.approx(0.0, abs=0.01)
 
 
-@settings(deadline=None, max_examples=30)
 @given(noise=st.floats(0.2, 2), count=st.integers(10, 300), seed=st.integers(0, 999))
-def test_agrees_with_the_slow_reference(noise, count, seed):
+def test_figures_match_slow_reference(noise, count, seed):
     embeddings = noisy_identities(noise, seed)
     pairs = validation_pairs(LABELS, count, seed)
     found = validate(embeddings, LABELS, pairs)
@@ -83,13 +82,13 @@ def test_agrees_with_the_slow_reference(noise, count, seed):
     assert found.recall_at_1 == pytest.approx(np.mean(hits), abs=1e-9)
 
 
-def test_calling_everyone_a_stranger_is_no_better_than_chance():
+def test_accuracy_balances_same_and_different_pairs():
     """All pairs: 36 of one identity, 240 of two."""
     guesses = normalise(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
     assert validate(guesses, LABELS, validation_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
 
 
-def test_one_point_for_all_is_a_collapse():
+def test_reports_collapse_of_near_identical_embeddings():
     embeddings = normalise(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
     found = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
     assert found.collapsed
@@ -97,7 +96,7 @@ def test_one_point_for_all_is_a_collapse():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.0])
-def test_embeddings_without_a_direction_are_a_failed_training(bad):
+def test_rejects_zero_or_non_finite_embeddings(bad):
     embeddings = noisy_identities(1.0)
     embeddings[7] = bad
     with pytest.raises(TrainingFailed, match=r"optimizer\.lr"):
@@ -117,7 +116,7 @@ class MeanColour(nn.Module):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 5, 128])
-def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, training):
+def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
     table = DataSpec(("synthetic:cats:4x2",)).read()
     read = read_table(table, Preprocessing(size_px=32, resize_px=32))
     photos = FaceDataset(read.table, read.crops)
@@ -131,16 +130,15 @@ def test_a_dataset_is_embedded_in_order_and_in_evaluation_mode(batch_size, train
     assert network.training is training
 
 
-def test_a_photo_that_vanished_is_named(tmp_path):
+def test_error_names_missing_photo(tmp_path):
     read = read_table(save_photos(tmp_path / "cats").read(), Preprocessing(size_px=32, resize_px=32))
     read.table.photos[7].unlink()
     with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[7]))):
         embed_dataset(MeanColour(), FaceDataset(read.table, read.crops))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=900), st.integers(0, 5))
-def test_the_rows_compared_are_some_photos_of_some_identities(labels, seed):
+def test_compared_rows_limit_identities_and_photos(labels, seed):
     _, labels = np.unique(labels, return_inverse=True)
     rows = compared_rows(labels, seed)
     assert len(set(rows.tolist())) == len(rows)

@@ -6,23 +6,23 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-import colour_album
 from familiar.app.web.server import make_app
 from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.gallery.group import group
+from support import color_album
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
     """red1.png to red4.png, green1.png to green3.png, blue1.png and blue2.png."""
-    return colour_album.album(tmp_path / "photos", red=4, green=3, blue=2)
+    return color_album.album(tmp_path / "photos", red=4, green=3, blue=2)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Path:
     """A gallery of them, grouped: #1 is red, #2 green, #3 blue."""
-    with colour_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
+    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
         group(gallery)
     return tmp_path / "album"
 

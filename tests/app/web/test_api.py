@@ -59,7 +59,7 @@ def whom(gallery: Gallery, faces: list[int]) -> list[int | None]:
     return [browse.face(gallery, face).identity for face in faces]
 
 
-def test_state_tells_what_is_served(client: TestClient, gallery: Gallery):
+def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Gallery):
     state = get(client, "gallery")
     assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unknown": 0}
     assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-colour", 3, [3])
@@ -67,7 +67,7 @@ def test_state_tells_what_is_served(client: TestClient, gallery: Gallery):
     assert (state["revision"], state["read_only"], state["has_model"]) == (gallery.revision, False, True)
 
 
-def test_model_says_what_its_file_says(client: TestClient, service: Service):
+def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Service):
     model = get(client, "model")
     metadata = service.vision.embedder.metadata
     assert model["calibration"] == dataclasses.asdict(metadata.calibration)
@@ -75,20 +75,20 @@ def test_model_says_what_its_file_says(client: TestClient, service: Service):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 9, 500])
-def test_parts_of_a_list_make_all_of_it(client: TestClient, limit: int):
+def test_paginated_list_is_complete_for_any_limit(client: TestClient, limit: int):
     assert [photo["photo"] for photo in every(client, "photos", limit=limit)] == list(range(1, 10))
     assert [one["identity"] for one in every(client, "identities", limit=limit)] == [RED, GREEN, BLUE]
     post(client, "faces/reject", faces=[1, 5])
     assert [face["face"] for face in every(client, "faces/unknown", limit=limit)] == [1, 5]
 
 
-def test_named_and_unnamed_are_lists_of_their_own(client: TestClient):
+def test_identities_are_filtered_by_named(client: TestClient):
     client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
     assert [one["name"] for one in every(client, "identities", named=True)] == ["Mia"]
     assert [one["identity"] for one in every(client, "identities", named=False, limit=1)] == [RED, BLUE]
 
 
-def test_a_cursor_goes_on_in_its_own_list_alone(client: TestClient):
+def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient):
     of_photos = get(client, "photos", limit=1)["next"]
     of_identities = get(client, "identities", limit=1)["next"]
     for path, cursor, query in [
@@ -106,7 +106,7 @@ def test_a_cursor_goes_on_in_its_own_list_alone(client: TestClient):
         assert problem["type"] == "urn:familiar:problem:wrong-cursor", (path, cursor)
 
 
-def test_faces_of_an_identity_come_likeliest_first(client: TestClient, gallery: Gallery):
+def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
     found = every(client, f"identities/{RED}/faces", limit=3)
     assert [one["face"]["face"] for one in found] == [one.face.face for one in browse.likely(gallery, RED)]
     assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
@@ -119,11 +119,13 @@ def test_faces_of_an_identity_come_likeliest_first(client: TestClient, gallery: 
 @pytest.mark.parametrize(
     ("number", "status"), [("99", 404), (2**53 - 1, 404), (2**53, 422), (2**63, 422), (0, 422), ("x", 422)]
 )
-def test_what_is_not_there_is_no_mistake_of_ours(client: TestClient, path: str, number: Any, status: int):
+def test_missing_number_returns_404_and_invalid_number_422(
+    client: TestClient, path: str, number: Any, status: int
+):
     assert get(client, f"{path}/{number}", status)["status"] == status
 
 
-def test_names_are_kept_completed_and_never_given_twice(client: TestClient):
+def test_name_is_stored_completed_and_unique(client: TestClient):
     named = client.patch(f"/api/v1/identities/{RED}", json={"name": " Mia ", "confirm": True})
     assert named.json() == {"identity": RED, "carried": 0}
     one = get(client, f"identities/{RED}")
@@ -138,11 +140,11 @@ def test_names_are_kept_completed_and_never_given_twice(client: TestClient):
     ("name", "status"),
     [("\0", 409), ("Mia\n", 200), ("M\nia", 409), ("#12", 409), (" ", 409), ("\u202eaiM", 409), ("", 422)],
 )
-def test_odd_names_are_refused(client: TestClient, name: str, status: int):
+def test_rejects_invalid_names_but_accepts_trailing_newline(client: TestClient, name: str, status: int):
     assert client.patch(f"/api/v1/identities/{RED}", json={"name": name}).status_code == status
 
 
-def test_half_characters_and_numbers_that_are_none_are_refused(client: TestClient):
+def test_rejects_invalid_json_values(client: TestClient):
     head = {"content-type": "application/json"}
     for path, body in [
         ("faces/split", b'{"faces": [1], "name": "\\ud800"}'),
@@ -164,13 +166,13 @@ def test_half_characters_and_numbers_that_are_none_are_refused(client: TestClien
     assert client.post("/api/v1/search", content=b'{"face": 1.0}', headers=head).status_code == 200
 
 
-def test_a_refusal_does_not_repeat_what_was_sent(client: TestClient):
+def test_validation_error_names_field_without_its_value(client: TestClient):
     problem = post(client, "faces/split", 422, faces=[1], name=["a secret"])
     assert "body/name" in problem["detail"]
     assert "secret" not in json.dumps(problem)
 
 
-def test_corrections_do_what_the_gallery_does(client: TestClient, gallery: Gallery):
+def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
     post(client, "faces/confirm", 204, faces=[1, 1, 2])
     assert [browse.face(gallery, face).by_user for face in (1, 2, 3)] == [True, True, False]
     assert post(client, "faces/move", faces=[9], to=GREEN)["identity"] == GREEN
@@ -187,7 +189,7 @@ def test_corrections_do_what_the_gallery_does(client: TestClient, gallery: Galle
     post(client, "faces/move", 404, faces=[1], to=99)
 
 
-def test_undo_takes_back_the_last_decision(client: TestClient, gallery: Gallery):
+def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
     post(client, f"identities/{RED}/merge", others=[GREEN])
     assert [one["kind"] for one in get(client, "decisions")] == ["merge", "group"]
     number = client.get("/api/v1/decisions").json()[0]["number"]
@@ -198,7 +200,7 @@ def test_undo_takes_back_the_last_decision(client: TestClient, gallery: Gallery)
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 
-def test_grouping_puts_lone_faces_together(client: TestClient, gallery: Gallery):
+def test_group_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
     post(client, "undo")
     assert whom(gallery, REDS) == [None] * 4
     grouped = post(client, "group", threshold=0.9)
@@ -207,7 +209,7 @@ def test_grouping_puts_lone_faces_together(client: TestClient, gallery: Gallery)
     post(client, "group", 422, threshold=1.5)
 
 
-def test_a_question_is_answered_once(client: TestClient, gallery: Gallery):
+def test_answered_question_is_not_asked_again(client: TestClient, gallery: Gallery):
     question = get(client, "questions", limit=1)[0]
     assert question["about"] == "doubt"
     post(client, "questions/answer", 204, question=question, same=True)
@@ -215,7 +217,7 @@ def test_a_question_is_answered_once(client: TestClient, gallery: Gallery):
     assert question not in get(client, "questions", limit=100)
 
 
-def test_a_question_that_was_overtaken_does_not_stand_any_more(client: TestClient, gallery: Gallery):
+def test_rejects_answer_to_outdated_question(client: TestClient, gallery: Gallery):
     question = get(client, "questions", limit=1)[0]
     corrections.split(gallery, [question["first_face"]])
     before = gallery.revision
@@ -225,7 +227,7 @@ def test_a_question_that_was_overtaken_does_not_stand_any_more(client: TestClien
     post(client, "questions/answer", 404, question=question | {"first_face": 99}, same=True)
 
 
-def test_search_finds_photos_identities_and_who_it_is(client: TestClient):
+def test_search_returns_photos_identities_and_known_identity(client: TestClient):
     answers = post(client, "search", embedding=[1.0, 0.0, 0.0], k=4)
     assert {hit["identity"] for hit in answers["photos"]} == {RED}
     assert answers["identities"][0]["identity"] == RED
@@ -236,7 +238,7 @@ def test_search_finds_photos_identities_and_who_it_is(client: TestClient):
     assert {same["photos"][0]["face"], same["photos"][1]["face"]} <= set(GREENS)
 
 
-def test_search_looks_only_where_it_is_told(client: TestClient):
+def test_search_respects_by_only_and_prefix_options(client: TestClient):
     photos = post(client, "search", face=1, by="photo")
     assert (photos["known"], photos["identities"], len(photos["photos"])) == (None, [], 9)
     identities = post(client, "search", face=1, by="identity")
@@ -265,11 +267,11 @@ def test_search_looks_only_where_it_is_told(client: TestClient):
         ({"face": 1, "only": {"since": "٢٠٢٤"}}, "invalid"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused(client: TestClient, body: dict[str, Any], kind: str):
+def test_rejects_invalid_search(client: TestClient, body: dict[str, Any], kind: str):
     assert post(client, "search", 422, **body)["type"] == f"urn:familiar:problem:{kind}"
 
 
-def test_a_read_only_server_only_reads(settings: Settings):
+def test_read_only_server_rejects_writes(settings: Settings):
     app = make_app(Service(dataclasses.replace(settings, read_only=True)))
     with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
         assert get(client, "gallery")["read_only"] is True
@@ -287,7 +289,7 @@ def test_a_read_only_server_only_reads(settings: Settings):
             assert (answer.status_code, answer.json()["type"][-9:]) == (403, "read-only"), path
 
 
-def test_without_a_model_everything_else_works(settings: Settings, photos: list[Path]):
+def test_without_model_rejects_only_requests_that_need_it(settings: Settings, photos: list[Path]):
     app = make_app(Service(dataclasses.replace(settings, model=None)))
     with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
         assert get(client, "gallery")["has_model"] is False
@@ -301,14 +303,14 @@ def test_without_a_model_everything_else_works(settings: Settings, photos: list[
         post(client, "faces/confirm", 204, faces=[1])
 
 
-def test_another_method_is_told_which_there_are(client: TestClient):
+def test_unsupported_method_returns_405_with_allow_header(client: TestClient):
     for path, allowed in [("photos", "GET, POST"), ("faces/confirm", "POST"), ("faces/1", "DELETE, GET")]:
         answer = client.request("PROPFIND", f"/api/v1/{path}")
         assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
     assert client.get("/api/v1/faces/confirm").status_code == 405
 
 
-def test_every_operation_is_described_whole(client: TestClient):
+def test_openapi_describes_every_operation(client: TestClient):
     document = get(client, "openapi.json")
     ids: list[str] = []
     for path, methods in document["paths"].items():

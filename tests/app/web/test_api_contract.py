@@ -7,7 +7,7 @@ from familiar.app.web.settings import Settings
 
 
 @pytest.mark.slow
-def test_the_api_holds_to_its_contract(settings: Settings):
+def test_api_conforms_to_openapi_document(settings: Settings):
     said = contract(settings, examples=2)
     assert said.broke == ()
     assert said.cases > 500

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-import colour_album
 from familiar.app.web.server import make_app
 from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.core.calibration import Calibration, Threshold
 from familiar.faces.embedder import Embedder, crop_photo
 from familiar.gallery.store import Gallery
+from support import color_album
 
 PROGRAM = {"base_url": "http://127.0.0.1:8000", "client": ("127.0.0.1", 5000)}
 RED, GREEN, BLUE = 1, 2, 3
@@ -42,7 +42,7 @@ def pixels(content: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("path", ["photos/1/image", "faces/1/image"])
-def test_a_picture_is_sent_once(client: TestClient, path: str):
+def test_image_returns_304_for_known_etag(client: TestClient, path: str):
     first = client.get(f"/api/v1/{path}")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/jpeg")
     assert first.headers["cache-control"].startswith("private")
@@ -58,21 +58,19 @@ def test_a_picture_is_sent_once(client: TestClient, path: str):
         assert client.get(f"/api/v1/{path}", params={"side": side}).status_code == 422
 
 
-def test_a_picture_changes_with_its_box(client: TestClient):
+def test_face_image_changes_with_its_box(client: TestClient):
     before = client.get("/api/v1/faces/1/image").headers["etag"]
     moved = client.put("/api/v1/faces/1/box", json={"box_xyxy_px": [0, 0, 16, 16]})
     assert (moved.status_code, moved.content) == (204, b"")
     assert client.get("/api/v1/faces/1/image", headers={"If-None-Match": before}).status_code == 200
 
 
-def test_a_photo_that_is_gone_or_elsewhere_is_not_shown(
-    settings: Settings, photos: list[Path], tmp_path: Path
-):
+def test_rejects_photo_missing_or_outside_roots(settings: Settings, photos: list[Path], tmp_path: Path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     photos[0].unlink()
     photos[1].unlink()
-    photos[1].symlink_to(colour_album.photo(elsewhere / "secret.png", "blue"))
+    photos[1].symlink_to(color_album.photo(elsewhere / "secret.png", "blue"))
     with TestClient(make_app(Service(settings)), **PROGRAM) as client:
         assert client.get("/api/v1/photos/1/image").status_code == 422
         box = {"box_xyxy_px": [0, 0, 16, 16]}
@@ -86,9 +84,9 @@ def test_a_photo_that_is_gone_or_elsewhere_is_not_shown(
             assert (answer.status_code, answer.json()["type"][-13:]) == (403, "outside-roots"), path
 
 
-def test_names_of_files_that_are_no_text_are_shown_as_they_can_be(settings: Settings, photos: list[Path]):
+def test_non_utf8_file_name_is_escaped(settings: Settings, photos: list[Path]):
     odd = Path(os.fsdecode(os.fsencode(photos[0].parent) + b"/\xff\n.png"))
-    colour_album.photo(photos[0].parent / "new.png", "green", shade=9).rename(odd)
+    color_album.photo(photos[0].parent / "new.png", "green", shade=9).rename(odd)
     with TestClient(make_app(Service(settings)), **PROGRAM) as client:
         answer = client.post("/api/v1/photos/folder", json={"folder": str(photos[0].parent)})
         events(client, answer.json()["number"])
@@ -96,7 +94,7 @@ def test_names_of_files_that_are_no_text_are_shown_as_they_can_be(settings: Sett
         assert any(path.endswith("\\xff\\n.png") for path in paths)
 
 
-def test_faces_are_found_and_embedded_as_in_process(
+def test_detect_and_embed_match_embedder_and_skip_bad_files(
     client: TestClient, photos: list[Path], mean_colour_bundle: Path, tmp_path: Path
 ):
     text = tmp_path / "notes.jpg"
@@ -120,7 +118,7 @@ def test_faces_are_found_and_embedded_as_in_process(
             np.testing.assert_allclose(embedding, expected, atol=1e-6)
 
 
-def test_uploads_are_one_photo_at_least(client: TestClient):
+def test_rejects_upload_without_photo(client: TestClient):
     for path in ("detect", "embed", "photos"):
         assert client.post(f"/api/v1/{path}").status_code == 422
         assert client.post(f"/api/v1/{path}", data={"files": "text"}).status_code == 422
@@ -130,8 +128,8 @@ def test_uploads_are_one_photo_at_least(client: TestClient):
     assert client.get("/api/v1/jobs").json() == []
 
 
-def test_who_is_on_a_photo(client: TestClient, tmp_path: Path):
-    green = sent(colour_album.photo(tmp_path / "new.png", "green", shade=12), field="photo")
+def test_photo_search_returns_known_identity(client: TestClient, tmp_path: Path):
+    green = sent(color_album.photo(tmp_path / "new.png", "green", shade=12), field="photo")
     answers = client.post("/api/v1/search/photo", files=green, params={"k": 3}).json()
     assert answers["known"]["identity"] == GREEN
     assert [hit["identity"] for hit in answers["photos"]] == [GREEN] * 3
@@ -140,7 +138,7 @@ def test_who_is_on_a_photo(client: TestClient, tmp_path: Path):
     assert client.post("/api/v1/search/photo", files=green, params={"by": "colour"}).status_code == 422
 
 
-def test_two_photos_are_compared(client: TestClient, photos: list[Path]):
+def test_verify_compares_photos_and_identities(client: TestClient, photos: list[Path]):
     def verdict(one: Path, other: Path) -> dict[str, Any]:
         both = [*sent(one, field="first"), *sent(other, field="second")]
         return client.post("/api/v1/verify", files=both).json()
@@ -160,9 +158,7 @@ def test_two_photos_are_compared(client: TestClient, photos: list[Path]):
     )
 
 
-def test_two_photos_are_compared_as_the_gallery_was_calibrated(
-    client: TestClient, folder: Path, photos: list[Path]
-):
+def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
         decide = Threshold(0.2, 0.0, 1.0)
         own = dataclasses.asdict(Calibration(decide, decide, decide, 1.0, 0.0, 0.0, 10, 10))
@@ -177,7 +173,7 @@ def test_two_photos_are_compared_as_the_gallery_was_calibrated(
     assert (thresholds["balanced"], thresholds["grouping"], thresholds["own"]) == (0.2, 0.3, True)
 
 
-def test_no_face_is_told_by_the_clients_name(settings: Settings, photos: list[Path]):
+def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path]):
     app = make_app(Service(dataclasses.replace(settings, detector="haar")))
     with TestClient(app, **PROGRAM) as client:
         answer = client.post("/api/v1/search/photo", files=sent(photos[0], field="photo"))
@@ -185,15 +181,15 @@ def test_no_face_is_told_by_the_clients_name(settings: Settings, photos: list[Pa
         assert answer.json()["detail"].startswith("red1.png: ")
 
 
-def test_nothing_is_kept_that_is_not_taken_in(settings: Settings, folder: Path, photos: list[Path]):
+def test_rejected_upload_stores_no_photo(settings: Settings, folder: Path, photos: list[Path]):
     for refuses in ({"read_only": True}, {"model": None}):
         with TestClient(make_app(Service(dataclasses.replace(settings, **refuses))), **PROGRAM) as client:
             assert client.post("/api/v1/photos", files=sent(photos[0])).status_code in (403, 409)
     assert not (folder / "photos").exists()
 
 
-def test_photos_are_taken_in(client: TestClient, folder: Path, tmp_path: Path):
-    new = colour_album.photo(tmp_path / "new.png", "blue", shade=14)
+def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Path, tmp_path: Path):
+    new = color_album.photo(tmp_path / "new.png", "blue", shade=14)
     answer = client.post("/api/v1/photos", files=sent(new))
     assert answer.status_code == 202
     (kept,) = (path for path in (folder / "photos").rglob("*") if path.is_file())
@@ -211,8 +207,8 @@ def test_photos_are_taken_in(client: TestClient, folder: Path, tmp_path: Path):
         assert client.get(f"/api/v1/{path}").status_code == 404
 
 
-def test_a_folder_is_taken_in_where_it_is(client: TestClient, photos: list[Path]):
-    colour_album.photo(photos[0].parent / "holiday.png", "red", shade=15)
+def test_enrolls_folder_and_rejects_paths_outside_roots(client: TestClient, photos: list[Path]):
+    color_album.photo(photos[0].parent / "holiday.png", "red", shade=15)
     answer = client.post("/api/v1/photos/folder", json={"folder": str(photos[0].parent)})
     assert answer.status_code == 202
     last = events(client, answer.json()["number"])[-1]
@@ -221,7 +217,7 @@ def test_a_folder_is_taken_in_where_it_is(client: TestClient, photos: list[Path]
         assert client.post("/api/v1/photos/folder", json={"folder": said}).status_code == status, said
 
 
-def test_faces_are_put_by_hand_and_taken_back(client: TestClient):
+def test_manual_face_edits_can_be_undone(client: TestClient):
     assert client.delete("/api/v1/faces/1").status_code == 204
     assert client.get("/api/v1/faces/1").status_code == 404
     new = client.post("/api/v1/photos/1/faces", json={"box_xyxy_px": [0, 0, 31.5, 32]})
@@ -249,6 +245,6 @@ def test_faces_are_put_by_hand_and_taken_back(client: TestClient):
         ([0, 0, 32, 32], 409),  # a face is there
     ],
 )
-def test_a_box_that_is_none_is_refused(client: TestClient, box: list[Any], status: int):
+def test_rejects_invalid_face_box(client: TestClient, box: list[Any], status: int):
     assert client.post("/api/v1/photos/1/faces", json={"box_xyxy_px": box}).status_code == status
     assert client.post("/api/v1/photos/99/faces", json={"box_xyxy_px": [0, 0, 9, 9]}).status_code == 404

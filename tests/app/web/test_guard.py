@@ -12,14 +12,14 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from behind_guard import BROWSER, CROSS, HOME, LOCKED, OPEN, TOKEN, browser, said_to
 from familiar.app.web.guard import guarded
 from familiar.app.web.guard.headers import POLICY, SAFE, SHUT_IN
 from familiar.app.web.problems import MEDIA_TYPE
 from familiar.app.web.settings import Limits
+from support.middleware import BROWSER, CROSS, HOME, LOCKED, OPEN, TOKEN, browser, said_to
 
 
-def test_every_answer_has_the_safe_headers() -> None:
+def test_every_response_has_security_headers() -> None:
     slow = replace(LOCKED, limits=replace(Limits(), json_bytes=3))
     signed = {"Authorization": f"Bearer {TOKEN}"}
     answers = [
@@ -44,7 +44,7 @@ def test_every_answer_has_the_safe_headers() -> None:
     )
 
 
-def test_a_person_reads_a_refusal_and_a_program_parses_it() -> None:
+def test_error_is_html_for_browsers_and_json_for_programs() -> None:
     evil = {"Origin": CROSS}
     page = browser(OPEN).post("/undo", headers=BROWSER | evil)
     assert page.headers["Content-Type"].startswith("text/html")
@@ -75,7 +75,7 @@ def test_a_person_reads_a_refusal_and_a_program_parses_it() -> None:
         ("POST", "/undo", "POST /undo - 200"),
     ],
 )
-def test_the_log_tells_nothing_of_the_album(
+def test_log_masks_private_parts_of_path(
     method: str, path: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "familiar.serve"):
@@ -85,7 +85,7 @@ def test_the_log_tells_nothing_of_the_album(
     assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", told[0])
 
 
-def test_the_log_names_the_route(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_includes_route_name(caplog: pytest.LogCaptureFixture) -> None:
     async def image(request: Request) -> PlainTextResponse:
         return PlainTextResponse(request.path_params["face"])
 
@@ -97,7 +97,7 @@ def test_the_log_names_the_route(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError])
-def test_an_app_that_breaks_is_answered_for_and_the_error_goes_on_to_the_log(error: type[Exception]) -> None:
+def test_app_error_returns_500_without_details_and_is_reraised(error: type[Exception]) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
         raise error("a name")
 
@@ -110,7 +110,7 @@ def test_an_app_that_breaks_is_answered_for_and_the_error_goes_on_to_the_log(err
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_websockets_are_closed_and_the_lifespan_is_the_apps() -> None:
+def test_websockets_are_closed_and_lifespan_is_forwarded() -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
@@ -124,7 +124,7 @@ def test_websockets_are_closed_and_the_lifespan_is_the_apps() -> None:
 @pytest.mark.parametrize(
     ("said", "kept"), [(SHUT_IN, SHUT_IN), (SHUT_IN + "; script-src *", SAFE[POLICY]), ("", SAFE[POLICY])]
 )
-def test_an_app_may_be_stricter_in_one_way_and_never_laxer(said: str, kept: str) -> None:
+def test_only_sandbox_policy_overrides_default_policy(said: str, kept: str) -> None:
     page = HTMLResponse("a report", headers={POLICY: said})
     answer = TestClient(guarded(page, OPEN), base_url=HOME).get("/")
     assert answer.headers.get_list(POLICY) == [kept]

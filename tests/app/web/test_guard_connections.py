@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from behind_guard import CERTIFICATE, KEY, OPEN
 from familiar.app.web.guard import guarded, limits
 from familiar.app.web.guard.connections import UNREAD_BYTES, handshake
 from familiar.app.web.settings import Limits
+from support.middleware import CERTIFICATE, KEY, OPEN
 
 QUICK = Limits(header_seconds=0.5, chunk_seconds=0.5, json_bytes=100_000, connections=40)
 PATIENCE = 10.0  # seconds after which a test gives up
@@ -136,7 +136,7 @@ def sent_until_closed(connection: socket.socket, piece: bytes, wait: float = 0.0
 
 
 @pytest.mark.parametrize("first", [b"", b"\r\n", b"GET", GET[:-2], GET + GET[:-2], GET + b"\r\n"])
-def test_a_head_that_does_not_come_is_not_waited_for(served: Serving, first: bytes) -> None:
+def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes) -> None:
     with served.connect() as connection:
         connection.sendall(first[: len(GET)] if first.startswith(GET) else first)
         if first.startswith(GET):
@@ -149,7 +149,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(served: Serving, first: byt
 
 @pytest.mark.parametrize("piece", [b"X", b"\r\n"])
 @pytest.mark.parametrize("before", [b"", GET])
-def test_a_head_that_drips_is_not_waited_for_either(served: Serving, before: bytes, piece: bytes) -> None:
+def test_closes_connection_when_head_arrives_slowly(served: Serving, before: bytes, piece: bytes) -> None:
     with served.connect() as connection:
         if before:
             connection.sendall(before)
@@ -159,7 +159,7 @@ def test_a_head_that_drips_is_not_waited_for_either(served: Serving, before: byt
         sent_until_closed(connection, piece, 0.05)
 
 
-def test_connections_that_behave_are_kept(served: Serving) -> None:
+def test_keeps_well_behaved_connections_open(served: Serving) -> None:
     with served.connect() as connection:
         for _ in range(3):
             time.sleep(0.1)
@@ -192,7 +192,7 @@ def test_connections_that_behave_are_kept(served: Serving) -> None:
     ],
     ids=["path", "headers", "header", "trailers", "trailer", "extension"],
 )
-def test_what_never_ends_is_cut_off_before_it_fills_the_memory(
+def test_closes_connection_when_unparsed_input_is_endless(
     served: Serving, endless: tuple[bytes, bytes]
 ) -> None:
     first, piece = endless
@@ -201,21 +201,21 @@ def test_what_never_ends_is_cut_off_before_it_fills_the_memory(
         assert sent_until_closed(connection, piece) < 20 * UNREAD_BYTES / len(piece)
 
 
-def test_many_heads_are_no_endless_one(served: Serving) -> None:
+def test_accepts_many_heads_on_one_connection(served: Serving) -> None:
     with served.connect() as connection:
         for _ in range(3 * UNREAD_BYTES // 8_000):
             connection.sendall(GET[:-2] + b"A: " + b"x" * 8_000 + b"\r\n\r\n")
             answer_of(connection, b"hello")
 
 
-def test_a_large_body_is_no_endless_head(served: Serving) -> None:
+def test_accepts_large_chunked_body(served: Serving) -> None:
     with served.connect() as connection:
         connection.sendall(CHUNKED + b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n0\r\n\r\n")
         assert b"200 OK" in answer_of(connection, b"100000")
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 50000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
-def test_a_client_that_sends_too_much_hears_so(
+def test_oversized_body_returns_413_and_closes_connection(
     served: Serving, head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LINGER_SECONDS", 0.3)
@@ -232,7 +232,7 @@ def test_a_client_that_sends_too_much_hears_so(
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_client_that_does_not_read_is_let_go_and_a_slow_one_is_not(loop: str) -> None:
+def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
     with serving(loop) as served:
         with served.connect() as deaf:
             deaf.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -247,7 +247,7 @@ def test_a_client_that_does_not_read_is_let_go_and_a_slow_one_is_not(loop: str) 
             assert served.server.server_state.connections, "it reads, if slowly"
 
 
-def test_connections_are_counted() -> None:
+def test_rejects_connections_above_limit() -> None:
     with serving("asyncio", replace(QUICK, connections=3, header_seconds=PATIENCE)) as served:
         kept = [served.connect() for _ in range(3)]
         until(lambda: len(served.server.server_state.connections) == 3)
@@ -279,7 +279,7 @@ def test_connections_are_counted() -> None:
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
     ],
 )
-def test_heads_as_no_client_library_would_send_them(served: Serving, head: bytes, status: bytes) -> None:
+def test_rejects_malformed_or_misdirected_heads(served: Serving, head: bytes, status: bytes) -> None:
     with served.connect() as connection:
         connection.sendall(head)
         assert connection.recv(1 << 16).split()[1] == status
@@ -303,7 +303,7 @@ def speaking_tls(connection: socket.socket) -> ssl.SSLSocket:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_tls_is_spoken_and_not_waited_for(loop: str, tls: ssl.SSLContext) -> None:
+def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, tls=tls) as served:
         with speaking_tls(served.connect()) as connection:
             for _ in range(2):
@@ -325,7 +325,7 @@ def test_tls_is_spoken_and_not_waited_for(loop: str, tls: ssl.SSLContext) -> Non
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_connections_that_do_not_speak_tls_yet_are_counted(loop: str, tls: ssl.SSLContext) -> None:
+def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
         kept = [served.connect() for _ in range(2)]
         kept.append(speaking_tls(served.connect()))

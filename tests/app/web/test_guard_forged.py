@@ -3,9 +3,9 @@
 import pytest
 from starlette.testclient import TestClient
 
-from behind_guard import COOKIE, CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
 from familiar.app.web.guard import guarded
 from familiar.app.web.settings import Settings
+from support.middleware import COOKIE, CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from familiar.app.web.settings import Settings
 )
 @pytest.mark.parametrize("settings", [OPEN, LOCKED])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "BREW"])
-def test_a_page_writes_only_from_where_it_was_served_and_with_its_token(
+def test_page_writes_require_same_origin_and_csrf_token(
     settings: Settings, method: str, headers: dict[str, str], status: int
 ) -> None:
     client = browser(settings)
@@ -49,7 +49,7 @@ def test_a_page_writes_only_from_where_it_was_served_and_with_its_token(
 
 
 @pytest.mark.parametrize("settings", [OPEN, LOCKED])
-def test_a_write_needs_the_token_of_its_own_session(settings: Settings) -> None:
+def test_writes_require_csrf_token_of_same_session(settings: Settings) -> None:
     chain = guarded(app, settings, Clock())
     mine, other = (TestClient(chain, base_url=HOME, client=("127.0.0.1", 1)) for _ in range(2))
     theirs, ours = session_of(other), session_of(mine)
@@ -60,7 +60,7 @@ def test_a_write_needs_the_token_of_its_own_session(settings: Settings) -> None:
     assert mine.post("/undo", headers={"X-CSRF-Token": ours}).status_code == 200
 
 
-def test_a_program_on_this_machine_needs_nothing_and_a_page_without_a_session_is_refused() -> None:
+def test_local_program_may_write_but_page_needs_session() -> None:
     client = browser(OPEN)
     assert client.post("/api/v1/group").status_code == 200
     assert client.post("/api/v1/group", headers={"Origin": HOME}).status_code == 403
@@ -68,7 +68,7 @@ def test_a_program_on_this_machine_needs_nothing_and_a_page_without_a_session_is
     assert client.options("/api/v1/group", headers={"Origin": CROSS}).status_code == 200, "reads nothing"
 
 
-def test_the_right_bearer_may_write_from_anywhere() -> None:
+def test_valid_bearer_token_may_write_cross_origin() -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Origin": CROSS}
     assert browser(LOCKED).post("/api/v1/group", headers=headers).status_code == 200
     assert browser(OPEN).post("/api/v1/group", headers=headers).status_code == 403, (

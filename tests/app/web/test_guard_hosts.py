@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from behind_guard import OPEN, SHARED, TOKEN, app, browser, scope_of, status_of
 from familiar.app.web.guard import guarded
 from familiar.app.web.settings import Settings
+from support.middleware import OPEN, SHARED, TOKEN, app, browser, scope_of, status_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ from familiar.app.web.settings import Settings
         (replace(OPEN, address="127.0.0.9"), "127.0.0.9", 200),
     ],
 )
-def test_only_our_own_names_are_answered_to(settings: Settings, host: str, status: int) -> None:
+def test_accepts_only_own_host_names(settings: Settings, host: str, status: int) -> None:
     headers = {b"Host": host.encode("latin-1"), b"Authorization": f"Bearer {TOKEN}".encode()}
     assert browser(settings).get("/", headers=headers).status_code == status
 
@@ -78,7 +78,7 @@ LABEL = st.from_regex(r"[A-Za-z0-9._\[\]:@/ -]{0,24}", fullmatch=True)
 )
 @example("[:::1]")
 @example("[0::01]:00080")
-def test_whatever_the_host_says_it_is_ours_or_refused(host: str) -> None:
+def test_arbitrary_host_is_accepted_only_if_local(host: str) -> None:
     name, _ = re.fullmatch(r"(.*?)(:[0-9]{1,5})?", host, re.DOTALL).groups()  # pyright: ignore
     ours = name.lower() in ("localhost", "127.0.0.1") or (
         name[:1] + name[-1:] == "[]" and is_loopback(name[1:-1])
@@ -88,6 +88,6 @@ def test_whatever_the_host_says_it_is_ours_or_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("hosts", [[], ["localhost"] * 2, ["localhost", "evil.example"]])
-def test_a_request_has_exactly_one_host(hosts: list[str]) -> None:
+def test_rejects_missing_or_repeated_host_header(hosts: list[str]) -> None:
     scope = scope_of("GET", "/", [("Host", host) for host in hosts])
     assert status_of(guarded(app, OPEN), scope) == 400

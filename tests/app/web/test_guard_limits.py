@@ -11,11 +11,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from behind_guard import LOCKED, OPEN, TOKEN, scope_of
 from familiar.app.web import api, pages
 from familiar.app.web.guard import guarded, limits
 from familiar.app.web.guard.limits import most_bytes
 from familiar.app.web.settings import Limits
+from support.middleware import LOCKED, OPEN, TOKEN, scope_of
 
 FOREVER = 30.0  # seconds; no test waits for it
 SMALL = Limits(
@@ -119,7 +119,7 @@ def _short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
         (post("/", length(1), length(1)), 400),
     ],
 )
-def test_a_head_beyond_its_limits_is_refused_at_once(scope: Scope, status: int) -> None:
+def test_rejects_oversized_head_or_invalid_content_length(scope: Scope, status: int) -> None:
     told = Told()
     said = answer(reading(told), SMALL, scope, [(0, b"")])
     assert said[0]["status"] == status
@@ -147,7 +147,7 @@ JSON = ("Content-Type", "application/json")
     ],
 )
 @pytest.mark.parametrize("announced", ["rightly", "too small", "not at all"])
-def test_a_body_may_be_as_large_as_its_kind(
+def test_body_limit_depends_on_path_and_content_type(
     path: str, kind: tuple[str, str], most: int, announced: str
 ) -> None:
     for size, fits in ((most, True), (most + 1, False)):
@@ -166,7 +166,7 @@ def test_a_body_may_be_as_large_as_its_kind(
             assert told.body_bytes <= most
 
 
-def test_a_client_that_goes_on_sending_is_answered_and_let_go() -> None:
+def test_endless_body_returns_413_and_closes_connection() -> None:
     endless = [(0.0, b"x" * 100)] * 1_000_000
     for headers in ([length(10**12)], [CHUNKED]):
         told = Told()
@@ -177,7 +177,7 @@ def test_a_client_that_goes_on_sending_is_answered_and_let_go() -> None:
         assert told.body_bytes <= 1_000
 
 
-def test_an_app_that_answers_early_closes_what_it_did_not_read() -> None:
+def test_early_response_closes_connection_with_unread_body() -> None:
     said = answer(PlainTextResponse("no"), SMALL, post("/", length(500)), [(0, b"x" * 400), (0, b"x" * 100)])
     assert [message.get("body") for message in said] == [None, b"no", b""]
     assert (b"connection", b"close") in said[0]["headers"]
@@ -186,7 +186,7 @@ def test_an_app_that_answers_early_closes_what_it_did_not_read() -> None:
 
 
 @pytest.mark.parametrize("before", [[], [(0.0, b"x")], [(0.0, b"x" * 400)] * 2])
-def test_a_body_that_stops_is_not_waited_for(before: list[Piece]) -> None:
+def test_stalled_body_returns_408(before: list[Piece]) -> None:
     told = Told()
     quick = replace(SMALL, chunk_seconds=0.05)
     said = answer(reading(told), quick, post("/", length(900)), before, ends=False)
@@ -194,7 +194,7 @@ def test_a_body_that_stops_is_not_waited_for(before: list[Piece]) -> None:
     assert told.outcome == "told the client is gone"
 
 
-def test_a_body_that_drips_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_body_returns_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SLOWEST_BYTES_A_SECOND", 500)
     told = Told()
     quick = replace(SMALL, chunk_seconds=0.5)
@@ -218,21 +218,21 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG
 
 @pytest.mark.parametrize("app", [sleeping, deaf])
 @pytest.mark.parametrize("headers", [[], [length(1)]])
-def test_an_answer_that_takes_too_long_is_given_up(app: ASGIApp, headers: list[tuple[str, str]]) -> None:
+def test_slow_response_returns_503(app: ASGIApp, headers: list[tuple[str, str]]) -> None:
     quick = replace(SMALL, request_seconds=0.05)
     said = answer(app, quick, post("/", *headers), [(0, b"x")])
     assert said[0]["status"] == 503
     assert b"too-slow" in said[1]["body"]
 
 
-def test_the_time_a_body_takes_is_not_the_apps() -> None:
+def test_request_timeout_excludes_body_upload() -> None:
     told = Told()
     quick = replace(SMALL, request_seconds=0.4)
     said = answer(reading(told), quick, post("/", length(4)), [(0.2, b"x")] * 4)
     assert (said[0]["status"], told.body_bytes) == (200, 4)
 
 
-def test_events_stream_for_as_long_as_they_like() -> None:
+def test_event_stream_may_exceed_request_timeout() -> None:
     async def events(scope: Scope, receive: Receive, send: Send) -> None:
         async def three() -> AsyncIterator[str]:
             for number in range(3):
@@ -246,7 +246,7 @@ def test_events_stream_for_as_long_as_they_like() -> None:
     assert [message["body"] for message in said[1:]] == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n", b""]
 
 
-def test_a_write_under_way_goes_on_where_its_request_is_given_up() -> None:
+def test_write_completes_after_request_times_out() -> None:
     written = []
 
     async def write() -> None:
@@ -272,7 +272,7 @@ def test_a_write_under_way_goes_on_where_its_request_is_given_up() -> None:
     assert written
 
 
-def test_paths_that_take_photos_are_those_whose_endpoints_take_files() -> None:
+def test_upload_limit_applies_exactly_to_file_endpoints() -> None:
     asked_for = FastAPI()
     asked_for.include_router(api.router)
     asked_for.include_router(pages.router, include_in_schema=True)
@@ -282,7 +282,7 @@ def test_paths_that_take_photos_are_those_whose_endpoints_take_files() -> None:
         assert most == (SMALL.upload_bytes if "multipart/form-data" in kinds else SMALL.json_bytes), path
 
 
-def test_all_bodies_together_are_bounded():
+def test_total_body_bytes_are_bounded_across_requests():
     """Three of 400 bytes where 1,000 may be held: the third is told so, and when they are done there is room again."""
     bound = replace(SMALL, held_bytes=1_000)
     release = asyncio.Event()
@@ -325,7 +325,7 @@ def test_all_bodies_together_are_bounded():
 
 
 @pytest.mark.parametrize("headers", [[length(900)], [CHUNKED]])
-def test_what_is_thrown_away_is_not_held(
+def test_discarded_bodies_do_not_use_memory_budget(
     headers: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may not ask sends as much as may be held, and is read on for a while; another is served meanwhile."""
@@ -365,7 +365,7 @@ def test_what_is_thrown_away_is_not_held(
     assert asyncio.run(run()) == (401, 200)
 
 
-def test_no_more_is_read_on_than_a_body_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discards_no_more_bytes_than_body_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LINGER_SECONDS", FOREVER)
     read = 0
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from behind_guard import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
 from familiar.app.web.guard.login import local_path
 from familiar.app.web.problems import MEDIA_TYPE
+from support.middleware import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from familiar.app.web.problems import MEDIA_TYPE
         "Bearer \xff\xfe",
     ],
 )
-def test_a_wrong_token_is_refused(said: str) -> None:
+def test_rejects_wrong_token(said: str) -> None:
     client = browser(LOCKED)
     answer = client.get("/api/v1/faces", headers={b"Authorization": said.encode("latin-1")})
     assert answer.status_code == 401
@@ -39,17 +39,17 @@ def test_a_wrong_token_is_refused(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER  {TOKEN} "])
-def test_the_right_token_lets_in(said: str) -> None:
+def test_accepts_valid_bearer_token(said: str) -> None:
     assert browser(LOCKED).get("/api/v1/faces", headers={"Authorization": said}).status_code == 200
 
 
-def test_two_tokens_are_none() -> None:
+def test_rejects_two_authorization_headers() -> None:
     twice = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"authorization", b"Bearer x")]
     assert browser(LOCKED).get("/api/v1/faces", headers=twice).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/", "/individuals/12?tab=unnamed", "/healthz/", "/login%3Fx", "/static"])
-def test_a_browser_that_is_not_logged_in_is_led_to_the_login_page_and_back(path: str) -> None:
+def test_anonymous_browser_is_redirected_to_login_and_back(path: str) -> None:
     client = browser(LOCKED)
     answer = client.get(path, headers=BROWSER)
     assert answer.status_code == 303
@@ -76,12 +76,12 @@ def test_a_browser_that_is_not_logged_in_is_led_to_the_login_page_and_back(path:
         ("OPTIONS", "/", BROWSER),
     ],
 )
-def test_all_else_is_told_401(method: str, path: str, headers: dict[str, str]) -> None:
+def test_other_anonymous_requests_return_401(method: str, path: str, headers: dict[str, str]) -> None:
     assert browser(LOCKED).request(method, path, headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/login", "/login?next=/", "/static/app.js", "/healthz"])
-def test_the_way_in_is_open(path: str) -> None:
+def test_login_static_and_health_paths_need_no_token(path: str) -> None:
     assert browser(LOCKED).get(path).status_code == 200
     assert browser(LOCKED).head(path).status_code == 200
 
@@ -97,20 +97,20 @@ def test_the_way_in_is_open(path: str) -> None:
         ("application/x-www-form-urlencoded", b"&".join([b"token=x"] * 50), 400),
     ],
 )
-def test_the_login_form_is_small_and_urlencoded(kind: str, content: bytes, status: int) -> None:
+def test_login_accepts_only_small_urlencoded_form(kind: str, content: bytes, status: int) -> None:
     answer = browser(LOCKED).post("/login", content=content, headers={"Content-Type": kind})
     assert answer.status_code == status
     assert (COOKIE in answer.cookies) == (status == 303)
 
 
 @pytest.mark.parametrize("fields", [{}, {"token": ""}, {"token": TOKEN[:-1]}, {"token": TOKEN + "\0"}])
-def test_a_wrong_login_is_told_so_and_given_nothing(fields: dict[str, str]) -> None:
+def test_wrong_login_redirects_without_cookie(fields: dict[str, str]) -> None:
     answer = browser(LOCKED).post("/login", data={**fields, "next": "/questions"})
     assert (answer.status_code, answer.headers["Location"]) == (303, "/login?wrong=1&next=%2Fquestions")
     assert "Set-Cookie" not in answer.headers
 
 
-def test_another_site_cannot_log_us_in() -> None:
+def test_rejects_cross_site_login() -> None:
     for headers in (
         {"Origin": CROSS},
         {"Sec-Fetch-Site": "cross-site"},
@@ -122,7 +122,7 @@ def test_another_site_cannot_log_us_in() -> None:
 @pytest.mark.parametrize(
     "headers", [{"Origin": "null"}, {"Origin": HOME}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
 )
-def test_the_login_page_logs_in(headers: dict[str, str]) -> None:
+def test_login_accepts_null_or_same_origin(headers: dict[str, str]) -> None:
     """Its form is a plain one, and its page sends no referrer: so browsers say Origin: null."""
     assert COOKIE in browser(LOCKED).post("/login", data={"token": TOKEN}, headers=headers).cookies
 
@@ -153,7 +153,7 @@ EVIL_NEXT = [
 
 
 @pytest.mark.parametrize("said", EVIL_NEXT)
-def test_next_never_leads_away(said: str) -> None:
+def test_login_ignores_unsafe_next_path(said: str) -> None:
     client = browser(LOCKED)
     answer = client.post("/login", data={"token": TOKEN, "next": said})
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
@@ -167,7 +167,7 @@ def as_a_browser_reads(said: str) -> str:
 
 
 @given(st.one_of(st.text(), st.from_regex(r"[/\\\s:a-z%@.]{1,12}", fullmatch=True)))
-def test_what_is_kept_of_next_is_a_path_however_a_browser_reads_it(said: str) -> None:
+def test_local_path_never_leads_to_another_site(said: str) -> None:
     kept = local_path(said)
     assert kept in (said, "/")
     read = as_a_browser_reads(kept)
@@ -176,6 +176,6 @@ def test_what_is_kept_of_next_is_a_path_however_a_browser_reads_it(said: str) ->
     assert not read.startswith("//")
 
 
-def test_an_honest_next_is_kept() -> None:
+def test_local_path_keeps_safe_path() -> None:
     for path in ("/", "/individuals?tab=unnamed&after=3,4#top", "/search?name=M%C3%BCsli", "/a//b", "/:x@y"):
         assert local_path(path) == path

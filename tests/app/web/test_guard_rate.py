@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from behind_guard import BROWSER, LOCKED, OPEN, TOKEN, Clock, app, browser, scope_of, status_of
 from familiar.app.web.guard import guarded
 from familiar.app.web.guard.rate import Buckets, asking
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits, Settings
+from support.middleware import BROWSER, LOCKED, OPEN, TOKEN, Clock, app, browser, scope_of, status_of
 
 FEW = Limits(requests_a_minute=6, wrong_tokens_a_minute=3)
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
@@ -20,7 +20,7 @@ def limited(settings: Settings) -> Settings:
     return replace(settings, limits=FEW)
 
 
-def test_an_address_is_told_when_to_come_again() -> None:
+def test_rate_limit_returns_429_with_retry_after() -> None:
     clock = Clock()
     client = browser(limited(LOCKED), clock, address="192.168.1.7")
     for _ in range(6):
@@ -39,14 +39,14 @@ def test_an_address_is_told_when_to_come_again() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
-def test_this_machine_asks_as_often_as_it_likes(address: str) -> None:
+def test_loopback_is_not_rate_limited(address: str) -> None:
     client = browser(limited(OPEN), address=address)
     assert {client.get("/").status_code for _ in range(20)} == {200}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.7"])
 @pytest.mark.parametrize("how", ["login", "bearer", "both"])
-def test_wrong_tokens_are_told_to_wait_and_lock_nobody_out(address: str, how: str) -> None:
+def test_wrong_tokens_are_limited_without_blocking_right_token(address: str, how: str) -> None:
     clock = Clock()
     client = browser(replace(LOCKED, limits=Limits(wrong_tokens_a_minute=3)), clock, address=address)
 
@@ -66,7 +66,7 @@ def test_wrong_tokens_are_told_to_wait_and_lock_nobody_out(address: str, how: st
     assert [guess("wrong", 0) for _ in range(2)] in ([401, 429], [303, 429])
 
 
-def test_who_is_logged_in_stays_so_while_another_guesses_from_there() -> None:
+def test_session_survives_wrong_logins_from_same_address() -> None:
     client = browser(limited(LOCKED))
     client.post("/login", data={"token": TOKEN})
     for _ in range(5):
@@ -74,7 +74,7 @@ def test_who_is_logged_in_stays_so_while_another_guesses_from_there() -> None:
     assert client.get("/", headers=BROWSER).status_code == 200
 
 
-def test_one_address_does_not_use_up_anothers() -> None:
+def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
     chain = guarded(app, limited(LOCKED), Clock())
 
     def statuses(client: str) -> list[int]:
@@ -92,7 +92,7 @@ def test_one_address_does_not_use_up_anothers() -> None:
     assert status_of(chain, scope_of("GET", "/login", [("Host", "localhost")], client=None)) == 200
 
 
-def test_memory_is_bounded() -> None:
+def test_bucket_count_is_bounded() -> None:
     clock = Clock()
     buckets = Buckets(3, clock, most=100)
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_memory_is_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60), st.integers(1, 50))
-def test_no_more_than_the_rate_is_ever_taken(steps: list[tuple[float, bool]], a_minute: int) -> None:
+def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_minute: int) -> None:
     clock = Clock()
     buckets, began, taken = Buckets(a_minute, clock), clock.now, 0
     waits: list[int | None] = []
@@ -131,6 +131,6 @@ def test_no_more_than_the_rate_is_ever_taken(steps: list[tuple[float, bool]], a_
 
 
 @given(st.ip_addresses(v=6))
-def test_ipv6_addresses_of_one_household_are_one(address: object) -> None:
+def test_ipv6_client_key_is_loopback_prefix_or_ipv4(address: object) -> None:
     who = asking({"client": (str(address), 1)})
     assert who == "this machine" or "/64" in who or "." in who

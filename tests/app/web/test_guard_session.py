@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from behind_guard import BROWSER, COOKIE, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
 from familiar.app.web.guard.session import LIFE_SECONDS, MOST_ENDED, Sessions
 from familiar.app.web.settings import Settings
+from support.middleware import BROWSER, COOKIE, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def logged_in(clock: Clock) -> TestClient:
     return client
 
 
-def test_the_cookie_is_strict_and_secure_where_it_can_be() -> None:
+def test_cookie_is_strict_and_secure_over_https() -> None:
     for base_url, secure in ((HOME, False), ("https://localhost:8000", True)):
         given_cookies = (
             browser(LOCKED, base_url=base_url).post("/login", data={"token": TOKEN}).headers["Set-Cookie"],
@@ -38,7 +38,7 @@ def test_the_cookie_is_strict_and_secure_where_it_can_be() -> None:
             )
 
 
-def test_a_session_is_begun_by_pages_alone_and_once() -> None:
+def test_only_pages_start_a_session_and_only_once() -> None:
     client = browser(OPEN)
     for path, headers in (("/api/v1/faces", BROWSER), ("/", {}), ("/static/app.js", {"Accept": "*/*"})):
         assert "Set-Cookie" not in client.get(path, headers=headers).headers
@@ -51,7 +51,7 @@ def test_a_session_is_begun_by_pages_alone_and_once() -> None:
     assert "Set-Cookie" not in browser(LOCKED).get("/login", headers=BROWSER).headers
 
 
-def test_a_tampered_cookie_is_none(logged_in: TestClient) -> None:
+def test_rejects_tampered_cookie(logged_in: TestClient) -> None:
     good = logged_in.cookies[COOKIE]
     key, ends, mac = good.split(".")
     forged = [
@@ -78,7 +78,7 @@ def test_a_tampered_cookie_is_none(logged_in: TestClient) -> None:
     assert logged_in.get("/api/v1/faces", headers=both).status_code == 200
 
 
-def test_a_session_expires(logged_in: TestClient, clock: Clock) -> None:
+def test_session_expires(logged_in: TestClient, clock: Clock) -> None:
     cookie = {"Cookie": f"{COOKIE}={logged_in.cookies[COOKIE]}"}
     clock.now += LIFE_SECONDS - 1
     assert logged_in.get("/", headers=cookie).status_code == 200
@@ -86,7 +86,7 @@ def test_a_session_expires(logged_in: TestClient, clock: Clock) -> None:
     assert logged_in.get("/", headers=cookie).status_code == 401
 
 
-def test_logging_out_ends_the_session_wherever_its_cookie_is(logged_in: TestClient) -> None:
+def test_logout_invalidates_session_cookie(logged_in: TestClient) -> None:
     cookie = {"Cookie": f"{COOKIE}={logged_in.cookies[COOKIE]}"}
     token = session_of(logged_in)
     assert logged_in.post("/logout").status_code == 403, "another site must not log us out either"
@@ -97,7 +97,7 @@ def test_logging_out_ends_the_session_wherever_its_cookie_is(logged_in: TestClie
     assert logged_in.get("/", headers=cookie).status_code == 401
 
 
-def test_sessions_outlive_the_server_and_end_with_its_token(clock: Clock) -> None:
+def test_sessions_survive_restart_only_with_same_token(clock: Clock) -> None:
     def value(sessions: Sessions) -> str:
         return sessions.cookie(sessions.begin(), secure=False).partition(";")[0]
 
@@ -112,7 +112,7 @@ def test_sessions_outlive_the_server_and_end_with_its_token(clock: Clock) -> Non
     )
 
 
-def test_ended_sessions_are_remembered_until_they_would_have_ended(clock: Clock) -> None:
+def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
     sessions = Sessions(OPEN.gallery, TOKEN, clock)
     old = sessions.begin()
     sessions.end(old)
@@ -130,7 +130,7 @@ def test_ended_sessions_are_remembered_until_they_would_have_ended(clock: Clock)
     assert f"{0:032x}" not in sessions._ended, "of those that fit, it would have ended first"
 
 
-def test_galleries_side_by_side_do_not_end_each_other_s_sessions(clock: Clock) -> None:
+def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:
     other = browser(replace(OPEN, gallery=Path("other album")), clock)
     page = other.get("/", headers=BROWSER)
     mine = browser(OPEN, clock)

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-import colour_album
 from familiar.app.web import jobs as jobs_module
 from familiar.app.web.jobs import Jobs, Progress, Skipped
 from familiar.app.web.problems import Refused
@@ -31,6 +30,7 @@ from familiar.gallery import browse, search, store
 from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.enrol import Enrolled, enrol
 from familiar.gallery.store import DATABASE, Gallery
+from support import color_album
 
 NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
 
@@ -38,7 +38,7 @@ NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
 @pytest.fixture(autouse=True)
 def white(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more individual, whom the gallery does not know."""
-    monkeypatch.setitem(colour_album.RGB_U8, "white", (200, 200, 200))
+    monkeypatch.setitem(color_album.RGB_U8, "white", (200, 200, 200))
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +51,8 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def more(photos: list[Path]) -> Path:
     """A folder within the one that the gallery's photos lie in: two of white, one of red, one of nobody."""
     folder = photos[0].parent / "more"
-    colour_album.album(folder, white=2)
-    colour_album.photo(folder / "red9.png", "red", shade=9)
+    color_album.album(folder, white=2)
+    color_album.photo(folder / "red9.png", "red", shade=9)
     (folder / "torn: a.png").write_bytes(b"no photo")
     return folder
 
@@ -98,7 +98,7 @@ def gate(service: Service) -> Iterator[Gate]:
     gate.opened.set()
 
 
-def test_a_folder_is_taken_in_and_grouped(service: Service, more: Path, folder: Path):
+def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Path):
     async def work(jobs: Jobs) -> tuple[Progress, list[Progress]]:
         submitted = jobs.submit([more])
         return submitted, [progress async for progress in jobs.watch(submitted.number)]
@@ -134,13 +134,13 @@ def test_known_photos_are_not_grouped_again(
     assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
 
 
-def test_edited_photos_were_known(service: Service, photos: list[Path]):
-    colour_album.photo(photos[0], "red", shade=12)
+def test_edited_photos_count_as_known(service: Service, photos: list[Path]):
+    color_album.photo(photos[0], "red", shade=12)
     done = taken_in(service, photos[0], photos[1])
     assert (done.state, done.looked, done.known, done.photos) == ("done", 2, 2, 0)
 
 
-def test_photos_that_show_nobody(service: Service, more: Path):
+def test_photos_without_faces_are_counted(service: Service, more: Path):
     class Blind(WholePhoto):
         def detect(self, _: Photo) -> list[Detection]:
             return []
@@ -150,10 +150,10 @@ def test_photos_that_show_nobody(service: Service, more: Path):
     assert (done.state, done.photos, done.faces, done.without_face) == ("done", 3, 0, 3)
 
 
-def test_links_that_lead_out_are_skipped_and_no_path_of_the_machine_is_told(
+def test_skips_links_outside_roots_without_revealing_paths(
     service: Service, more: Path, tmp_path: Path, folder: Path
 ):
-    (secret,) = colour_album.album(tmp_path / "elsewhere", white=1)
+    (secret,) = color_album.album(tmp_path / "elsewhere", white=1)
     (more / "a link.png").symlink_to(secret)
     (more / "another.png").symlink_to(more / "red9.png")
     done = taken_in(service, more, secret)
@@ -168,12 +168,12 @@ def test_links_that_lead_out_are_skipped_and_no_path_of_the_machine_is_told(
         assert not any("elsewhere" in photo.path for photo in browse.photos(gallery))
 
 
-def test_where_nothing_lies_within_the_roots(service: Service, tmp_path: Path):
-    done = taken_in(service, *colour_album.album(tmp_path / "elsewhere", white=2))
+def test_skips_all_photos_outside_roots(service: Service, tmp_path: Path):
+    done = taken_in(service, *color_album.album(tmp_path / "elsewhere", white=2))
     assert (done.state, done.found, done.looked, done.skipped_count) == ("done", 2, 2, 2)
 
 
-def test_the_first_of_those_skipped_are_named(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lists_only_first_skipped_files(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs_module, "SHOWN", 3)
     shutil.rmtree(more)
     more.mkdir()
@@ -185,7 +185,7 @@ def test_the_first_of_those_skipped_are_named(service: Service, more: Path, monk
     assert [skipped.name for skipped in done.skipped] == ["more/link.png", "more/0.png", "more/1.png"]
 
 
-def test_a_folder_without_photos(service: Service, more: Path):
+def test_job_fails_when_folder_has_no_photos(service: Service, more: Path):
     (more / "none").mkdir()
     failed = taken_in(service, more / "none")
     assert (failed.state, failed.error) == ("failed", "more/none: no photo found")
@@ -197,7 +197,7 @@ def test_a_folder_without_photos(service: Service, more: Path):
     assert taken_in(empty, more.parent).error == "photos: no photo found"
 
 
-def test_folders_are_looked_through_beside_the_event_loop(
+def test_folder_scan_runs_outside_event_loop_thread(
     service: Service, more: Path, monkeypatch: pytest.MonkeyPatch
 ):
     threads: set[threading.Thread] = set()
@@ -213,7 +213,7 @@ def test_folders_are_looked_through_beside_the_event_loop(
     assert threading.main_thread() not in threads
 
 
-def test_one_job_at_a_time_and_only_so_many_wait(settings: Settings, more: Path):
+def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more: Path):
     service = Service(replace(settings, limits=Limits(jobs=2)))
     service.vision.detector = gate = Gate()
 
@@ -235,7 +235,7 @@ def test_one_job_at_a_time_and_only_so_many_wait(settings: Settings, more: Path)
     assert [job.new_individuals for job in done] == [0, 0, 1]
 
 
-def test_parts_of_one_set_are_told_together(service: Service, more: Path):
+def test_continued_jobs_report_combined_progress(service: Service, more: Path):
     async def work(jobs: Jobs) -> tuple[Progress, ...]:
         first = await ended(jobs, jobs.submit([more / "white1.png"], [Skipped("a", "b")]).number)
         parts = ([more / "white2.png", more / "torn: a.png"], [more / "white1.png", more / "red9.png"])
@@ -254,7 +254,7 @@ def test_parts_of_one_set_are_told_together(service: Service, more: Path):
     assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
 
 
-def test_only_one_goes_on_with_a_part(service: Service, more: Path):
+def test_job_can_be_continued_only_once(service: Service, more: Path):
     async def work(jobs: Jobs) -> None:
         first = (await ended(jobs, jobs.submit([more / "white1.png"]).number)).number
         second, third = (
@@ -266,7 +266,7 @@ def test_only_one_goes_on_with_a_part(service: Service, more: Path):
     running(service, work)
 
 
-def test_a_part_that_waits_is_told_by_the_one_under_way(service: Service, more: Path, gate: Gate):
+def test_waiting_continuation_is_not_listed_separately(service: Service, more: Path, gate: Gate):
     async def work(jobs: Jobs) -> None:
         first = jobs.submit([more / "white1.png"]).number
         second = jobs.submit([more / "white2.png"], continues=first).number
@@ -283,7 +283,9 @@ def test_a_part_that_waits_is_told_by_the_one_under_way(service: Service, more: 
 
 
 @pytest.mark.parametrize("continues", ["", "0", "failed"])
-def test_a_set_that_cannot_be_gone_on_with(service: Service, more: Path, tmp_path: Path, continues: str):
+def test_continuing_unknown_or_failed_job_starts_new_job(
+    service: Service, more: Path, tmp_path: Path, continues: str
+):
     async def work(jobs: Jobs) -> None:
         first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [Skipped("a", "b")]).number)
         assert first.state == "failed"
@@ -295,7 +297,7 @@ def test_a_set_that_cannot_be_gone_on_with(service: Service, more: Path, tmp_pat
     running(service, work)
 
 
-def test_only_the_last_are_remembered(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
+def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
 
     async def work(jobs: Jobs) -> None:
@@ -313,9 +315,7 @@ def test_only_the_last_are_remembered(service: Service, more: Path, monkeypatch:
     running(service, work)
 
 
-def test_jobs_that_have_not_ended_are_never_forgotten(
-    service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_keeps_all_unfinished_jobs(service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
 
     async def work(jobs: Jobs) -> None:
@@ -327,7 +327,7 @@ def test_jobs_that_have_not_ended_are_never_forgotten(
     running(service, work)
 
 
-def test_stopping_ends_after_the_batch_under_way(
+def test_stop_completes_current_batch(
     service: Service, settings: Settings, gate: Gate, more: Path, folder: Path
 ):
     embedder = service.vision.embedder
@@ -355,7 +355,7 @@ def test_stopping_ends_after_the_batch_under_way(
     assert (again.state, again.known, again.photos, again.new_individuals) == ("done", 1, 2, 1)
 
 
-def test_what_a_stopped_job_left_ungrouped_is_grouped_by_the_next(
+def test_next_job_groups_faces_from_stopped_job(
     service: Service, settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def stopped(_: object) -> None:
@@ -371,18 +371,18 @@ def test_what_a_stopped_job_left_ungrouped_is_grouped_by_the_next(
         once_more = taken_in(Service(settings), more)
         assert (once_more.state, once_more.new_individuals) == ("done", 0)
         assert [decision.kind for decision in decisions(gallery)] == ["group"], "what was undone stays so"
-        another = colour_album.photo(more / "white3.png", "white", shade=3)
+        another = color_album.photo(more / "white3.png", "white", shade=3)
         assert taken_in(Service(settings), another).new_individuals == 1
 
 
-def test_a_new_gallery_whose_first_job_was_stopped(tmp_path: Path, mean_colour_bundle: Path, more: Path):
+def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_colour_bundle: Path, more: Path):
     paths = [more / "white1.png", more / "white2.png"]
-    colour_album.gallery_of(tmp_path / "new", mean_colour_bundle, paths).close()  # and not grouped
+    color_album.gallery_of(tmp_path / "new", mean_colour_bundle, paths).close()  # and not grouped
     done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)), *paths)
     assert (done.state, done.known, done.new_individuals) == ("done", 2, 1)
 
 
-def test_a_failure_is_told_and_the_next_job_has_its_turn(
+def test_failed_job_reports_error_and_next_job_runs(
     service: Service, more: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     asked: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
@@ -412,11 +412,9 @@ def test_a_failure_is_told_and_the_next_job_has_its_turn(
     assert "png" not in caplog.text
 
 
-def test_a_watcher_is_told_at_most_ten_times_a_second_and_always_the_last(
-    service: Service, photos: list[Path]
-):
+def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos: list[Path]):
     folder = photos[0].parent / "many"
-    colour_album.album(folder, white=40)
+    color_album.album(folder, white=40)
 
     async def work(jobs: Jobs) -> list[tuple[float, Progress]]:
         number = jobs.submit([folder]).number
@@ -429,7 +427,7 @@ def test_a_watcher_is_told_at_most_ten_times_a_second_and_always_the_last(
     assert (told[-1].state, told[-1].looked) == ("done", 40)
 
 
-def test_who_comes_late_is_told_the_end(service: Service, more: Path):
+def test_watching_ended_job_returns_final_state(service: Service, more: Path):
     async def work(jobs: Jobs) -> list[Progress]:
         done = await ended(jobs, jobs.submit([more]).number)
         assert [progress async for progress in jobs.watch(done.number)] == [done]
@@ -437,7 +435,7 @@ def test_who_comes_late_is_told_the_end(service: Service, more: Path):
     running(service, work)
 
 
-def test_a_watcher_that_goes_away_leaves_nothing_behind(
+def test_canceled_watchers_are_removed(
     service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(jobs_module, "SECONDS_APART", 0)
@@ -461,7 +459,7 @@ def test_a_watcher_that_goes_away_leaves_nothing_behind(
 
 def uploaded(service: Service, tmp_path: Path) -> Path:
     """A photo that was kept, and not looked at."""
-    (sent,) = colour_album.album(tmp_path, white=1)
+    (sent,) = color_album.album(tmp_path, white=1)
     content = sent.read_bytes()
     name = hashlib.sha256(content).hexdigest()
     upload = service.roots.own / name[:2] / f"{name}-white.png"
@@ -470,9 +468,7 @@ def uploaded(service: Service, tmp_path: Path) -> Path:
     return upload
 
 
-def test_a_server_that_was_killed_takes_up_what_was_uploaded(
-    service: Service, settings: Settings, folder: Path, tmp_path: Path
-):
+def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, folder: Path, tmp_path: Path):
     upload = uploaded(service, tmp_path)
 
     async def work(jobs: Jobs) -> list[Progress]:
@@ -485,7 +481,7 @@ def test_a_server_that_was_killed_takes_up_what_was_uploaded(
         assert browse.photos(gallery, before=2**62, limit=1)[0].path == str(upload)
 
 
-def test_nothing_is_taken_in_where_it_cannot_be(settings: Settings, more: Path):
+def test_rejects_jobs_when_read_only_or_without_model(settings: Settings, more: Path):
     for changed, status in ((replace(settings, read_only=True), 403), (replace(settings, model=None), 409)):
         service = Service(changed)
         service.roots.own.mkdir(exist_ok=True)
@@ -500,7 +496,7 @@ def test_nothing_is_taken_in_where_it_cannot_be(settings: Settings, more: Path):
         assert (refused.status, begun) == (status, [])
 
 
-def test_a_large_gallery_is_indexed_again(
+def test_job_builds_index_for_large_gallery(
     service: Service, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("usearch")
@@ -525,7 +521,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_job_goes_on_where_another_process_has_written_for_long(
+def test_job_resumes_after_database_lock(
     settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[int] = []
@@ -552,7 +548,7 @@ def test_a_job_goes_on_where_another_process_has_written_for_long(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_job_that_waits_for_another_process_can_be_stopped(settings: Settings, more: Path, folder: Path):
+def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: Path, folder: Path):
     async def work(jobs: Jobs) -> Progress:
         with written_elsewhere(folder):
             number = jobs.submit([more]).number
@@ -590,7 +586,7 @@ def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
     return asyncio.run(run())
 
 
-def test_an_upload_that_turns_out_to_be_no_photo_is_deleted(service: Service, more: Path, broken: Path):
+def test_deletes_unreadable_upload_and_keeps_other_files(service: Service, more: Path, broken: Path):
     theirs, fine = more / "torn: a.png", service.roots.own / "red9.png"
     shutil.copy(more / fine.name, fine)
     (done,) = all_taken_in(service, [broken, fine, theirs])
@@ -601,7 +597,9 @@ def test_an_upload_that_turns_out_to_be_no_photo_is_deleted(service: Service, mo
     assert fine.exists()
 
 
-def test_one_that_was_left_behind_is_looked_at_once_more(service: Service, settings: Settings, broken: Path):
+def test_restart_retries_broken_upload_once_and_deletes_it(
+    service: Service, settings: Settings, broken: Path
+):
     async def work(jobs: Jobs) -> list[Progress]:
         return [await ended(jobs, job.number) for job in jobs.all()]
 
@@ -611,15 +609,13 @@ def test_one_that_was_left_behind_is_looked_at_once_more(service: Service, setti
     assert not broken.exists()
 
 
-def test_one_that_was_sent_twice_does_not_hold_up_the_others(service: Service, more: Path, broken: Path):
+def test_skips_upload_deleted_by_previous_job(service: Service, more: Path, broken: Path):
     _, done = all_taken_in(service, [broken], [broken, more / "white1.png"])
     assert (done.state, done.photos, done.looked) == ("done", 1, 2)
     assert [skipped.reason for skipped in done.skipped] == [jobs_module.GONE]
 
 
-def test_an_upload_that_the_disk_failed_to_read_stays(
-    service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_keeps_upload_after_disk_read_error(service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch):
     def failing(_: Path) -> bytes:
         raise OSError(5, "Input/output error")
 
@@ -631,13 +627,13 @@ def test_an_upload_that_the_disk_failed_to_read_stays(
     assert broken.exists()
 
 
-def test_of_a_folder_that_was_named_nothing_is_deleted(service: Service, broken: Path):
+def test_keeps_unreadable_file_in_submitted_folder(service: Service, broken: Path):
     (done,) = all_taken_in(service, [service.roots.own])
     assert (done.state, done.skipped_count) == ("done", 1)
     assert broken.exists()
 
 
-def test_a_second_servers_half_uploads_are_left_alone(service: Service):
+def test_startup_deletes_only_old_partial_uploads(service: Service):
     folder = service.roots.own / "ab"
     folder.mkdir(parents=True)
     half, old = folder / ".familiar.half", folder / ".familiar.old"
@@ -653,7 +649,7 @@ def test_a_second_servers_half_uploads_are_left_alone(service: Service):
     assert not old.exists()
 
 
-def test_uploads_of_a_gallery_that_was_moved_are_found_again(
+def test_moved_gallery_updates_upload_paths(
     service: Service, settings: Settings, folder: Path, tmp_path: Path
 ):
     uploaded(service, tmp_path)

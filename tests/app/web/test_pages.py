@@ -11,7 +11,6 @@ from typing import Literal
 import pytest
 from starlette.testclient import TestClient
 
-import colour_album
 from familiar.app.web.jobs import Jobs, Progress, Skipped
 from familiar.app.web.pages import album
 from familiar.app.web.pages.render import NAV, UNDO
@@ -20,7 +19,8 @@ from familiar.gallery import decisions
 from familiar.gallery.corrections import name
 from familiar.gallery.decisions import undo
 from familiar.gallery.store import Gallery
-from page_reading import BROWSER, Answer, Page, compared, search, text_of
+from support import color_album
+from support.html import BROWSER, Answer, Page, compared, search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 ASKING = ("/search", "/compare")
@@ -44,7 +44,7 @@ def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("kind", ["as it is", "read only", "without a model", "with a token"])
-def test_no_page_holds_a_script_or_a_style_of_its_own(
+def test_pages_have_no_inline_scripts_or_styles(
     serving: Callable[..., TestClient], photos: list[Path], kind: str
 ):
     token = "a long enough token"
@@ -72,7 +72,7 @@ def test_no_page_holds_a_script_or_a_style_of_its_own(
         assert all(one["src"].startswith("/static/") for one in page.all("script")), path
 
 
-def test_every_page_has_one_heading_a_place_for_messages_and_labels(client: TestClient, photos: list[Path]):
+def test_pages_have_valid_headings_labels_and_ids(client: TestClient, photos: list[Path]):
     for path, answer in answered(client, photos).items():
         page = Page(answer.text)
         assert len(page.all("h1")) == len(page.all("main")) == 1, path
@@ -98,13 +98,13 @@ def test_every_page_has_one_heading_a_place_for_messages_and_labels(client: Test
     [("/", "/album"), ("/album", "/album"), ("/photos/1", "/album"), ("/individuals/1", "/individuals"),
      ("/questions", "/questions"), ("/search", "/search"), ("/compare", "/compare"), ("/model", "/model")],
 )  # fmt: skip
-def test_the_navigation_says_where_one_is(client: TestClient, path: str, where: str):
+def test_navigation_marks_current_page(client: TestClient, path: str, where: str):
     links = Page(client.get(path).text).all("a")
     current = [link["href"] for link in links if link.get("aria-current") == "page"]
     assert [path for path in current if path in WHERE] == [where]
 
 
-def test_what_pages_are_made_of_is_there(client: TestClient):
+def test_static_assets_are_served_and_self_contained(client: TestClient):
     page = Page(client.get("/").text)
     asked = [one["src"] for one in page.all("script")] + [
         one["href"] for one in page.all("link") if one["rel"] in ("stylesheet", "icon")
@@ -118,7 +118,7 @@ def test_what_pages_are_made_of_is_there(client: TestClient):
     assert (STATIC / "htmx.LICENSE.txt").read_text().startswith("Zero-Clause BSD")
 
 
-def test_undo_says_what_it_takes_back_and_returns_to_the_page(client: TestClient, folder: Path):
+def test_undo_form_names_last_decision_and_return_page(client: TestClient, folder: Path):
     page = client.get("/individuals?tab=unnamed")
     button = next(one for one in Page(page.text).all("button") if one.get("id") == "undo")
     assert "Undo grouping" in " ".join(page.text.split())
@@ -140,7 +140,7 @@ def test_undo_says_what_it_takes_back_and_returns_to_the_page(client: TestClient
     assert "disabled" in button
 
 
-def test_each_kind_of_decision_has_words():
+def test_each_decision_kind_has_undo_text():
     decide = re.compile(r'with decision\(gallery, "([^"]+)"')
     kinds = {
         kind
@@ -150,7 +150,7 @@ def test_each_kind_of_decision_has_words():
     assert kinds == set(UNDO)
 
 
-def test_hostile_names_stay_text(
+def test_hostile_names_are_escaped(
     client: TestClient, folder: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     with Gallery.open(folder) as gallery:
@@ -172,7 +172,7 @@ def test_hostile_names_stay_text(
         assert not any("onerror" in attributes for _, attributes in Page(answer.text).elements)
 
 
-def test_what_is_not_there_is_said_as_the_one_who_asks_can_read_it(client: TestClient, folder: Path):
+def test_not_found_message_depends_on_client_type(client: TestClient, folder: Path):
     page = client.get("/photos/4711", headers=BROWSER)
     assert page.status_code == 404
     assert page.headers["Content-Type"].startswith("text/html")
@@ -187,7 +187,7 @@ def test_what_is_not_there_is_said_as_the_one_who_asks_can_read_it(client: TestC
     assert "leads nowhere" in text_of(client.get("/nothing", headers=BROWSER))
 
 
-def test_a_read_only_server_shows_nothing_that_writes(
+def test_read_only_pages_have_no_write_forms(
     serving: Callable[..., TestClient], folder: Path, photos: list[Path]
 ):
     client = serving(read_only=True)
@@ -204,9 +204,7 @@ def test_a_read_only_server_shows_nothing_that_writes(
     assert not (folder / "photos").exists()
 
 
-def test_without_a_model_pages_say_how_to_start_with_one(
-    serving: Callable[..., TestClient], photos: list[Path]
-):
+def test_pages_without_model_show_start_command(serving: Callable[..., TestClient], photos: list[Path]):
     client = serving(model=None)
     for path in ("/album", "/search", "/compare", "/model"):
         answer = client.get(path)
@@ -218,7 +216,7 @@ def test_without_a_model_pages_say_how_to_start_with_one(
 # --- Album ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_photos_come_first(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(album, "PHOTOS", 4)
     with Gallery.open(folder) as gallery:
         name(gallery, 3, "Blue")
@@ -243,8 +241,8 @@ def test_the_newest_photos_come_first(client: TestClient, folder: Path, monkeypa
     assert client.get("/album?before=0").status_code == client.get("/album?before=x").status_code == 422
 
 
-def test_photos_are_kept_and_what_is_none_is_told(client: TestClient, folder: Path, tmp_path: Path):
-    new = colour_album.photo(tmp_path / "new.png", "blue", shade=9)
+def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, folder: Path, tmp_path: Path):
+    new = color_album.photo(tmp_path / "new.png", "blue", shade=9)
     files = [("files", ("new.png", new.read_bytes())), ("files", (HOSTILE, b"no photo"))]
     answer = client.post("/api/v1/photos", files=files)
     assert answer.status_code == 202
@@ -261,14 +259,14 @@ def test_photos_are_kept_and_what_is_none_is_told(client: TestClient, folder: Pa
     assert len(list((folder / "photos").iterdir())) == 1
 
 
-def test_photos_that_are_all_none_make_no_job(client: TestClient):
+def test_upload_without_valid_photo_starts_no_job(client: TestClient):
     answer = client.post("/api/v1/photos", files=[("files", ("a.png", b"no photo"))])
     assert answer.status_code == 415
     assert answer.json()["detail"].startswith("a.png: no photo")
     assert client.get("/api/v1/jobs").json() == []
 
 
-def test_a_folder_is_named_and_none_outside_the_roots(client: TestClient, photos: list[Path]):
+def test_folder_form_starts_job_and_rejects_outside_roots(client: TestClient, photos: list[Path]):
     assert str(photos[0].parent) in client.get("/album").text
     sent = client.post("/album/folder", data={"folder": f" {photos[0].parent} "}, follow_redirects=False)
     assert (sent.status_code, sent.headers["location"]) == (303, "/album")
@@ -282,7 +280,7 @@ def test_a_folder_is_named_and_none_outside_the_roots(client: TestClient, photos
      ("grouping", "Putting the faces into groups"), ("done", "Taken in"), ("stopped", "Stopped"),
      ("failed", "Failed")],
 )  # fmt: skip
-def test_a_job_is_shown_as_far_as_it_is(
+def test_album_shows_job_progress(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, state: State, says: str
 ):
     skipped = tuple(Skipped(f"bad{number}.jpg", "is cut short") for number in range(200))
@@ -316,7 +314,7 @@ def test_a_job_is_shown_as_far_as_it_is(
     assert ('class="button second" href="/individuals"' in answer.text) == (state == "done")
 
 
-def test_a_job_that_has_found_nothing_yet_counts_nothing(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_job_counts_are_hidden_until_total_is_known(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     for found in (0, 3):
         monkeypatch.setattr(Jobs, "all", lambda _, found=found: [Progress("17", "waiting", found=found)])
         figures = next(one for one in Page(client.get("/album").text).all("dl") if one["class"] == "figures")
@@ -326,7 +324,7 @@ def test_a_job_that_has_found_nothing_yet_counts_nothing(client: TestClient, mon
 # --- Login ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_login_page_tells_nothing_of_the_gallery(serving: Callable[..., TestClient]):
+def test_login_page_has_form_and_no_gallery_controls(serving: Callable[..., TestClient]):
     client = serving(token="a long enough token")
     sent = client.get("/album", headers=BROWSER, follow_redirects=False)
     assert sent.headers["location"] == "/login?next=%2Falbum"
@@ -343,7 +341,7 @@ def test_the_login_page_tells_nothing_of_the_gallery(serving: Callable[..., Test
     assert "elsewhere" not in wrong.text
 
 
-def test_who_logged_in_can_log_out(serving: Callable[..., TestClient], client: TestClient):
+def test_logout_form_is_shown_only_when_token_is_set(serving: Callable[..., TestClient], client: TestClient):
     with_token = serving(token="a long enough token")
     with_token.headers["Authorization"] = "Bearer a long enough token"
     assert 'action="/logout"' in with_token.get("/model").text

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-import colour_album
 from familiar.app.web.guard.headers import SHUT_IN
 from familiar.app.web.pages import compare
 from familiar.app.web.service import Service
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.corrections import merge, name
 from familiar.gallery.store import DATABASE, Gallery
-from page_reading import Page, compared, search, text_of
+from support import color_album
+from support.html import Page, compared, search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
@@ -24,7 +24,7 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 # --- Search -----------------------------------------------------------------------------------------------------------
 
 
-def test_somebody_known_is_named_with_the_photos_that_say_so(
+def test_search_names_known_identity_with_matching_photos(
     client: TestClient, folder: Path, photos: list[Path]
 ):
     with Gallery.open(folder) as gallery:
@@ -44,21 +44,19 @@ def test_somebody_known_is_named_with_the_photos_that_say_so(
     assert 'src="data:image/png;base64,' in answer.text
 
 
-def test_a_stranger_is_nobody(client: TestClient, tmp_path: Path):
-    stranger = colour_album.photo(tmp_path / "stranger.png", "green")
-    blend = colour_album.RGB_U8 | {"gray": (150, 150, 150)}
+def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
+    stranger = color_album.photo(tmp_path / "stranger.png", "green")
+    blend = color_album.RGB_U8 | {"gray": (150, 150, 150)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(colour_album, "RGB_U8", blend)
-        colour_album.photo(stranger, "gray")
+        patch.setattr(color_album, "RGB_U8", blend)
+        color_album.photo(stranger, "gray")
     said = text_of(search(client, stranger))
     assert "Nobody I know The likeliest is #" in said
     assert "The photos that say so" not in said
     assert "The photos most like it" in said
 
 
-def test_a_photo_of_the_same_individual_is_shown_though_its_group_is_not_alike(
-    client: TestClient, folder: Path, photos: list[Path]
-):
+def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
     """Half of a group is somebody else, so its mean is like neither."""
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
@@ -69,11 +67,9 @@ def test_a_photo_of_the_same_individual_is_shown_though_its_group_is_not_alike(
     assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
 
 
-def test_each_of_several_faces_can_be_chosen_the_best_first(
-    client: TestClient, service: Service, tmp_path: Path
-):
-    service.vision.detector = colour_album.Squares()
-    answer = search(client, colour_album.photo(tmp_path / "three.png", "blue", "red", "green"))
+def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
+    service.vision.detector = color_album.Squares()
+    answer = search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
     page = Page(answer.text)
     buttons = [button for button in page.all("button") if "aria-controls" in button]
     assert [button["aria-pressed"] for button in buttons] == ["true", "false", "false"]
@@ -84,7 +80,7 @@ def test_each_of_several_faces_can_be_chosen_the_best_first(
     )
 
 
-def test_a_photo_without_a_face_and_a_file_that_is_none(
+def test_reports_photo_without_face_and_rejects_invalid_file(
     client: TestClient, service: Service, photos: list[Path]
 ):
     class Blind:
@@ -101,7 +97,7 @@ def test_a_photo_without_a_face_and_a_file_that_is_none(
     assert broken.json()["detail"].startswith("x.png: ")
 
 
-def test_what_is_searched_for_is_stored_nowhere(client: TestClient, folder: Path, photos: list[Path]):
+def test_search_and_compare_store_nothing(client: TestClient, folder: Path, photos: list[Path]):
     before = (folder / DATABASE).read_bytes()
     search(client, photos[0])
     compared(client, photos[0], photos[1])
@@ -111,9 +107,7 @@ def test_what_is_searched_for_is_stored_nowhere(client: TestClient, folder: Path
     assert not (folder / "photos").exists()
 
 
-def test_an_empty_gallery_knows_nobody(
-    serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]
-):
+def test_search_reports_empty_gallery(serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]):
     client = serving(gallery=tmp_path / "new")
     assert "The album is empty" in text_of(client.get("/"))
     assert "The album holds no face yet, so there is nobody to compare with" in text_of(
@@ -124,7 +118,7 @@ def test_an_empty_gallery_knows_nobody(
 # --- Compare ----------------------------------------------------------------------------------------------------------
 
 
-def test_two_photos_of_one_and_of_two(client: TestClient, photos: list[Path]):
+def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[Path]):
     same, different = compared(client, photos[0], photos[1]), compared(client, photos[0], photos[4])
     for answer, verdict in ((same, "The same individual"), (different, "Two different individuals")):
         api = client.post(
@@ -143,7 +137,7 @@ def test_two_photos_of_one_and_of_two(client: TestClient, photos: list[Path]):
         assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._place(api['similarity'])}%"
 
 
-def test_the_scale_holds_every_threshold_in_its_place():
+def test_scale_positions_match_thresholds():
     def at(similarity: float) -> Threshold:
         return Threshold(similarity, None, None)
 
@@ -156,10 +150,10 @@ def test_the_scale_holds_every_threshold_in_its_place():
     assert [compare._place(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
 
 
-def test_a_model_that_was_never_calibrated_gives_no_probability(
+def test_pages_warn_about_uncalibrated_model(
     serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
 ):
-    colour_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
+    color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
     assert "this model was never calibrated, so this proves little" in text_of(
         compared(client, photos[0], photos[1])
@@ -192,7 +186,7 @@ def evaluated(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def test_the_model_says_what_it_is(client: TestClient, service: Service):
+def test_model_page_shows_metadata(client: TestClient, service: Service):
     said = text_of(client.get("/model"))
     bundle = service.vision.embedder.bundle
     for part in (
@@ -206,7 +200,7 @@ def test_the_model_says_what_it_is(client: TestClient, service: Service):
     assert client.get("/model/report").status_code == 404
 
 
-def test_an_evaluation_is_shown_with_its_report(serving: Callable[..., TestClient], tmp_path: Path):
+def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClient], tmp_path: Path):
     client = serving(report=evaluated(tmp_path / "report"))
     page = client.get("/model")
     said = text_of(page)
@@ -228,7 +222,7 @@ def test_an_evaluation_is_shown_with_its_report(serving: Callable[..., TestClien
     assert "script-src" not in SHUT_IN
 
 
-def test_an_evaluation_of_the_model_itself_is_not_called_another_ones(
+def test_evaluation_of_served_model_shows_no_warning(
     serving: Callable[..., TestClient], tmp_path: Path, service: Service
 ):
     file_id = service.vision.embedder.bundle.file_id
@@ -236,7 +230,7 @@ def test_an_evaluation_of_the_model_itself_is_not_called_another_ones(
     assert "Another model was judged" not in client.get("/model").text
 
 
-def test_results_that_cannot_be_read_are_told(serving: Callable[..., TestClient], tmp_path: Path):
+def test_model_page_reports_unreadable_results(serving: Callable[..., TestClient], tmp_path: Path):
     folder = evaluated(tmp_path / "report")
     (folder / "eval_results.json").write_text("{")
     client = serving(report=folder)

@@ -17,8 +17,8 @@ from familiar.gallery.browse import photo as known_photo
 from familiar.gallery.decisions import decisions
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import groups, identity_of
-from web_forms import let_go, names_of, post, served, told, went
+from support.small_gallery import groups, identity_of
+from support.web_forms import let_go, names_of, post, served, told, went
 
 HOSTILE = "\"><img src=x onerror=alert(1)>'{{ 7 * 7 }}"
 RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
@@ -34,7 +34,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 # --- Photos ---
 
 
-def test_boxes_stand_in_the_photos_own_pixels(client: TestClient, gallery: Gallery):
+def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom")
     with gallery.writing(faces_change=True) as connection:
         connection.execute(
@@ -47,9 +47,7 @@ def test_boxes_stand_in_the_photos_own_pixels(client: TestClient, gallery: Galle
     assert '<a href="/individuals/1">Tom</a>' in page
 
 
-def test_a_photo_that_lies_on_its_side_is_shown_upright(
-    client: TestClient, gallery: Gallery, photos: list[Path]
-):
+def test_photo_page_applies_exif_orientation(client: TestClient, gallery: Gallery, photos: list[Path]):
     side = photos[0].with_suffix(".jpg")
     exif = Image.Exif()
     exif[274] = 6  # turned by a quarter
@@ -60,7 +58,7 @@ def test_a_photo_that_lies_on_its_side_is_shown_upright(
     assert 'viewBox="0 0 480 640"' in client.get("/photos/1").text
 
 
-def test_a_photo_that_is_gone_still_lists_its_faces(client: TestClient, photos: list[Path]):
+def test_missing_photo_still_lists_faces(client: TestClient, photos: list[Path]):
     photos[0].unlink()
     page = client.get("/photos/1").text
     assert "cannot be shown" in page
@@ -69,7 +67,7 @@ def test_a_photo_that_is_gone_still_lists_its_faces(client: TestClient, photos: 
     assert "<image" not in page
 
 
-def test_a_photo_outside_the_roots_is_not_looked_at(client: TestClient, gallery: Gallery, tmp_path: Path):
+def test_photo_outside_roots_is_not_shown(client: TestClient, gallery: Gallery, tmp_path: Path):
     Image.new("RGB", (64, 64)).save(tmp_path / "secret.png")
     with gallery.writing() as connection:
         connection.execute(
@@ -80,7 +78,7 @@ def test_a_photo_outside_the_roots_is_not_looked_at(client: TestClient, gallery:
     assert 'viewBox="0 0 64 64"' not in page
 
 
-def test_the_selected_face_is_first(client: TestClient, gallery: Gallery):
+def test_selected_face_is_listed_first(client: TestClient, gallery: Gallery):
     with gallery.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     page = client.get("/photos/1?face=5").text
@@ -88,7 +86,7 @@ def test_the_selected_face_is_first(client: TestClient, gallery: Gallery):
     assert "Face 2" in page[page.index('id="face-5"') : page.index('id="face-1"')]
 
 
-def test_a_new_name_on_a_photo_is_the_whole_groups(client: TestClient, gallery: Gallery):
+def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1", do="whose", called="Tom")
     assert went(answer)[0] == "/photos/1"
     assert told(client, answer) == "Now called Tom."
@@ -100,14 +98,14 @@ def test_a_new_name_on_a_photo_is_the_whole_groups(client: TestClient, gallery: 
     assert told(client, moved) == "The box was saved; the face shows Tom."
 
 
-def test_the_name_that_a_face_has_confirms_it(client: TestClient, gallery: Gallery):
+def test_repeating_face_name_confirms_face(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Rex")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Rex")
     assert told(client, answer) == "1 face confirmed."
     assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
 
 
-def test_another_name_on_a_photo_moves_that_face(client: TestClient, gallery: Gallery):
+def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom")
     corrections.name(gallery, 2, "Mia")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Mia")
@@ -118,7 +116,7 @@ def test_another_name_on_a_photo_moves_that_face(client: TestClient, gallery: Ga
     assert identity_of(gallery, 2) not in (1, 2)
 
 
-def test_a_face_on_a_photo_is_confirmed_rejected_and_deleted(client: TestClient, gallery: Gallery):
+def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, gallery: Gallery):
     post(client, "/photos/1/faces/1", do="confirm")
     assert who_is_who(gallery).by_user[0]
     post(client, "/photos/2/faces/2", do="reject")
@@ -129,7 +127,7 @@ def test_a_face_on_a_photo_is_confirmed_rejected_and_deleted(client: TestClient,
     assert "No face was found" in client.get("/photos/3").text
 
 
-def test_a_face_is_added_by_hand(client: TestClient, gallery: Gallery):
+def test_photo_page_adds_face(client: TestClient, gallery: Gallery):
     post(client, "/photos/1/faces/1", do="delete")
     answer = post(client, "/photos/1/faces", left="4", top="5", right="20.5", bottom="30")
     path, query = went(answer)
@@ -138,7 +136,7 @@ def test_a_face_is_added_by_hand(client: TestClient, gallery: Gallery):
     assert face.box_xyxy_px == (4, 5, 20.5, 30)
 
 
-def test_beside_a_face_that_fills_the_photo_none_is_drawn(client: TestClient, gallery: Gallery):
+def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Gallery):
     for edge, room in ((32, False), (30, True)):
         with gallery.writing(faces_change=True) as connection:
             connection.execute(
@@ -149,7 +147,7 @@ def test_beside_a_face_that_fills_the_photo_none_is_drawn(client: TestClient, ga
         assert ("A face fills this photo" in page) != room
 
 
-def test_a_box_is_moved_by_hand(client: TestClient, gallery: Gallery):
+def test_photo_page_moves_box(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
     assert told(client, answer) == "The box was saved; the face shows #1."
     assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
@@ -159,16 +157,14 @@ def test_a_box_is_moved_by_hand(client: TestClient, gallery: Gallery):
     ("box", "status"),
     [((9, 9, 9, 20), 409), ((20, 0, 4, 20), 409), (("nan", 0, 9, 9), 422), (("x", 0, 9, 9), 422)],
 )
-def test_what_is_no_box_is_refused(
-    client: TestClient, gallery: Gallery, box: tuple[object, ...], status: int
-):
+def test_rejects_invalid_box(client: TestClient, gallery: Gallery, box: tuple[object, ...], status: int):
     edges = dict(zip(("left", "top", "right", "bottom"), map(str, box), strict=True))
     for path in ("/photos/1/faces", "/photos/1/faces/1/box"):
         assert post(client, path, **edges).status_code == status
     assert len(known_photo(gallery, 1).faces) == 1
 
 
-def test_without_a_model_nothing_is_drawn(folder: Path):
+def test_without_model_boxes_cannot_be_drawn(folder: Path):
     with served(Settings(gallery=folder)) as client:
         page = client.get("/photos/1").text
         assert "data-box" not in page
@@ -179,7 +175,7 @@ def test_without_a_model_nothing_is_drawn(folder: Path):
 # --- Undo ---
 
 
-def test_undo_takes_the_last_decision_back_and_returns(client: TestClient, gallery: Gallery):
+def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, gallery: Gallery):
     corrections.merge(gallery, 1, [2])
     back = "/individuals?tab=unnamed&done=merged&who=1"
     last = decisions(gallery, 1)[0].number
@@ -193,7 +189,7 @@ def test_undo_takes_the_last_decision_back_and_returns(client: TestClient, galle
 @pytest.mark.parametrize(
     "back", ["//elsewhere.org/", "https://elsewhere.org", "/\\elsewhere.org", "javascript:0"]
 )
-def test_no_form_leads_elsewhere(client: TestClient, gallery: Gallery, back: str):
+def test_forms_ignore_external_back_url(client: TestClient, gallery: Gallery, back: str):
     corrections.name(gallery, 1, "Tom")
     last = decisions(gallery, 1)[0].number
     for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"called": "Tim"})):
@@ -206,7 +202,7 @@ def test_no_form_leads_elsewhere(client: TestClient, gallery: Gallery, back: str
 # --- Names that do harm ---
 
 
-def test_a_hostile_name_is_a_name(client: TestClient, gallery: Gallery):
+def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/name", called=HOSTILE)
     assert names_of(gallery) == {1: HOSTILE}
     let_go(gallery, [8])
@@ -226,7 +222,7 @@ def test_a_hostile_name_is_a_name(client: TestClient, gallery: Gallery):
     assert escape(HOSTILE, quote=False).split("'")[0].replace('"', "&#34;") in client.get(paths[2]).text
 
 
-def test_an_address_tells_nothing_but_what_we_say(client: TestClient):
+def test_status_message_ignores_invalid_query_values(client: TestClient):
     page = client.get("/individuals?tab=unnamed&done=Call+this+number&count=5").text
     assert "Call this number" not in page
     assert 'id="told"' not in page
@@ -237,7 +233,7 @@ def test_an_address_tells_nothing_but_what_we_say(client: TestClient):
 # --- Read only ---
 
 
-def test_a_server_that_is_read_only_shows_no_way_to_write(folder: Path, mean_colour_bundle: Path):
+def test_read_only_pages_have_no_write_controls(folder: Path, mean_colour_bundle: Path):
     with served(Settings(gallery=folder, model=mean_colour_bundle, read_only=True)) as client:
         paths = ["?tab=named", "?tab=unnamed", "?tab=unknown", "/1", "/merge?identity=1&identity=2"]
         for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
@@ -248,7 +244,7 @@ def test_a_server_that_is_read_only_shows_no_way_to_write(folder: Path, mean_col
         assert post(client, "/individuals/1/name", called="Tom").status_code == 403
 
 
-def test_no_page_brings_its_own_script_or_style(client: TestClient):
+def test_pages_have_no_inline_script_or_style(client: TestClient):
     for path in (
         "/individuals",
         "/individuals/1",

@@ -14,8 +14,8 @@ from familiar.gallery import by_hand, corrections
 from familiar.gallery.decisions import decisions, undo
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import groups, identity_of
-from web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
+from support.small_gallery import groups, identity_of
+from support.web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
 
 RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
 
@@ -27,7 +27,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
         yield opened
 
 
-def test_each_tab_shows_who_belongs_there_the_largest_first(client: TestClient, gallery: Gallery):
+def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 2, "Mia")
     let_go(gallery, [9])
     page = client.get("/individuals").text
@@ -40,20 +40,20 @@ def test_each_tab_shows_who_belongs_there_the_largest_first(client: TestClient, 
     assert faces_on(client.get("/individuals?tab=unknown").text) == [9]
 
 
-def test_a_tile_shows_its_best_faces_and_loads_them_late(client: TestClient):
+def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
     page = client.get("/individuals?tab=unnamed").text
     tile = page[page.index('id="individual-2"') :]
     shown = re.findall(r'<img src="/api/v1/faces/(\d+)/image\?side=\d+" alt="" [^>]*loading="lazy"', tile)
     assert set(map(int, shown[:3])) == GREEN
 
 
-def test_the_first_tab_is_where_somebody_is(client: TestClient, gallery: Gallery):
+def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: Gallery):
     assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
     let_go(gallery, RED | GREEN | BLUE)
     assert 'href="/individuals?tab=unknown" aria-current="page"' in client.get("/individuals").text
 
 
-def test_more_than_a_page_holds_is_a_link_away(
+def test_more_link_pages_through_all_tiles(
     client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(individuals, "TILES", 1)
@@ -67,13 +67,13 @@ def test_more_than_a_page_holds_is_a_link_away(
     assert seen == [1, 2, 3]
 
 
-def test_a_name_given_on_a_later_page_leads_back_to_it(client: TestClient):
+def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     back = "/individuals?tab=unnamed&faces=3&after=2"
     named = post(client, "/individuals/3/name", called="Tom", back=back)
     assert named.headers["location"] == f"{back}&done=named&who=3"
 
 
-def test_more_unknown_faces_than_a_page_holds_are_a_link_away(
+def test_more_link_pages_through_unknown_faces(
     client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ):
     let_go(gallery, RED)
@@ -84,14 +84,14 @@ def test_more_unknown_faces_than_a_page_holds_are_a_link_away(
     assert faces_on(client.get(unescape(more)).text) == [4]
 
 
-def test_a_name_is_given_on_the_tile(client: TestClient, gallery: Gallery):
+def test_tile_form_names_identity(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/name", called=" Tom ", back="/individuals?tab=unnamed")
     assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
     assert told(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
 
 
-def test_a_name_that_another_has_offers_to_merge(client: TestClient, gallery: Gallery):
+def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
     assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
@@ -108,7 +108,7 @@ def test_a_name_that_another_has_offers_to_merge(client: TestClient, gallery: Ga
     assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
 
 
-def test_names_that_differ_in_case_alone_are_one(client: TestClient, gallery: Gallery):
+def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="tom")
     assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
@@ -121,12 +121,12 @@ def test_names_that_differ_in_case_alone_are_one(client: TestClient, gallery: Ga
     assert identity_of(gallery, 8) == 2
 
 
-def test_a_merge_page_can_be_gone_back_from(client: TestClient):
+def test_merge_page_pushes_its_url(client: TestClient):
     path = "/individuals/merge?identity=1&identity=2"
     assert client.get(path).headers["HX-Push-Url"] == path
 
 
-def test_faces_are_grouped_again(client: TestClient, gallery: Gallery):
+def test_group_form_clusters_unknown_faces(client: TestClient, gallery: Gallery):
     undo(gallery)
     for tab in ("unknown", "unnamed"):
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
@@ -139,7 +139,7 @@ def test_faces_are_grouped_again(client: TestClient, gallery: Gallery):
     assert told(client, again) == "No faces are alike enough to be one individual's."
 
 
-def test_an_empty_album_says_where_to_begin(tmp_path: Path, mean_colour_bundle: Path):
+def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_colour_bundle: Path):
     with served(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)) as client:
         for tab in ("unnamed", "unknown"):
             page = client.get(f"/individuals?tab={tab}").text
@@ -150,7 +150,7 @@ def test_an_empty_album_says_where_to_begin(tmp_path: Path, mean_colour_bundle: 
 @pytest.mark.parametrize(
     ("called", "says"), [("", "write a name first"), ("#12", "begin with #"), ("two\nlines", "on one line")]
 )
-def test_what_is_no_name_is_refused(client: TestClient, gallery: Gallery, called: str, says: str):
+def test_rejects_invalid_names(client: TestClient, gallery: Gallery, called: str, says: str):
     for path in ("/individuals/1/name", "/photos/1/faces/1"):
         answer = post(client, path, called=called, do="whose")
         assert answer.status_code == 409
@@ -159,7 +159,7 @@ def test_what_is_no_name_is_refused(client: TestClient, gallery: Gallery, called
     assert names_of(gallery) == {}
 
 
-def test_who_stays_is_asked_where_it_is_not_said(client: TestClient, gallery: Gallery):
+def test_merge_without_target_asks_for_target(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/merge", identity=["3", "2"])
     assert went(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
     page = client.get(answer.headers["location"]).text
@@ -167,27 +167,27 @@ def test_who_stays_is_asked_where_it_is_not_said(client: TestClient, gallery: Ga
     assert len(groups(gallery)) == 3
 
 
-def test_the_name_of_the_one_who_stays_stays(client: TestClient, gallery: Gallery):
+def test_merge_keeps_name_of_target(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom")
     corrections.name(gallery, 2, "Mia")
     post(client, "/individuals/merge", identity=["1", "2"], into="2")
     assert names_of(gallery) == {2: "Mia"}
 
 
-def test_one_alone_is_not_merged(client: TestClient):
+def test_rejects_merge_of_single_identity(client: TestClient):
     answer = post(client, "/individuals/merge", identity=["1", "1"], into="1")
     assert answer.status_code == 409
     assert "select two" in answer.json()["detail"]
 
 
-def test_merging_on_the_page_of_one_who_goes_leads_to_the_one_who_stays(client: TestClient):
+def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClient):
     answer = post(
         client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals/2?order=likely"
     )
     assert went(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
 
 
-def test_two_that_one_photo_shows_are_not_merged(client: TestClient, gallery: Gallery):
+def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Gallery):
     with gallery.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 5")
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1")
@@ -196,14 +196,14 @@ def test_two_that_one_photo_shows_are_not_merged(client: TestClient, gallery: Ga
     assert len(groups(gallery)) == 3
 
 
-def test_a_name_is_completed(client: TestClient, gallery: Gallery):
+def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Tom & Co")
     corrections.name(gallery, 2, "Mia")
     page = client.get("/individuals/names", params={"called": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 
-def test_faces_of_nobody_become_somebody(client: TestClient, gallery: Gallery):
+def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery):
     let_go(gallery, [8, 9])
     answer = post(client, "/individuals/unknown", face=["8", "9"], back="/individuals?tab=unknown")
     assert frozenset({8, 9}) in groups(gallery)
@@ -211,7 +211,7 @@ def test_faces_of_nobody_become_somebody(client: TestClient, gallery: Gallery):
     assert told(client, answer) == f"2 faces moved to #{number}."
 
 
-def test_faces_of_nobody_become_somebody_known(client: TestClient, gallery: Gallery):
+def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 2, "Mia")
     let_go(gallery, [9])
     post(client, "/individuals/unknown", face="9", called="Mia")
@@ -224,7 +224,7 @@ def test_faces_of_nobody_become_somebody_known(client: TestClient, gallery: Gall
 # --- One individual ---
 
 
-def test_faces_stand_by_likelihood(client: TestClient, gallery: Gallery):
+def test_doubtful_order_reverses_likely_with_confirmed_last(client: TestClient, gallery: Gallery):
     page = client.get("/individuals/1").text
     shown = faces_on(page)
     assert set(shown) == RED
@@ -235,7 +235,7 @@ def test_faces_stand_by_likelihood(client: TestClient, gallery: Gallery):
     assert again == [*shown[-2::-1], shown[-1]]
 
 
-def test_what_is_confirmed_or_doubtful_is_marked(client: TestClient, gallery: Gallery):
+def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: Gallery):
     corrections.move(gallery, [9], 1)  # blue among red: nothing like them
     corrections.confirm(gallery, [1])
     page = client.get("/individuals/1").text
@@ -249,7 +249,7 @@ def test_what_is_confirmed_or_doubtful_is_marked(client: TestClient, gallery: Ga
     assert re.search(r'<li class="tile one doubtful" id="face-9">', page)
 
 
-def test_an_individual_may_have_more_faces_than_a_page(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     whole = faces_on(client.get("/individuals/1").text)
     monkeypatch.setattr(individual, "FACES", 3)
     page = client.get("/individuals/1").text
@@ -270,7 +270,7 @@ def test_an_individual_may_have_more_faces_than_a_page(client: TestClient, monke
         ({"do": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face taken out."),
     ],
 )
-def test_what_is_said_of_faces_is_done(
+def test_face_form_splits_moves_and_rejects(
     client: TestClient, gallery: Gallery, fields: dict[str, object], expected: list[set[int]], says: str
 ):
     corrections.name(gallery, 2, "Mia")
@@ -280,15 +280,13 @@ def test_what_is_said_of_faces_is_done(
     assert told(client, answer) == says
 
 
-def test_a_correction_tells_how_many_others_it_carried_along(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-):
+def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.Corrected(1, 12))
     answer = post(client, "/individuals/1/faces", do="reject", face="1")
     assert told(client, answer) == "1 face taken out; it carried 12 other faces along."
 
 
-def test_faces_are_confirmed_one_by_one_or_all(client: TestClient, gallery: Gallery):
+def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
     assert told(client, answer) == "2 faces confirmed."
     assert who_is_who(gallery).by_user.tolist() == [False, True, True] + [False] * 6
@@ -298,21 +296,21 @@ def test_faces_are_confirmed_one_by_one_or_all(client: TestClient, gallery: Gall
     assert "Confirm all" not in client.get("/individuals/1").text
 
 
-def test_all_are_confirmed_only_as_they_were_shown(client: TestClient, gallery: Gallery):
+def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/confirm", faces="3")
     assert answer.status_code == 409
     assert "4 faces by now" in answer.json()["detail"]
     assert not who_is_who(gallery).by_user.any()
 
 
-def test_faces_moved_to_where_they_are_are_confirmed(client: TestClient, gallery: Gallery):
+def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Gallery):
     corrections.name(gallery, 1, "Rex")
     answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
     assert told(client, answer) == "1 face confirmed."
     assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
 
 
-def test_a_face_that_was_deleted_meanwhile_is_said_to_be(client: TestClient, gallery: Gallery):
+def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Gallery):
     by_hand.delete_face(gallery, 1)
     for path, fields in (
         ("/individuals/1/faces", {"do": "reject", "face": "1"}),
@@ -324,18 +322,18 @@ def test_a_face_that_was_deleted_meanwhile_is_said_to_be(client: TestClient, gal
         assert answer.json()["detail"] == "this face was deleted meanwhile; load the page anew"
 
 
-def test_to_move_takes_a_name(client: TestClient, gallery: Gallery):
+def test_rejects_move_without_name(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/faces", do="move", face="1", called="  ")
     assert answer.status_code == 409
     assert decisions(gallery, 1)[0].kind == "group"
 
 
-def test_who_is_not_there_is_not_found(client: TestClient):
+def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):
     answer = client.get("/individuals/99", headers={"accept": "text/html"})
     assert answer.status_code == 404
     assert client.get("/individuals/99999999999999999999").status_code == 422
 
 
-def test_who_has_gone_by_what_was_done_leads_to_the_others(client: TestClient):
+def test_missing_identity_after_merge_redirects_to_list(client: TestClient):
     answer = client.get("/individuals/99?done=merged&who=1", follow_redirects=False)
     assert went(answer) == ("/individuals", {"done": "merged", "who": "1"})

@@ -17,8 +17,8 @@ from familiar.gallery.decisions import decisions
 from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from small_gallery import DIM, SPACE, enrolled, groups, identity_of
-from web_forms import let_go, post, served, told, went
+from support.small_gallery import DIM, SPACE, enrolled, groups, identity_of
+from support.web_forms import let_go, post, served, told, went
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def asked(page: str) -> dict[str, str]:
     )
 
 
-def test_the_question_that_mends_most_is_asked(asking: TestClient):
+def test_asks_most_valuable_question_first(asking: TestClient):
     page = asking.get("/questions").text
     question = asked(page)
     assert (question["about"], question["first"], question["second"]) == ("join", "1", "2")
@@ -61,7 +61,7 @@ def test_the_question_that_mends_most_is_asked(asking: TestClient):
 
 
 @pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
-def test_an_answer_is_done_and_the_next_question_asked(
+def test_answer_is_applied_and_next_question_shown(
     asking: TestClient, doubtful: Gallery, same: str, together: bool
 ):
     answer = post(asking, "/questions", **asked(asking.get("/questions").text), same=same)
@@ -72,7 +72,7 @@ def test_an_answer_is_done_and_the_next_question_asked(
     assert {asked(page)["first"], asked(page)["second"]} in ({"3", "4"}, {"5", "6"})
 
 
-def test_of_two_names_one_is_chosen_before_they_are_one(asking: TestClient, doubtful: Gallery):
+def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubtful: Gallery):
     corrections.name(doubtful, 1, "Bella")
     corrections.name(doubtful, 2, "Rex")
     question = asked(asking.get("/questions").text)
@@ -83,13 +83,13 @@ def test_of_two_names_one_is_chosen_before_they_are_one(asking: TestClient, doub
     assert who_is_who(doubtful).names == {1: "Bella", 2: "Rex"}
 
 
-def test_it_is_told_who_became_one(asking: TestClient, doubtful: Gallery):
+def test_join_reports_merged_identity(asking: TestClient, doubtful: Gallery):
     corrections.name(doubtful, 2, "Bella")
     answer = post(asking, "/questions", **asked(asking.get("/questions").text), same="true")
     assert told(asking, answer) == "Merged into Bella."
 
 
-def test_it_is_told_whose_a_face_of_nobody_is(asking: TestClient, doubtful: Gallery):
+def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gallery):
     let_go(doubtful, [5, 8, 10])
     asks = {"about": "join", "first": "", "same": "true"}
     answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
@@ -98,7 +98,7 @@ def test_it_is_told_whose_a_face_of_nobody_is(asking: TestClient, doubtful: Gall
     assert told(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
 
 
-def test_what_is_skipped_is_not_asked_again(asking: TestClient, doubtful: Gallery):
+def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Gallery):
     path, seen = "/questions", []
     for _ in range(3):
         page = asking.get(path).text
@@ -111,19 +111,19 @@ def test_what_is_skipped_is_not_asked_again(asking: TestClient, doubtful: Galler
     assert decisions(doubtful, 1)[0].kind == "group"
 
 
-def test_what_was_skipped_stays_skipped_after_an_answer(asking: TestClient):
+def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
     page = asking.get("/questions?skipped=3-7").text
     answer = post(asking, "/questions", **asked(page), same="false")
     assert went(answer) == ("/questions", {"skipped": "3-7", "best": asked(page)["best"]})
 
 
-def test_an_address_remembers_only_so_many(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(questions, "MOST_SKIPPED", 2)
     assert questions.address([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
     assert asking.get("/questions?skipped=1-2_x").status_code == 422
 
 
-def test_a_question_that_changed_meanwhile_is_not_answered(asking: TestClient, doubtful: Gallery):
+def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Gallery):
     question = asked(asking.get("/questions").text)
     corrections.merge(doubtful, 2, [1])
     before = groups(doubtful)
@@ -143,14 +143,14 @@ def test_a_question_that_changed_meanwhile_is_not_answered(asking: TestClient, d
         {"about": "doubt", "first_face": "5", "second_face": "5", "first": "2"},
     ],
 )
-def test_what_was_never_asked_is_not_answered(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
+def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
     question = asked(asking.get("/questions").text) | change
     for same in ("true", "false"):
         assert went(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
     assert decisions(doubtful, 1)[0].kind == "group"
 
 
-def test_a_doubted_face_is_asked_about_and_taken_out(asking: TestClient, doubtful: Gallery):
+def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gallery):
     row = np.zeros((1, DIM), np.float32)
     row[0, 12], row[0, 13] = 0.3, 0.91**0.5
     faces = enrolled(
@@ -167,7 +167,7 @@ def test_a_doubted_face_is_asked_about_and_taken_out(asking: TestClient, doubtfu
     assert identity_of(doubtful, faces[-1]) == -1
 
 
-def test_answers_matter_beside_the_first_that_was_asked_for(asking: TestClient):
+def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
     question = asked(asking.get("/questions").text)
     best = float(question["best"])  # of four and three faces; the others are of two and two
     assert (
@@ -189,7 +189,7 @@ def test_answers_matter_beside_the_first_that_was_asked_for(asking: TestClient):
     assert "About" in asking.get("/questions").text
 
 
-def test_at_the_end_it_says_so(asking: TestClient):
+def test_reports_when_all_questions_are_answered(asking: TestClient):
     for _ in range(3):
         post(asking, "/questions", **asked(asking.get("/questions").text), same="false")
     page = asking.get("/questions").text

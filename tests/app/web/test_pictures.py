@@ -78,7 +78,7 @@ def is_nearly(pixel: np.ndarray, colour: tuple[int, int, int]) -> bool:
         (64, (4000, 1), ".png", (64, 1)),
     ],
 )
-def test_a_whole_photo(
+def test_photo_is_scaled_to_standard_size_without_enlarging(
     asked: int, size_px: tuple[int, int], suffix: str, made: tuple[int, int], tmp_path: Path
 ):
     path = quarters(tmp_path / f"photo{suffix}", size_px)
@@ -90,7 +90,7 @@ def test_a_whole_photo(
         assert all(map(is_nearly, corners, colours))
 
 
-def test_upright_and_without_its_metadata(tmp_path: Path):
+def test_photo_is_upright_without_metadata(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg", orientation=6)  # to be turned clockwise
     picture = drawing(lambda pictures: pictures.photo(path, sha256_of(path), 256))
     shown = pixels(picture)
@@ -104,7 +104,7 @@ def test_upright_and_without_its_metadata(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size_px", [(800, 600), (4000, 3000)])  # the latter is decoded at a smaller scale
-def test_a_face_is_a_square_with_some_margin(size_px: tuple[int, int], tmp_path: Path):
+def test_face_picture_is_centered_square(size_px: tuple[int, int], tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg", size_px)
     middle_x, middle_y = size_px[0] / 2, size_px[1] / 2
     half = size_px[0] / 10
@@ -117,7 +117,7 @@ def test_a_face_is_a_square_with_some_margin(size_px: tuple[int, int], tmp_path:
     assert abs(int(edges.argmax()) - 63) <= 1  # the box is in the middle
 
 
-def test_how_much_margin(tmp_path: Path):
+def test_face_picture_has_quarter_margin(tmp_path: Path):
     image = Image.new("RGB", (400, 400), WHITE)
     image.paste(RED, (160, 160, 240, 240))
     image.save(tmp_path / "photo.png")
@@ -136,9 +136,7 @@ def test_how_much_margin(tmp_path: Path):
 
 
 @pytest.mark.parametrize("box", [(-30.0, -30.0, 30.0, 30.0), (0.0, 0.0, 60.0, 60.0), (0.0, 0.0, 0.0, 0.0)])
-def test_what_would_reach_beyond_the_photo_is_moved_onto_it(
-    box: tuple[float, float, float, float], tmp_path: Path
-):
+def test_face_picture_stays_inside_photo(box: tuple[float, float, float, float], tmp_path: Path):
     path = quarters(tmp_path / "photo.png")
     face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 64)))
     assert face.shape[0] == face.shape[1] <= 64
@@ -147,7 +145,7 @@ def test_what_would_reach_beyond_the_photo_is_moved_onto_it(
 
 
 @pytest.mark.parametrize("far", [1e9, 0.0])
-def test_a_box_as_large_as_the_photo_shows_all_that_is_square_of_it(far: float, tmp_path: Path):
+def test_box_covering_photo_shows_central_square(far: float, tmp_path: Path):
     path = quarters(tmp_path / "photo.png")
     with Image.open(path) as image:
         seen = np.asarray(image.convert("RGB"))
@@ -161,7 +159,7 @@ def test_a_box_as_large_as_the_photo_shows_all_that_is_square_of_it(far: float, 
         assert is_nearly(face[place, place], tuple(expected.tolist()))
 
 
-def test_a_large_photo_is_decoded_no_larger_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_large_photo_is_decoded_at_smallest_sufficient_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sizes: list[tuple[int, int]] = []
 
     def decode(*args: Any, **kwargs: Any) -> Any:
@@ -183,7 +181,7 @@ def test_a_large_photo_is_decoded_no_larger_than_it_takes(tmp_path: Path, monkey
     assert sizes == [(1000, 600), (500, 300), (4000, 2400)]
 
 
-def test_each_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_requests_share_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, made = quarters(tmp_path / "photo.jpg"), 0
     go = threading.Event()
 
@@ -210,7 +208,7 @@ def test_each_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert made == 1
 
 
-def test_another_photo_box_or_size_is_another_picture(tmp_path: Path):
+def test_etag_depends_on_photo_box_and_size(tmp_path: Path):
     path, other = quarters(tmp_path / "photo.jpg"), quarters(tmp_path / "other.jpg", (600, 800))
 
     async def work(pictures: Pictures) -> list[Picture]:
@@ -230,7 +228,7 @@ def test_another_photo_box_or_size_is_another_picture(tmp_path: Path):
     assert all(picture.etag.startswith('"') and picture.etag.endswith('"') for picture in made)
 
 
-def test_the_one_longest_unused_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cache_evicts_least_recently_used_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = quarters(tmp_path / "photo.jpg")
     sha256 = sha256_of(path)
 
@@ -248,7 +246,7 @@ def test_the_one_longest_unused_makes_room(tmp_path: Path, monkeypatch: pytest.M
     assert drawing(work) == [True, False]
 
 
-def test_one_more_than_may_wait_is_refused(tmp_path: Path):
+def test_rejects_requests_above_waiting_limit(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg")
     sha256 = sha256_of(path)
 
@@ -265,7 +263,7 @@ def test_one_more_than_may_wait_is_refused(tmp_path: Path):
     assert isinstance(c, Picture)
 
 
-def test_another_photo_in_its_place_is_not_shown(tmp_path: Path):
+def test_rejects_photo_with_changed_content(tmp_path: Path):
     path = quarters(tmp_path / "photo.jpg")
     enrolled = sha256_of(path)
     quarters(path, (600, 800))
@@ -279,7 +277,7 @@ def test_another_photo_in_its_place_is_not_shown(tmp_path: Path):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_the_size_is_that_of_the_whole_photo_upright(tmp_path: Path, suffix: str):
+def test_size_is_upright_and_cached(tmp_path: Path, suffix: str):
     path = quarters(tmp_path / f"photo{suffix}", (800, 600), orientation=6)
 
     async def work(pictures: Pictures) -> list[tuple[int, int]]:
@@ -290,7 +288,7 @@ def test_the_size_is_that_of_the_whole_photo_upright(tmp_path: Path, suffix: str
     assert drawing(work) == [(600, 800)] * 2
 
 
-def test_what_cannot_be_read_is_said_each_time(tmp_path: Path):
+def test_read_errors_are_not_cached(tmp_path: Path):
     path = tmp_path / "photo.jpg"
 
     async def work(pictures: Pictures) -> Picture:

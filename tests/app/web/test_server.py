@@ -19,7 +19,6 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from behind_guard import CERTIFICATE, KEY
 from familiar.app.web import server
 from familiar.app.web.service import Service
 from familiar.app.web.settings import SHORTEST_TOKEN, Settings
@@ -27,7 +26,8 @@ from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
 from familiar.faces.tensor import Preprocessing
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import who_is_who
-from random_bundle import random_bundle
+from support.middleware import CERTIFICATE, KEY
+from support.random_bundle import random_bundle
 
 SECRET = "the neighbour's cat.jpg"
 
@@ -55,7 +55,7 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCl
 
 
 @pytest.mark.parametrize("path", ["/api/v1/fails", "/fails"])
-def test_a_mistake_of_ours_tells_nobody_what_it_was_about(
+def test_internal_error_hides_exception_message(
     broken: TestClient, path: str, caplog: pytest.LogCaptureFixture
 ):
     answer = broken.get(path, headers={"Accept": "text/html"})
@@ -69,7 +69,7 @@ def test_a_mistake_of_ours_tells_nobody_what_it_was_about(
     )
 
 
-def test_what_is_not_there_is_a_problem_for_programs_and_a_page_for_people(client: TestClient):
+def test_missing_path_returns_json_to_programs_html_to_browsers(client: TestClient):
     program = client.get("/api/v1/identities/99")
     assert program.status_code == 404
     assert program.headers["content-type"] == "application/problem+json"
@@ -80,18 +80,18 @@ def test_what_is_not_there_is_a_problem_for_programs_and_a_page_for_people(clien
     assert "<h1" in person.text
 
 
-def test_a_wrong_request_is_told_what_is_wrong_and_not_what_it_sent(client: TestClient):
+def test_validation_error_names_field_without_its_value(client: TestClient):
     answer = client.post("/api/v1/search", json={"face": SECRET})
     assert answer.status_code == 422
     assert "body/face" in answer.json()["detail"]
     assert SECRET not in answer.text
 
 
-def test_healthy(client: TestClient):
+def test_healthz_returns_ok(client: TestClient):
     assert client.get("/healthz").text == "ok"
 
 
-def test_others_may_not_reach_it_without_a_token(folder: Path):
+def test_public_address_requires_token(folder: Path):
     for address in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
         with pytest.raises(FamiliarError, match="token"):
             Settings(gallery=folder, address=address)
@@ -102,9 +102,7 @@ def test_others_may_not_reach_it_without_a_token(folder: Path):
         Settings(gallery=folder, token="short")
 
 
-def test_a_gallery_is_made_where_there_is_none_and_a_model_says_of_what(
-    tmp_path: Path, mean_colour_bundle: Path
-):
+def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_colour_bundle: Path):
     with pytest.raises(BadGallery, match="--model"):
         Service(Settings(gallery=tmp_path / "none"))
     with pytest.raises(BadGallery, match="holds no gallery"):
@@ -116,7 +114,7 @@ def test_a_gallery_is_made_where_there_is_none_and_a_model_says_of_what(
     service.pictures.close()
 
 
-def test_another_model_is_refused(folder: Path, random_other: Path):
+def test_rejects_model_from_another_space(folder: Path, random_other: Path):
     with pytest.raises(SpaceMismatch, match="migrate"):
         Service(Settings(gallery=folder, model=random_other))
 
@@ -161,9 +159,7 @@ def port_of(process: "subprocess.Popen[str]") -> int:
 
 
 @pytest.mark.slow
-def test_stopping_finishes_what_is_under_way_and_ends_streams(
-    process: "subprocess.Popen[str]", photos: list[Path]
-):
+def test_sigterm_ends_event_streams_and_exits(process: "subprocess.Popen[str]", photos: list[Path]):
     port = port_of(process)
     with (
         contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection,
@@ -184,7 +180,7 @@ def test_stopping_finishes_what_is_under_way_and_ends_streams(
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_the_way_to_stop_it(process: "subprocess.Popen[str]"):
+def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
     assert process.stderr is not None
     for line in process.stderr:
         if "startup complete" in line:
@@ -195,7 +191,7 @@ def test_ctrl_c_is_the_way_to_stop_it(process: "subprocess.Popen[str]"):
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken(folder: Path):
+def test_rejects_port_in_use(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
@@ -227,9 +223,7 @@ serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
-def test_a_job_that_does_not_end_is_not_waited_for(
-    folder: Path, stop_seconds: float, signals: list[signal.Signals]
-):
+def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, signals: list[signal.Signals]):
     command = [sys.executable, "-c", STUCK, str(folder), str(stop_seconds)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stuck:
         try:
@@ -248,7 +242,7 @@ def test_a_job_that_does_not_end_is_not_waited_for(
 
 
 @pytest.mark.slow
-def test_a_form_that_is_not_well_made_is_not_logged(process: "subprocess.Popen[str]"):
+def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
     port = port_of(process)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         form = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -276,7 +270,7 @@ def refused(*said: str | Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
-def test_a_token_file_without_a_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
+def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
     said = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
     assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
@@ -284,7 +278,7 @@ def test_a_token_file_without_a_token(folder: Path, tmp_path: Path, content: byt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
-def test_an_address_that_is_none(folder: Path, address: str):
+def test_rejects_unknown_address(folder: Path, address: str):
     said = refused(folder, "--port", "0", "--address", address)
     assert f"{address}: no address that is known here" in said
 
@@ -309,7 +303,7 @@ Ym6xlsnafYQP4d+2VTbO0fCauDJV217ZJZjM71YXgOB8jeeASf6aHxUj
         (CERTIFICATE, "", "are not a certificate chain and its key"),
     ],
 )
-def test_a_certificate_that_cannot_be_used_is_told_before_all_else(
+def test_rejects_invalid_certificate_before_start(
     folder: Path, tmp_path: Path, certificate: str | None, key: str | None, reason: str
 ):
     files = tmp_path / "certificate.pem", tmp_path / "key.pem"
@@ -324,7 +318,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_all_else(
 
 
 @pytest.mark.slow
-def test_https(folder: Path, tmp_path: Path):
+def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
     (tmp_path / "certificate.pem").write_text(CERTIFICATE)
     (tmp_path / "key.pem").write_text(KEY)
     command = [sys.executable, "-m", "familiar", "serve", folder, "--port", "0"]
@@ -345,7 +339,7 @@ def test_https(folder: Path, tmp_path: Path):
             process.wait(60)
 
 
-def test_what_a_request_is_about_is_not_logged(client: TestClient, caplog: pytest.LogCaptureFixture):
+def test_log_omits_request_content(client: TestClient, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     client.patch("/api/v1/identities/1", json={"name": "Mia Muster"})
     client.get("/api/v1/names?beginning=Mia")
@@ -356,7 +350,7 @@ def test_what_a_request_is_about_is_not_logged(client: TestClient, caplog: pytes
         assert word not in " ".join(ours)
 
 
-def test_what_was_written_is_there_when_it_stopped(service: Service, folder: Path):
+def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
     with TestClient(
         server.make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5)
     ) as client:

@@ -8,9 +8,7 @@ from starlette.testclient import TestClient
 from familiar.gallery.store import Gallery
 
 
-def test_a_gallery_that_was_migrated_meanwhile_is_not_searched_by_the_old_model(
-    client: TestClient, folder: Path, photos: list[Path]
-):
+def test_rejects_photo_queries_after_gallery_migration(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
         space = replace(gallery.space, space_id="another").to_json()
         connection.execute("UPDATE gallery SET space = ?", (space,))

@@ -15,7 +15,8 @@ from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
 from familiar.gallery.store import Gallery
 from familiar.gallery.who import NOBODY, who_is_who
-from served import running
+from support.server import running
+from support.tiers import small_and_exhaustive
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -33,9 +34,9 @@ HUES = {
 }
 # What htmx asks comes late, as through a real network: a step that does not wait for the page it needs always fails
 # here, and not once in a hundred times on a busy machine.
-LATE = """{
+DELAY = """{
   const send = XMLHttpRequest.prototype.send;
-  XMLHttpRequest.prototype.send = function (body) { setTimeout(() => send.call(this, body), 1000) };
+  XMLHttpRequest.prototype.send = function (body) { setTimeout(() => send.call(this, body), DELAY_MS) };
 }"""
 SERIOUS = {"serious", "critical"}
 PAGES = ("/album", "/individuals?tab=named", "/individuals?tab=unnamed", "/individuals?tab=unknown", "/individuals/1",
@@ -69,7 +70,9 @@ def album(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[tuple[str, Path]
         yield url, settings.gallery
 
 
-def opened(browser: Browser, url: str, width: int, scheme: str) -> tuple[Page, list[str], list[str]]:
+def opened(
+    browser: Browser, url: str, width: int, scheme: str, delay_ms: int
+) -> tuple[Page, list[str], list[str]]:
     """A page; what its console said, and which addresses it asked."""
     context = browser.new_context(
         viewport={"width": width, "height": 900},
@@ -78,7 +81,7 @@ def opened(browser: Browser, url: str, width: int, scheme: str) -> tuple[Page, l
         has_touch=width < 500,
     )
     page = context.new_page()
-    page.add_init_script(LATE)
+    page.add_init_script(DELAY.replace("DELAY_MS", str(delay_ms)))
     said: list[str] = []
     asked: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -101,12 +104,15 @@ def shown_in(folder: Path) -> dict[str, set[str]]:
         }
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
-def test_the_whole_story(
-    browser: Browser, album: tuple[str, Path], forty: list[Path], width: int, scheme: str
+@pytest.mark.parametrize(
+    ("width", "scheme", "delay_ms"),
+    small_and_exhaustive((1440, "light", 100), (1440, "light", 1000), (390, "dark", 1000)),
+)
+def test_browser_workflow_from_upload_to_undo(
+    browser: Browser, album: tuple[str, Path], forty: list[Path], width: int, scheme: str, delay_ms: int
 ):
     url, folder = album
-    page, said, asked = opened(browser, url, width, scheme)
+    page, said, asked = opened(browser, url, width, scheme, delay_ms)
     content = {path.read_bytes(): path.stem.partition("-")[0] for path in forty}
 
     # Forty photos are dropped, and their progress is seen: in one card, though they are sent in three parts.
@@ -231,11 +237,9 @@ def test_the_whole_story(
     assert [address for address in asked if not address.startswith((url, f"blob:{url}", "data:"))] == []
 
 
-def test_a_wrong_answer_of_the_server_is_told_where_the_user_is(
-    browser: Browser, album: tuple[str, Path], forty: list[Path]
-):
+def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str, Path], forty: list[Path]):
     url, folder = album
-    page, _, _ = opened(browser, url, 1440, "light")
+    page, _, _ = opened(browser, url, 1440, "light", delay_ms=100)
     page.get_by_label("Choose photos").set_input_files([*forty[:4], Path(__file__)])
     expect(page.get_by_text("Taken in")).to_be_visible()
     page.goto(f"{url}/individuals?tab=unnamed")

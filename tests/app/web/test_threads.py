@@ -29,7 +29,7 @@ def running(folder: Path, work: Any, **changed: Any) -> Any:
     return asyncio.run(run())
 
 
-def test_what_is_made_of_the_gallery_is_held_once(folder: Path):
+def test_readers_share_one_embedding_matrix(folder: Path):
     async def work(threads: GalleryThreads) -> set[int]:
         barrier = threading.Barrier(READERS)
 
@@ -43,7 +43,7 @@ def test_what_is_made_of_the_gallery_is_held_once(folder: Path):
     assert len(running(folder, work)) == 1
 
 
-def test_what_is_written_is_read(folder: Path):
+def test_read_returns_previous_write(folder: Path):
     async def work(threads: GalleryThreads) -> dict[int, str]:
         await threads.read(who_is_who)
         await threads.write(name, 1, "Red")
@@ -53,7 +53,7 @@ def test_what_is_written_is_read(folder: Path):
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_no_job_writes_between_look_and_decision(folder: Path, alone: bool):
+def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
     async def work(threads: GalleryThreads) -> tuple[dict[int, str], dict[int, str]]:
         looked, job = threading.Event(), threads.beside()
 
@@ -79,7 +79,7 @@ def test_no_job_writes_between_look_and_decision(folder: Path, alone: bool):
     assert then == {1: "Meddler", 2: "Green"}
 
 
-def test_one_more_than_may_wait_is_refused(folder: Path):
+def test_rejects_requests_above_waiting_limit(folder: Path):
     async def work(threads: GalleryThreads) -> list[Any]:
         stop = threading.Event()
         asked: list[Coroutine[Any, Any, bool]] = [
@@ -96,7 +96,7 @@ def test_one_more_than_may_wait_is_refused(folder: Path):
     assert after is True  # those who were answered wait no more
 
 
-def test_read_only(folder: Path):
+def test_rejects_writes_when_read_only(folder: Path):
     async def work(threads: GalleryThreads) -> None:
         await threads.write(name, 1, "Red")
 
@@ -108,7 +108,7 @@ def test_read_only(folder: Path):
             running(folder, writes, read_only=True)
 
 
-def test_others_write_while_one_computes_what_it_writes(folder: Path):
+def test_late_write_does_not_block_other_writes(folder: Path):
     async def work(threads: GalleryThreads) -> dict[int, str]:
         go = threading.Event()
 
@@ -142,13 +142,13 @@ async def given_up(threads: GalleryThreads, change: Callable[[Gallery], None]) -
     go.set()
 
 
-def test_a_write_ends_though_nobody_waits_for_it(folder: Path):
+def test_write_completes_after_cancellation(folder: Path):
     running(folder, lambda threads: given_up(threads, lambda gallery: name(gallery, 1, "Red")))
     with Gallery.open(folder) as gallery:
         assert who_is_who(gallery).names == {1: "Red"}
 
 
-def test_a_failure_reaches_who_asked(folder: Path):
+def test_exception_propagates_to_caller(folder: Path):
     async def work(threads: GalleryThreads) -> None:
         await threads.read(lambda _: 1 / 0)
 
@@ -156,7 +156,7 @@ def test_a_failure_reaches_who_asked(folder: Path):
         running(folder, work)
 
 
-def test_a_failure_that_nobody_waits_for_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
     async def work(threads: GalleryThreads) -> None:
         def change(_: Gallery) -> None:
             raise ValueError("mia.png")

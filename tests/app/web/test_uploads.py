@@ -85,7 +85,7 @@ def contents(uploads: list[Upload]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size_px", [(8, 6), (1000, 700)])
-def test_what_was_sent_is_read_and_then_gone(size_px: tuple[int, int]):
+def test_upload_is_readable_and_closed_afterwards(size_px: tuple[int, int]):
     noise = np.random.default_rng(0).integers(0, 256, (size_px[1], size_px[0], 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "BMP")
@@ -101,7 +101,7 @@ def test_what_was_sent_is_read_and_then_gone(size_px: tuple[int, int]):
     assert all(file.file.closed for file in files)
 
 
-def test_it_is_gone_after_an_error_too():
+def test_upload_is_closed_after_error():
     file = sent(encoded())
     with pytest.raises(KeyError):
         receiving([file], lambda _: {}["nothing"])
@@ -109,14 +109,14 @@ def test_it_is_gone_after_an_error_too():
 
 
 @pytest.mark.parametrize("kind", SUFFIX)
-def test_every_format_by_its_content(kind: str, tmp_path: Path):
+def test_file_suffix_follows_content(kind: str, tmp_path: Path):
     content = encoded(kind)
     (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert kept.suffix == SUFFIX[kind]
     assert kept.read_bytes() == content
 
 
-def test_two_pictures_in_one_jpeg_are_a_jpeg(tmp_path: Path):
+def test_mpo_is_stored_as_jpeg(tmp_path: Path):
     content = io.BytesIO()
     one = Image.new("RGB", (8, 6))
     one.save(content, "MPO", save_all=True, append_images=[one])
@@ -137,7 +137,7 @@ def test_two_pictures_in_one_jpeg_are_a_jpeg(tmp_path: Path):
         (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
     ],
 )
-def test_no_photo(content: bytes, cause: str):
+def test_rejects_unsupported_or_broken_file(content: bytes, cause: str):
     error = refusal(sent(encoded()), sent(content, "mia.jpg"))
     assert (error.status, error.kind) == (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo")
     assert str(error).startswith("mia.jpg: ")
@@ -152,19 +152,19 @@ def test_no_photo(content: bytes, cause: str):
         (1, {"photo_pixels": 47}, "too-large", "mia.png: 8 x 6 px is more than 47 pixels"),
     ],
 )
-def test_too_much(files: int, limits: dict[str, int], kind: str, says: str):
+def test_rejects_uploads_above_limits(files: int, limits: dict[str, int], kind: str, says: str):
     error = refusal(*(sent(encoded()) for _ in range(files)), **limits)
     assert (error.status, error.kind) == (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, kind)
     assert says in str(error)
 
 
-def test_as_much_as_is_allowed(tmp_path: Path):
+def test_accepts_uploads_at_limits(tmp_path: Path):
     limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
     kept = receiving([sent(encoded())] * 2, lambda uploads: keep(uploads, tmp_path, limits), limits)
     assert [path.read_bytes() for path in kept] == [encoded()] * 2
 
 
-def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch):
+def test_pixel_limit_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
     def decode(*_: object) -> None:
         raise AssertionError("decoded")
 
@@ -175,7 +175,7 @@ def test_pixels_are_counted_before_any_is_decoded(monkeypatch: pytest.MonkeyPatc
         assert error.kind == "too-large"
 
 
-def test_those_that_are_refused_can_be_left_out(tmp_path: Path):
+def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
     skipped: list[Skipped] = []
     limits = Limits(photo_pixels=100, photo_bytes=10_000)
     files = [
@@ -194,7 +194,7 @@ def test_those_that_are_refused_can_be_left_out(tmp_path: Path):
     assert reasons["d"].startswith("0 MB is more than")
 
 
-def test_where_all_are_left_out_nothing_is_made(tmp_path: Path):
+def test_keep_creates_no_folder_when_all_are_skipped(tmp_path: Path):
     left_out: list[Skipped] = []
     work = lambda uploads: keep(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
     assert receiving([sent(b"no", "a")], work, skipped=left_out) == []
@@ -202,7 +202,7 @@ def test_where_all_are_left_out_nothing_is_made(tmp_path: Path):
     assert not (tmp_path / "photos").exists()
 
 
-def test_where_one_is_refused_none_is_kept(tmp_path: Path):
+def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
     with pytest.raises(BadUpload):
         receiving(
             [sent(encoded()), sent(b"no")], lambda uploads: keep(uploads, tmp_path / "photos", Limits())
@@ -223,7 +223,7 @@ def test_where_one_is_refused_none_is_kept(tmp_path: Path):
         ("\n" * 10_000, r"\n" * (NAME_LENGTH // 2)),
     ],
 )
-def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_path: Path):
+def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, told: str, tmp_path: Path):
     assert shown(name) == told
     (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept", Limits()))
     sha256 = hashlib.sha256(encoded()).hexdigest()
@@ -237,18 +237,18 @@ def test_a_clients_name_is_told_back_printable(name: str | None, told: str, tmp_
     ("name", "told"),
     [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
 )
-def test_the_client_s_name_is_kept_where_it_can_be(name: str, told: str, tmp_path: Path):
+def test_photo_name_preserves_client_file_name(name: str, told: str, tmp_path: Path):
     (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert photo_name(kept) == told
 
 
 @pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
-def test_a_name_of_which_nothing_is_left(name: str, tmp_path: Path):
+def test_photo_name_falls_back_to_stored_file_name(name: str, tmp_path: Path):
     (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
     assert photo_name(kept) == kept.name
 
 
-def test_one_content_is_one_file(tmp_path: Path):
+def test_identical_content_is_stored_once(tmp_path: Path):
     files = [sent(encoded(), "a"), sent(encoded(), "b"), sent(encoded(shade=91), "c")]
     first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path, Limits()))
     assert first == second != third
@@ -258,7 +258,7 @@ def test_one_content_is_one_file(tmp_path: Path):
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_file_cut_short_is_written_anew(tmp_path: Path):
+def test_truncated_file_is_rewritten(tmp_path: Path):
     (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
     kept.write_bytes(b"")
     receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
@@ -266,7 +266,7 @@ def test_a_file_cut_short_is_written_anew(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
-def test_file_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     flushed: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
     (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
@@ -277,7 +277,7 @@ def test_file_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
     assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
 
 
-def test_where_nothing_can_be_written(tmp_path: Path):
+def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
     (tmp_path / "photos").write_bytes(b"in the way")
     with pytest.raises(CannotWrite, match="photos"):
         receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
@@ -300,7 +300,7 @@ def seen(
     return asyncio.run(run())
 
 
-def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):
+def test_no_face_error_names_uploaded_file(mean_colour_bundle: Path):
     async def ask(vision: Vision, uploads: list[Upload]) -> None:
         assert (await vision.look(uploads[0])).size_px == (8, 6)
         await vision.best(uploads[0])
@@ -309,7 +309,7 @@ def test_the_model_sees_it_under_the_clients_name(mean_colour_bundle: Path):
         seen(mean_colour_bundle, [sent(encoded(), "mia\n.png")], ask)
 
 
-def test_a_bad_one_is_told_in_its_place_and_not_held(mean_colour_bundle: Path):
+def test_look_all_returns_errors_without_traceback(mean_colour_bundle: Path):
     torn = np.random.default_rng(0).bytes(40)
     files = [
         sent(b"no", "a"),
@@ -331,7 +331,7 @@ def test_a_bad_one_is_told_in_its_place_and_not_held(mean_colour_bundle: Path):
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_of_two_bad_ones_the_one_that_is_no_photo_is_told(mean_colour_bundle: Path, names: tuple[str, str]):
+def test_bad_file_error_precedes_no_face_error(mean_colour_bundle: Path, names: tuple[str, str]):
     content = {"a": b"no", "b": encoded()}  # nobody is on the other
     files = [sent(content[name], name) for name in names]
     with pytest.raises(BadUpload, match=r"^a: "):

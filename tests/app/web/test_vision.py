@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import colour_album
 from familiar.app.web.problems import Refused
 from familiar.app.web.settings import Limits
 from familiar.app.web.vision import Looked, Vision
@@ -19,6 +18,7 @@ from familiar.core.types import Crop, Detection, Photo
 from familiar.faces.detect import Detector, WholePhoto
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.photo import save_photo
+from support import color_album
 
 SECONDS = 10  # that a test waits for what must come
 
@@ -77,7 +77,7 @@ def seeing(
     """What `work(vision)` comes to."""
 
     async def run() -> Any:
-        vision = Vision(embedder, detector or colour_album.Squares(), limits or Limits())
+        vision = Vision(embedder, detector or color_album.Squares(), limits or Limits())
         await vision.start()
         try:
             return await asyncio.wait_for(work(vision), SECONDS)
@@ -99,8 +99,8 @@ async def until(met: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-def test_every_face_in_pixels_of_the_whole_photo(tmp_path: Path, embedder: Embedder):
-    path = colour_album.photo(tmp_path / "three.png", "red", "green", "blue")
+def test_look_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
+    path = color_album.photo(tmp_path / "three.png", "red", "green", "blue")
     looked: Looked = seeing(embedder, lambda vision: vision.look(path))
     assert looked.size_px == (96, 32)
     assert [seen.detection.box_xyxy_px for seen in looked.faces] == [
@@ -113,7 +113,7 @@ def test_every_face_in_pixels_of_the_whole_photo(tmp_path: Path, embedder: Embed
     assert all(0 < seen.quality <= 1 for seen in looked.faces)
 
 
-def test_a_photo_read_at_a_smaller_scale_has_its_boxes_in_the_file(tmp_path: Path, embedder: Embedder):
+def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Embedder):
     path = save_photo(
         Photo(np.full((512, 768, 3), 90, np.uint8), "drawn", (768, 512)), tmp_path / "large.jpg"
     )
@@ -122,17 +122,17 @@ def test_a_photo_read_at_a_smaller_scale_has_its_boxes_in_the_file(tmp_path: Pat
     assert looked.faces[0].detection.box_xyxy_px == (0, 0, 768, 512)
 
 
-def test_the_same_as_embed_photos(tmp_path: Path, embedder: Embedder):
-    paths = colour_album.album(tmp_path, red=5, green=4, blue=3)
+def test_look_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
+    paths = color_album.album(tmp_path, red=5, green=4, blue=3)
     looked: list[Looked] = seeing(embedder, lambda vision: vision.look_all(paths))
     rows = np.stack(
         [seen.embedding for found in looked for seen in found.faces if seen.embedding is not None]
     )
-    np.testing.assert_array_equal(rows, embed_photos(embedder, paths, colour_album.Squares()).embeddings)
+    np.testing.assert_array_equal(rows, embed_photos(embedder, paths, color_album.Squares()).embeddings)
 
 
-def test_a_bad_photo_stops_no_other(tmp_path: Path, embedder: Embedder):
-    good = colour_album.photo(tmp_path / "good.png", "red")
+def test_bad_photo_does_not_affect_others(tmp_path: Path, embedder: Embedder):
+    good = color_album.photo(tmp_path / "good.png", "red")
     (tmp_path / "bad.png").write_bytes(b"no photo")
     one, bad, other = seeing(embedder, lambda vision: vision.look_all([good, tmp_path / "bad.png", good]))
     assert isinstance(bad, UnreadablePhoto)
@@ -142,14 +142,14 @@ def test_a_bad_photo_stops_no_other(tmp_path: Path, embedder: Embedder):
         seeing(embedder, lambda vision: vision.look(tmp_path / "bad.png"))
 
 
-def test_a_photo_of_too_many_pixels_is_not_decoded(tmp_path: Path, embedder: Embedder):
-    path = colour_album.photo(tmp_path / "one.png", "red")
+def test_rejects_photo_above_pixel_limit(tmp_path: Path, embedder: Embedder):
+    path = color_album.photo(tmp_path / "one.png", "red")
     with pytest.raises(UnreadablePhoto, match="more than 1,000 pixels"):
         seeing(embedder, lambda vision: vision.look(path), limits=Limits(photo_pixels=1_000))
 
 
-def test_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
-    path = colour_album.photo(tmp_path / "two.png", "green", "red")
+def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
+    path = color_album.photo(tmp_path / "two.png", "green", "red")
     seen = seeing(embedder, lambda vision: vision.best(path))
     assert seen.detection.box_xyxy_px == (0, 0, 32, 32)
     assert seen.embedding.argmax() == 1
@@ -158,8 +158,8 @@ def test_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
         seeing(embedder, lambda vision: vision.best(path), Nobody())
 
 
-def test_without_a_model_faces_are_found(tmp_path: Path):
-    path = colour_album.photo(tmp_path / "two.png", "green", "red")
+def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
+    path = color_album.photo(tmp_path / "two.png", "green", "red")
 
     async def work(vision: Vision) -> Looked:
         assert not vision.has_model
@@ -174,15 +174,15 @@ def test_without_a_model_faces_are_found(tmp_path: Path):
     assert [seen.embedding for seen in seeing(None, work).faces] == [None, None]
 
 
-def test_nothing_is_embedded_that_was_not_asked_for(tmp_path: Path, embedder: Embedder, network: Network):
-    path = colour_album.photo(tmp_path / "two.png", "green", "red")
+def test_look_without_embed_skips_network(tmp_path: Path, embedder: Embedder, network: Network):
+    path = color_album.photo(tmp_path / "two.png", "green", "red")
     looked = seeing(embedder, lambda vision: vision.look(path, embed=False))
     assert [seen.embedding for seen in looked.faces] == [None, None]
     assert network.batches == []
 
 
 @pytest.mark.usefixtures("batches_of_four")
-def test_requests_that_pile_up_share_a_batch_and_a_large_one_is_cut_up(embedder: Embedder, network: Network):
+def test_batches_combine_small_and_split_large_requests(embedder: Embedder, network: Network):
     async def work(vision: Vision) -> list[np.ndarray]:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
@@ -203,20 +203,20 @@ def test_requests_that_pile_up_share_a_batch_and_a_large_one_is_cut_up(embedder:
 
 
 @pytest.mark.usefixtures("batches_of_four")
-def test_a_photo_of_many_faces_is_cut_up(tmp_path: Path, embedder: Embedder, network: Network):
+def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: Embedder, network: Network):
     colours = ["red", "green", "blue"] * 3
-    path = colour_album.photo(tmp_path / "nine.png", *colours)
+    path = color_album.photo(tmp_path / "nine.png", *colours)
     looked = seeing(embedder, lambda vision: vision.look(path))
     assert network.batches == [4, 4, 1]
     assert [int(seen.embedding.argmax()) for seen in looked.faces] == [0, 1, 2] * 3
 
 
-def test_no_crops(embedder: Embedder):
+def test_embed_without_crops_returns_empty_array(embedder: Embedder):
     assert seeing(embedder, lambda vision: vision.embed([])).shape == (0, 3)
 
 
 @pytest.mark.usefixtures("batches_of_four")
-def test_an_error_of_the_network_reaches_those_of_its_batch(embedder: Embedder, network: Network):
+def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network):
     network.fails = lambda images: len(images) == 4
 
     async def work(vision: Vision) -> list[Any]:
@@ -237,10 +237,10 @@ def test_an_error_of_the_network_reaches_those_of_its_batch(embedder: Embedder, 
 
 
 @pytest.mark.usefixtures("batches_of_four")
-def test_and_no_others_that_were_looked_at_with_it(tmp_path: Path, embedder: Embedder, network: Network):
+def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embedder, network: Network):
     network.fails = lambda images: len(images) == 2
-    two = colour_album.photo(tmp_path / "two.png", "red", "green")
-    four = colour_album.photo(tmp_path / "four.png", "red", "green", "blue", "red")
+    two = color_album.photo(tmp_path / "two.png", "red", "green")
+    four = color_album.photo(tmp_path / "four.png", "red", "green", "blue", "red")
 
     async def work(vision: Vision) -> list[Any]:
         network.go.clear()
@@ -258,7 +258,7 @@ def test_and_no_others_that_were_looked_at_with_it(tmp_path: Path, embedder: Emb
     assert str(bad) == "out of memory"
 
 
-def test_what_nobody_waits_for_any_more_is_not_done(embedder: Embedder, network: Network):
+def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network):
     async def work(vision: Vision) -> np.ndarray:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
@@ -276,7 +276,7 @@ def test_what_nobody_waits_for_any_more_is_not_done(embedder: Embedder, network:
     assert network.batches == [1, 2]
 
 
-def test_one_more_than_may_wait_is_refused(embedder: Embedder, network: Network):
+def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Network):
     async def work(vision: Vision) -> None:
         network.go.clear()
         under_way = asyncio.create_task(vision.embed([crop()]))
@@ -296,7 +296,7 @@ def test_one_more_than_may_wait_is_refused(embedder: Embedder, network: Network)
     seeing(embedder, work, limits=Limits(waiting=2))
 
 
-def test_threads_that_are_free_share_what_waits(mean_colour_bundle: Path, network: Network):
+def test_idle_threads_share_queued_crops(mean_colour_bundle: Path, network: Network):
     embedder = Embedder(mean_colour_bundle, threads=2, network=network)
 
     async def work(vision: Vision) -> None:
@@ -314,7 +314,7 @@ def test_threads_that_are_free_share_what_waits(mean_colour_bundle: Path, networ
     assert sorted(network.batches) == [3, 3]
 
 
-def test_a_stop_ends_what_is_under_way_and_refuses_what_waits(embedder: Embedder, network: Network):
+def test_stop_completes_current_batch_and_rejects_queue(embedder: Embedder, network: Network):
     async def work(vision: Vision) -> np.ndarray:
         network.go.clear()
         under_way = asyncio.create_task(vision.embed([crop()]))

@@ -71,7 +71,7 @@ def apart(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         ("erase", 0, 0),
     ],
 )
-def test_each_operation_is_the_one_for_a_photo(
+def test_each_operation_matches_photo_version(
     name: str, mean: float, most: int, side: int, device: str
 ) -> None:
     alone = [Change(**{name: getattr(change, name)}) for change in drawn(ALL)]
@@ -85,7 +85,7 @@ def test_each_operation_is_the_one_for_a_photo(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("settings", [Augmentation(), CIRCLE_AUGMENTATION, ALL])
-def test_all_together_are_those_for_a_photo(settings: Augmentation, device: str) -> None:
+def test_all_operations_together_match_photo_version(settings: Augmentation, device: str) -> None:
     changes = [replace(change, noise=None) for change in drawn(settings, 32)]
     pictures = crops(64, 32)
     difference = apart(changed(pictures, changes, device), one_by_one(pictures, changes))
@@ -94,7 +94,7 @@ def test_all_together_are_those_for_a_photo(settings: Augmentation, device: str)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_distributions_are_those_for_a_photo(device: str) -> None:
+def test_distributions_match_photo_version(device: str) -> None:
     """Over many draws, with the noise: mean, deviation, and share of values changed."""
     pictures, changes = [waves(32, 5)] * 250, drawn(replace(ALL, flip_p=0.5, gray_p=0.3, jpeg_p=0.5), 250)
     ours, wanted = changed(pictures, changes, device), one_by_one(pictures, changes)
@@ -105,7 +105,7 @@ def test_distributions_are_those_for_a_photo(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("std", [0.01, 0.05])
-def test_noise_has_its_deviation_and_its_seed(std: float, device: str) -> None:
+def test_noise_follows_its_deviation_and_seed(std: float, device: str) -> None:
     gray = [np.full((64, 64, 3), 128, np.uint8)] * 4
     changes = [Change(noise=Noise(std, 11)), Change(), Change(noise=Noise(2 * std, 12)), Change()]
     change = changed(gray, changes, device).astype(float) - 128
@@ -121,7 +121,7 @@ def test_noise_has_its_deviation_and_its_seed(std: float, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_changes_by_nothing_change_nothing_and_the_batch_stays_as_it_was(device: str) -> None:
+def test_neutral_changes_keep_pixels_and_input_is_not_modified(device: str) -> None:
     pictures = crops(20, 3)
     batch = batch_of(pictures, device)
     same = [
@@ -141,7 +141,7 @@ def test_changes_by_nothing_change_nothing_and_the_batch_stays_as_it_was(device:
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("value", [0, 255])
-def test_black_and_white_photos_in_either_layout(value: int, layout: torch.memory_format) -> None:
+def test_uniform_photos_keep_their_value_in_any_layout(value: int, layout: torch.memory_format) -> None:
     plain = torch.full((4, 3, 32, 32), value, dtype=torch.uint8).to(memory_format=layout)
     changes = [
         replace(change, noise=None, jitter=None, shadow=None, holes=(), erase=None)
@@ -150,7 +150,7 @@ def test_black_and_white_photos_in_either_layout(value: int, layout: torch.memor
     assert (augment_batch(plain, changes).int() - value).abs().max() <= 1
 
 
-def test_a_photo_does_not_depend_on_the_others_of_its_batch() -> None:
+def test_result_is_independent_of_other_photos_in_batch() -> None:
     pictures, changes = crops(32), [replace(change, noise=None) for change in drawn(ALL)]
     together = changed(pictures, changes)
     for photo in range(PHOTOS):
@@ -158,20 +158,20 @@ def test_a_photo_does_not_depend_on_the_others_of_its_batch() -> None:
         assert apart(alone[0], together[photo]).max() <= 1  # sums in another order
 
 
-def test_no_photos_and_photos_without_changes() -> None:
+def test_accepts_empty_batch_and_rejects_missing_changes() -> None:
     assert augment_batch(torch.empty(0, 3, 16, 16, dtype=torch.uint8), []).shape == (0, 3, 16, 16)
     with pytest.raises(ValueError, match="1 changes for 2 photos"):
         augment_batch(batch_of(crops(16, 2)), [Change()])
 
 
-def test_large_crops_work() -> None:
+def test_large_crops_keep_their_shape() -> None:
     assert augment_batch(batch_of(crops(1024, 1)), drawn(ALL, 1)).shape == (1, 3, 1024, 1024)
 
 
 # Single operations
 
 
-def test_a_third_of_a_turn_takes_red_to_green() -> None:
+def test_hue_third_turn_maps_red_to_green() -> None:
     red = torch.zeros(1, 3, 2, 2)
     red[:, 0] = 200
     turned = on_batch.turn_hue(red, torch.tensor([[1 / 3]]))
@@ -180,7 +180,7 @@ def test_a_third_of_a_turn_takes_red_to_green() -> None:
     assert torch.equal(on_batch.turn_hue(gray, torch.tensor([[0.3]])), gray)
 
 
-def test_down_and_up_is_a_mean_that_keeps_what_is_even() -> None:
+def test_downscale_averages_and_keeps_constants() -> None:
     even = torch.full((2, 3, 20, 20), 77.0)
     assert on_batch.downscale(even, torch.tensor([[7.0], [13.0]])) == pytest.approx(even, abs=1e-3)
     one = on_batch.downscale(
@@ -204,7 +204,7 @@ def slow_block(values: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.rint(back)
 
 
-def test_quantising_is_the_standards_formula() -> None:
+def test_quantization_matches_jpeg_standard_formula() -> None:
     from familiar.loading.augment.jpeg import _constants
 
     values = np.random.default_rng(1).integers(-128, 128, (16, 8)).astype(np.float32)
@@ -215,7 +215,7 @@ def test_quantising_is_the_standards_formula() -> None:
     assert ours.numpy() == pytest.approx(wanted, abs=1)
 
 
-def test_steps_are_scaled_as_libjpeg_scales_them() -> None:
+def test_quantization_steps_scale_as_in_libjpeg() -> None:
     luma = torch.tensor(LUMA_STEPS, dtype=torch.float32)
     at = scaled(luma, torch.tensor([[50.0], [100.0], [75.0], [25.0], [1.0]]))
     assert torch.equal(at[0], luma)
@@ -226,7 +226,7 @@ def test_steps_are_scaled_as_libjpeg_scales_them() -> None:
     assert np.array(LUMA_STEPS).shape == np.array(COLOUR_STEPS).shape == (8, 8)
 
 
-def test_compression_is_worse_at_a_lower_quality_and_keeps_plain_gray() -> None:
+def test_lower_quality_loses_more_and_keeps_plain_gray() -> None:
     images = batch_of([waves(64, 2)] * 4).float()
     qualities = torch.tensor([[10.0], [40.0], [75.0], [100.0]])
     losses = (compress(images, qualities) - images).abs().mean((1, 2, 3))

@@ -36,7 +36,7 @@ def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.nd
     return sheet[top : top + (CAPTION_PX if below else TILE_PX), left : left + TILE_PX]
 
 
-def test_rows_are_the_operations_that_are_switched_on() -> None:
+def test_rows_list_enabled_operations() -> None:
     assert rows_of(NOTHING) == []
     assert [row.name for row in rows_of(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
@@ -46,7 +46,7 @@ def test_rows_are_the_operations_that_are_switched_on() -> None:
     assert [row.name for row in rows_of(CIRCLE_AUGMENTATION)] == faces
 
 
-def test_strengths_are_the_ends_of_the_ranges_and_say_so() -> None:
+def test_tiles_show_range_ends_with_captions() -> None:
     rows = {row.name: row for row in rows_of(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
     captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
     assert captions["rotate"] == ["-25°", "+12°", "+25°"]
@@ -60,7 +60,7 @@ def test_strengths_are_the_ends_of_the_ranges_and_say_so() -> None:
     assert all(row.probability == 1 for row in (rows["crop"], rows["erase"]))
 
 
-def test_each_row_does_more_from_left_to_right() -> None:
+def test_row_strength_increases_from_left_to_right() -> None:
     smooth = np.kron(photo(8), np.ones((16, 16, 1))).astype(np.uint8)
     rows = {row.name: row for row in rows_of(Augmentation())}
     for name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
@@ -70,7 +70,7 @@ def test_each_row_does_more_from_left_to_right() -> None:
 
 
 @pytest.mark.parametrize("photos", [1, 2])
-def test_a_sheet_has_a_place_for_everything(photos: int) -> None:
+def test_sheet_contains_every_tile_caption_and_variant(photos: int) -> None:
     settings = replace(NOTHING, flip_p=0.5, rotate_p=0.5)
     pictures = [photo(TILE_PX, seed) for seed in range(photos)]
     sheet = augmentation_sheet(pictures, settings)
@@ -95,7 +95,7 @@ def test_a_sheet_has_a_place_for_everything(photos: int) -> None:
         assert (sheet[top : top + TILE_PX, NAMES_PX - 4 : NAMES_PX] == 255).all()
 
 
-def test_names_fit_beside_the_pictures_and_captions_below_them() -> None:
+def test_names_and_captions_stay_within_margins() -> None:
     everything = replace(Augmentation(), crop_p=0.25, erase_p=0.25)
     sheet = augmentation_sheet([photo(224)], everything)
     assert (sheet[:, NAMES_PX - 2 : NAMES_PX] == 255).all()
@@ -106,7 +106,7 @@ def test_names_fit_beside_the_pictures_and_captions_below_them() -> None:
             assert (below[:, [0, -1]] == 255).all()
 
 
-def test_a_sheet_is_the_same_again_and_another_with_another_seed() -> None:
+def test_sheet_is_deterministic_for_a_seed() -> None:
     sheets = [augmentation_sheet([photo(224)], Augmentation(), seed) for seed in (1, 1, 2)]
     assert np.array_equal(sheets[0], sheets[1])
     assert not np.array_equal(sheets[0], sheets[2])
@@ -121,7 +121,7 @@ def run(*arguments: object) -> str:
     return CliRunner().invoke(command, [*map(str, arguments)], catch_exceptions=False).stdout
 
 
-def test_the_command_writes_the_picture_of_the_recipe_as_changed(tmp_path: Path) -> None:
+def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
     output = tmp_path / "a.png"
     few = ["--set", "input.size_px=32", "--set", "input.resize_px=32", "--set", "augmentation.blur_p=0.5"]
     options = ["synthetic:cats:4x2", "--recipe", "quickstart", *few, "--output", output]
@@ -133,7 +133,7 @@ def test_the_command_writes_the_picture_of_the_recipe_as_changed(tmp_path: Path)
     assert re.fullmatch(r".*a\.png: what quickstart does to 2 photos of 32 px\n", run(*options))
 
 
-def test_the_command_passes_over_what_cannot_be_read(tmp_path: Path) -> None:
+def test_command_skips_unreadable_photos(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "pets" / name).mkdir(parents=True)
         (tmp_path / "pets" / name / "1.png").write_text("no photo")

@@ -17,7 +17,7 @@ from sklearn.datasets._base import RemoteFileMetadata
 from torchvision.datasets import MNIST
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from idx_files import write_mnist
+from support.idx_files import write_mnist
 
 PEOPLE = {"Ann_Lee": 3, "Bob": 2, "Cy": 1}
 PAIRS = "1\nAnn_Lee\t1\t3\nAnn_Lee\t2\tBob\t1\n"

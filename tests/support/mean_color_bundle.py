@@ -1,0 +1,67 @@
+"""A bundle that embeds a crop of 32 px as the unit vector of its mean color.
+
+Its ONNX is encoded by hand, since the plain environment has no `onnx` to make one with.
+"""
+
+from pathlib import Path
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.faces.bundle import BundleMetadata, seal
+from familiar.faces.tensor import Preprocessing
+
+_THRESHOLD = Threshold(similarity=0.9, far=0.0, tar=1.0)
+CALIBRATED = Calibration(_THRESHOLD, _THRESHOLD, _THRESHOLD, 20.0, -18.0, 0.0, 1, 1)
+_GUESS = Threshold(similarity=0.55, far=None, tar=None)
+UNCALIBRATED = Calibration(_GUESS, _GUESS, _GUESS, None, None, None, 0, 0)
+
+
+def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
+    metadata = BundleMetadata(
+        space_id="mean-colour",
+        embedding_dim=3,
+        preprocessing=Preprocessing(size_px=32, resize_px=32, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
+        calibration=calibration,
+        prefixes=(3,),
+        recipe="none",
+        network="mean colour",
+        precision="float32",
+        trained_on={},
+        results={},
+        parity={},
+        licence="Apache-2.0",
+    )
+    path.write_bytes(seal(_mean_color_onnx(), metadata))
+    return path
+
+
+def _mean_color_onnx() -> bytes:
+    """GlobalAveragePool, Flatten, LpNormalization: onnx.proto's field numbers, encoded by hand."""
+
+    def field(number: int, body: bytes | int) -> bytes:
+        if isinstance(body, int):
+            return bytes([number << 3, body])
+        assert len(body) < 128
+        return bytes([number << 3 | 2, len(body)]) + body
+
+    def long_field(number: int, body: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
+
+    def node(operator: str, before: str, after: str) -> bytes:
+        return field(1, before.encode()) + field(2, after.encode()) + field(4, operator.encode())
+
+    def value(name: str, *dimensions: str | int) -> bytes:
+        shape = b"".join(
+            field(1, field(1, size) if isinstance(size, int) else field(2, size.encode()))
+            for size in dimensions
+        )
+        return field(1, name.encode()) + field(2, field(1, field(1, 1) + field(2, shape)))
+
+    graph = (
+        field(1, node("GlobalAveragePool", "images", "pooled"))
+        + field(1, node("Flatten", "pooled", "flat"))
+        + field(1, node("LpNormalization", "flat", "embeddings"))
+        + field(2, b"g")
+        + field(11, value("images", "n", 3, 32, 32))
+        + field(12, value("embeddings", "n", 3))
+    )
+    return field(1, 8) + long_field(7, graph) + field(8, field(2, 18))
