@@ -4,7 +4,8 @@
     python -m support.mutation judge mutations.json --output caught.json [--pytest "-m 'not slow'"]
 
 A mutation is judged by the tests of its own package and the doctests in it. With `--contexts .coverage`, the data of
-`pytest --cov=familiar --cov-branch --cov-context=test` (pytest-cov), only tests that reach the changed lines are run: no other can catch it.
+`pytest --cov=familiar --cov-branch --cov-context=test` (pytest-cov), only the tests that reach the changed lines are
+run: no other can catch it.
 """
 
 import argparse
