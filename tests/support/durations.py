@@ -38,13 +38,18 @@ class _Recorder:
     def _in_worker(self) -> bool:
         return hasattr(self._config, "workerinput")
 
+    @property
+    def _has_workers(self) -> bool:
+        return bool(getattr(self._config.option, "tx", None))
+
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:
         started = time.perf_counter()
         try:
             return (yield)
         finally:
-            self._collection_seconds.append(time.perf_counter() - started)
+            if not self._has_workers:  # these collect, and send their seconds
+                self._collection_seconds.append(time.perf_counter() - started)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:

@@ -24,8 +24,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = Path("src/familiar")
@@ -63,27 +65,38 @@ class Mutation:
 
 def draw(count: int, seed: int) -> list[Mutation]:
     """Draw mutations from all those possible in the source, each with the same probability."""
-    possible = [
-        mutation
-        for path in sorted((REPOSITORY / SOURCE).rglob("*.py"))
-        for mutation in mutations_of(path.relative_to(REPOSITORY), path.read_text(encoding="utf-8"))
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted((REPOSITORY / SOURCE).rglob("*.py"))}
+    possible = [(path, node) for path, source in sources.items() for node in _mutable_nodes(source)]
+    return [
+        _mutation(path.relative_to(REPOSITORY), sources[path], node)
+        for path, node in random.Random(seed).sample(possible, count)
     ]
-    return random.Random(seed).sample(possible, count)
 
 
-def mutations_of(path: Path, source: str) -> Iterator[Mutation]:
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode()))
-    encoded = source.encode()
-    for node in _nodes(ast.parse(source)):
-        for changed in _changes(node):
-            start = starts[node.lineno - 1] + node.col_offset
-            end = starts[node.end_lineno - 1] + node.end_col_offset
-            original = encoded[start:end].decode()
-            text = ast.unparse(changed)
-            replacement = f"({text})" if isinstance(changed, ast.expr) else text
-            yield Mutation(str(path), node.lineno, node.end_lineno, start, end, original, replacement)
+def mutations_of(path: Path, source: str) -> list[Mutation]:
+    """List every possible mutation of one file."""
+    return [_mutation(path, source, node) for node in _mutable_nodes(source)]
+
+
+def _mutable_nodes(source: str) -> list[Any]:
+    return [node for node in _nodes(ast.parse(source)) if _is_mutable(node)]
+
+
+def _mutation(path: Path, source: str, node: Any) -> Mutation:
+    lines = [0, *accumulate(len(line.encode()) for line in source.splitlines(keepends=True))]
+    start = lines[node.lineno - 1] + node.col_offset
+    end = lines[node.end_lineno - 1] + node.end_col_offset
+    changed = _changed(node)
+    text = ast.unparse(changed)
+    return Mutation(
+        path=str(path),
+        line=node.lineno,
+        last_line=node.end_lineno,
+        start=start,
+        end=end,
+        original=source.encode()[start:end].decode(),
+        replacement=f"({text})" if isinstance(changed, ast.expr) else text,
+    )
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
@@ -107,30 +120,44 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _nodes(child)
 
 
-def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    changed = copy.deepcopy(node)
+def _is_mutable(node: ast.AST) -> bool:
     match node:
-        case ast.Compare() if type(node.ops[0]) in COMPARISONS:
+        case ast.Compare():
+            return type(node.ops[0]) in COMPARISONS
+        case ast.BinOp() | ast.AugAssign():
+            return type(node.op) in OPERATORS
+        case ast.Constant():
+            return isinstance(node.value, int | float)
+        case ast.Return():
+            return not isinstance(node.value, ast.Constant | None)
+        case ast.Expr():
+            return isinstance(node.value, ast.Call)
+        case ast.UnaryOp():
+            return isinstance(node.op, ast.Not | ast.USub)
+        case _:
+            return isinstance(node, ast.BoolOp | ast.IfExp)
+
+
+def _changed(node: Any) -> ast.AST:
+    changed = copy.deepcopy(node)
+    match changed:
+        case ast.Compare():
             changed.ops[0] = COMPARISONS[type(node.ops[0])]()
-        case ast.BinOp() | ast.AugAssign() if type(node.op) in OPERATORS:
+        case ast.BinOp() | ast.AugAssign():
             changed.op = OPERATORS[type(node.op)]()
         case ast.BoolOp():
             changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        case ast.UnaryOp(op=ast.Not() | ast.USub()):
+        case ast.UnaryOp():
             changed = changed.operand
-        case ast.Constant(value=bool()):
-            changed.value = not node.value
-        case ast.Constant(value=int() | float()):
-            changed.value = node.value + 1
+        case ast.Constant():
+            changed.value = not node.value if isinstance(node.value, bool) else node.value + 1
         case ast.IfExp():
             changed.test = ast.UnaryOp(ast.Not(), changed.test)
-        case ast.Return(value=ast.expr()) if not isinstance(node.value, ast.Constant):
+        case ast.Return():
             changed.value = ast.Constant(None)
-        case ast.Expr(value=ast.Call()):
-            changed = ast.Pass()
         case _:
-            return
-    yield ast.fix_missing_locations(changed)
+            changed = ast.Pass()
+    return ast.fix_missing_locations(changed)
 
 
 # Judging
