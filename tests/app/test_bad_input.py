@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from PIL import Image
 from familiar.datasets.folders import DataSpec
 from familiar.faces import photo as photo_module
 from support.cli import Answer, Familiar
+from support.tiers import small_and_exhaustive
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = (
     "budget.epochs=2 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
@@ -119,7 +123,6 @@ def test_inspect_lists_unreadable_photos_with_escaped_names(odd: Path, familiar:
     assert "\a" not in shown.out + shown.err
 
 
-@pytest.mark.slow
 def test_train_and_evaluate_skip_unreadable_photos(odd: Path, familiar: Familiar, tmp_path: Path):
     (odd / "id 02").rename(odd / os.fsdecode(b"n\xe9\nw"))
     data = odd.rename(tmp_path / os.fsdecode(b"c\xe9ts"))
@@ -238,7 +241,7 @@ def test_resume_rejects_another_recipe_or_other_photos(trained: Path, familiar: 
     assert contents(run) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_concurrent_trainings_cannot_share_an_output_folder(trained: Path, tmp_path: Path):
     command = [sys.executable, "-m", "familiar", "train", trained / "colours", "-o", tmp_path / "run", *TINY]
     both = [
@@ -270,6 +273,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
 def test_failed_write_keeps_existing_outputs(trained: Path, familiar: Familiar, tmp_path: Path):
     run, data = shutil.copytree(trained / "run", tmp_path / "run"), trained / "colours"
@@ -290,7 +294,7 @@ def test_failed_write_keeps_existing_outputs(trained: Path, familiar: Familiar, 
     assert list((tmp_path / "new").glob(".familiar*")) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_training_resumes_after_disk_full_without_losing_epochs(
     trained: Path, familiar: Familiar, tmp_path: Path
 ):
@@ -319,19 +323,25 @@ def test_training_resumes_after_disk_full_without_losing_epochs(
     assert resumed == (trained / "run" / "embedder.safetensors").read_bytes()
 
 
-def test_rejects_output_blocked_by_existing_file_or_folder(trained: Path, familiar: Familiar, tmp_path: Path):
-    run, data = trained / "run", trained / "colours"
+@pytest.mark.parametrize(
+    "command",
+    small_and_exhaustive(
+        "train DATA -o OUT/file",
+        "train DATA -o OUT/file/run",
+        "embed DATA -m RUN -o OUT/folder",
+        "evaluate RUN DATA -o OUT/file",
+        "export RUN -o OUT/file/model.onnx",
+        "export RUN -o OUT/folder",
+    ),
+)
+def test_rejects_output_blocked_by_existing_file_or_folder(
+    command: str, trained: Path, familiar: Familiar, tmp_path: Path
+):
     (tmp_path / "file").write_bytes(b"before")
     (tmp_path / "folder").mkdir()
-    for arguments in (
-        ["train", data, "-o", tmp_path / "file", *TINY],
-        ["train", data, "-o", tmp_path / "file" / "run", *TINY],
-        ["evaluate", run, data, "-o", tmp_path / "file"],
-        ["export", run, "-o", tmp_path / "file" / "model.onnx"],
-        ["export", run, "-o", tmp_path / "folder"],
-        ["embed", data, "-m", run, "-o", tmp_path / "folder"],
-    ):
-        assert_fails(familiar(*arguments), str(tmp_path))
+    places = {"RUN": trained / "run", "DATA": trained / "colours", "OUT": tmp_path}
+    words = [re.sub("^(RUN|DATA|OUT)", lambda word: str(places[word[0]]), word) for word in command.split()]
+    assert_fails(familiar(*words, *(TINY if words[0] == "train" else ())), str(tmp_path))
     assert contents(tmp_path) == {"file": b"before"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 

@@ -14,6 +14,8 @@ from familiar.core.types import Photo
 from familiar.faces.photo import save_photo
 from support.cli import Answer, Familiar
 
+pytestmark = pytest.mark.slow
+
 TINY_SETTINGS = (
     "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
     "model.embedding_dim=16"

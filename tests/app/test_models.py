@@ -1,4 +1,6 @@
+import contextlib
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -8,20 +10,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from familiar.app import cli
 from familiar.faces import zoo
 from familiar.faces.bundle import load_bundle
 from familiar.models.catalog import NETWORKS
 from support.cli import Familiar
 from support.color_folders import colour_folder
 
+pytestmark = pytest.mark.slow
+
 KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
 
 
-@pytest.fixture
-def rows(familiar: Familiar):
-    answer = familiar("models", "--json")
-    assert (answer.code, answer.err) == (0, "")
-    return {row["name"]: row for row in json.loads(answer.out)}
+@pytest.fixture(scope="module")
+def rows():
+    """The list of all networks, which takes seconds to make; without `familiar`, which lives as long as one test."""
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", ["familiar", "models", "--json"])
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
+    return {row["name"]: row for row in json.loads(printed.buffer.getvalue())}
 
 
 @pytest.fixture

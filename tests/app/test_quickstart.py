@@ -14,6 +14,8 @@ from familiar.gallery.overview import overview
 from familiar.gallery.store import Gallery
 from familiar.recipes import RECIPES, recipe_named
 
+pytestmark = pytest.mark.slow
+
 
 def test_writes_all_outputs_and_rejects_non_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

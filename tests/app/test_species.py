@@ -12,6 +12,8 @@ from familiar.faces.embedder import Embedder, embed_photos
 from support.cli import Answer, Familiar
 from support.tiny_router import mosaic_bundle, save_coloured
 
+pytestmark = pytest.mark.slow
+
 COLOURS = {"cat": (200, 30, 30), "dog": (30, 200, 30), "person": (30, 30, 200)}
 
 

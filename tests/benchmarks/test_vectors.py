@@ -14,6 +14,8 @@ from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import at_path, read_results
 from support.color_folders import colour_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def colours(tmp_path: Path) -> Path:

@@ -203,6 +203,7 @@ def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_edited_photo_is_near_duplicate(change: str) -> None:
     for identity in range(5):
@@ -225,6 +226,7 @@ LFW_FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) -> None:
     root = shared_data / "lfw_112"

@@ -123,6 +123,7 @@ def test_rejects_unreadable_pairs_file(table: IdentityTable, tmp_path: Path) -> 
             read_lfw_pairs(tmp_path / name, table)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
     ("name", "each"), [("pairsDevTest.txt", 500), ("pairsDevTrain.txt", 1100), ("pairs.txt", 3000)]
@@ -240,6 +241,7 @@ def test_rejects_unreadable_people_file(tmp_path: Path) -> None:
             read_lfw_people(tmp_path / name)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_lfw_folds_match_published_people(shared_data: Path) -> None:
     table = scan_folders(shared_data / "lfw_112")

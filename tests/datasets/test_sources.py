@@ -132,6 +132,7 @@ def test_name_without_source_syntax_is_read_as_folder(
     assert read(name).names == (f"{name}/Tom",)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_mnist_has_published_counts(shared_data: Path) -> None:
     train, test = (read(f"mnist:{shared_data / 'mnist'}{part}") for part in ("", ":test"))

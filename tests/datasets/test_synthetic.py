@@ -158,6 +158,7 @@ def _share_nearer(species: Species, difficulty: float, feature: Feature) -> floa
     return float(1 - np.searchsorted(strangers, genuine).mean() / len(strangers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("species", SPECIES)
 def test_difficulty_reduces_identity_separation(species: Species) -> None:
     easy, middle, hard = (_share_nearer(species, difficulty, _centre) for difficulty in (0.0, 0.5, 1.0))
@@ -167,6 +168,7 @@ def test_difficulty_reduces_identity_separation(species: Species) -> None:
     assert hard < 0.7
 
 
+@pytest.mark.slow
 def test_background_does_not_reveal_identity() -> None:
     assert _share_nearer("dogs", 0.5, _border) == pytest.approx(0.5, abs=0.08)
 

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from familiar.datasets.folders import DataSpec
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.measured import Asked
@@ -30,6 +32,7 @@ def test_every_suite_has_a_section():
     assert set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)) == set(SUITES)
 
 
+@pytest.mark.slow
 def test_every_key_of_the_results_is_documented(mean_colour_bundle: Path, tmp_path: Path):
     colours = colour_folder(tmp_path / "colours")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")

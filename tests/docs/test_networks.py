@@ -17,6 +17,7 @@ CELLS = [line.strip("| ").split(" | ") for line in PAGE.splitlines()]
 ROWS = {row[0].strip("`"): row for row in CELLS if len(row) == 11}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_table_lists_every_network_with_its_sizes(name: str) -> None:
     spec, size = NETWORKS[name], NETWORKS[name].size()

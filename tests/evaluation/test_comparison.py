@@ -33,6 +33,7 @@ def pair(measured, tmp_path):
     return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
 
 
+@pytest.mark.slow
 def test_better_model_is_significantly_better(pair):
     good, worse = pair
     found = {one.figure: one for one in compare(worse, good)}
@@ -50,6 +51,7 @@ def test_better_model_is_significantly_better(pair):
     )
 
 
+@pytest.mark.slow
 def test_paired_interval_is_narrower_than_model_intervals(pair):
     good, worse = pair
     auc = next(one for one in compare(worse, good) if one.figure == "verification.auc")
@@ -58,6 +60,7 @@ def test_paired_interval_is_narrower_than_model_intervals(pair):
     assert auc.interval[1] - auc.interval[0] < (first[1] - first[0]) / 2
 
 
+@pytest.mark.slow
 def test_identical_models_have_no_difference(pair):
     same = compare(pair[0], pair[0])
     assert {one.better for one in same} == {None}
@@ -73,6 +76,7 @@ def test_summary_reports_neither_when_each_model_wins_once():
     assert Difference("verification.eer", 0.2, 0.1, -0.1, (-0.2, -0.05)).better == "second"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
@@ -88,12 +92,14 @@ def test_rejects_results_with_different_photos_draws_or_pairs(pair, path, value,
         compare(pair[0], changed)
 
 
+@pytest.mark.slow
 def test_rejects_replicates_with_different_length(pair):
     short = {name: values[:-1] for name, values in pair[1]["replicates"].items()}
     with pytest.raises(BadResults, match="in common"):
         compare(pair[0], {**pair[1], "replicates": short})
 
 
+@pytest.mark.slow
 def test_rejects_results_without_common_metric(pair):
     with pytest.raises(BadResults, match="ten identities"):
         compare(pair[0], {**pair[1], "replicates": {}})

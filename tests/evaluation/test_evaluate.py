@@ -18,6 +18,8 @@ from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import read_results
 from support.color_folders import colour_folder
 
+pytestmark = pytest.mark.slow
+
 
 def spec(*roots: Path) -> DataSpec:
     return DataSpec(tuple(map(str, roots)))

@@ -24,6 +24,7 @@ def pixels(photo: Path) -> np.ndarray:
     return (small - cv2.GaussianBlur(small, (0, 0), 2)).ravel()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.shared_data
 def test_finds_two_known_lfw_label_faults(shared_data: Path):

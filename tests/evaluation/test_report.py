@@ -198,6 +198,7 @@ class Reader(HTMLParser):
             self.text += data
 
 
+@pytest.mark.slow
 def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp_path: Path):
     path = write_report(tmp_path / "out", whole_document(measured), measured, measured.judged)
     assert path == tmp_path / "out" / "report.html"
@@ -222,6 +223,7 @@ def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp
         assert reason in page.text
 
 
+@pytest.mark.slow
 def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_path: Path):
     page = write_report(tmp_path, whole_document(measured), measured, measured.judged).read_text()
     assert "color-scheme: light dark" in page
@@ -249,6 +251,7 @@ def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_pat
         assert (base64.b64encode(content).decode() in page) == (name in charts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES)
 def test_null_suite_shows_reason(measured: Measured, suite: str):
     results = document(measured, ()) | {"reasons": {suite: f"{suite}: too <few> photos"}, suite: None}
@@ -287,6 +290,7 @@ def test_unknown_metric_is_shown_by_its_key(measured: Measured):
     assert "<b>" in page.text
 
 
+@pytest.mark.slow
 def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
     root = colour_folder(tmp_path / "<script>alert(1)", identities=4)
     (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
@@ -302,6 +306,7 @@ def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
     assert "\\xff.png" in page.text
 
 
+@pytest.mark.slow
 def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
     names = (measured.table.names[0] + "\udcff", *measured.table.names[1:])
     odd = dataclasses.replace(measured, table=dataclasses.replace(measured.table, names=names))
@@ -309,6 +314,7 @@ def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
     assert "Person_00\\xff" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
 def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path):
     measured = measured_in(colour_folder(tmp_path / "few", identities, photos), mean_colour_bundle)
@@ -325,6 +331,7 @@ def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_
         assert reason.removeprefix(f"{suite}: ") in page.text
 
 
+@pytest.mark.slow
 def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Path):
     measured = measured_in(colour_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_colour_bundle)
     collapsed = dataclasses.replace(measured, embeddings=np.tile(measured.embeddings[:1], (60, 1)))
@@ -345,6 +352,7 @@ def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
         assert said == [expected[one] for one in right]
 
 
+@pytest.mark.slow
 def test_deleted_photo_is_reported(measured: Measured, tmp_path: Path):
     results = document(measured)
     for photo in measured.table.photos:
@@ -480,6 +488,7 @@ def test_wilson_low_equals_closed_form_and_penalizes_few_photos():
     assert wilson_low(1, 1) < wilson_low(15, 22)
 
 
+@pytest.mark.slow
 def test_mistakes_show_probability_only_when_calibrated(measured: Measured):
     results = document(measured)
     assert "similar, probability" in render(results, gather(measured, results), {})

@@ -44,6 +44,7 @@ def seen(measured: Measured, row: int, name: str, severity: float | None) -> np.
     return mean / np.linalg.norm(mean)
 
 
+@pytest.mark.slow
 def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
     found = robustness(measured).figures
@@ -85,6 +86,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     assert lost > 0.1  # so that the comparison says something
 
 
+@pytest.mark.slow
 def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
     # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
@@ -110,6 +112,7 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
     assert found["degradations"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
     for part in outcome.figures["degradations"].values():

@@ -30,7 +30,7 @@ from familiar.faces.verify import verify_embeddings, verify_photos
 from familiar.neighbors.group import group
 from support.random_bundle import random_bundle, random_network
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,6 +18,8 @@ from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset
 from support.tiny_run import TINY, save_photos
 
+pytestmark = pytest.mark.slow
+
 ANY_LOSS = Gate(1.0, 1.0)
 
 
@@ -36,6 +38,7 @@ def source_auc(bundle: Bundle) -> float:
     return bundle.metadata.parity["source"]["auc"]
 
 
+@pytest.mark.exhaustive
 def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Path) -> None:
     int8, plain = (
         export_run(run.path, tmp_path / f"{precision}.onnx", precisions=(precision,), gate=ANY_LOSS)

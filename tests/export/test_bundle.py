@@ -35,6 +35,8 @@ from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(name="tiny").with_settings(
     [
         *("model.name=mobilenetv3_small_050", "model.initial_weights=none", "model.embedding_dim=16"),
@@ -322,7 +324,7 @@ def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precis
     assert found.metadata.calibration != exported.metadata.calibration
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
     found = export_run(run.path, tmp_path / "cats.onnx", precisions=("mixed",), gate=ANYTHING)
@@ -501,6 +503,7 @@ def test_without_validation_pairs_8_bit_export_is_rejected(run, cats, exported, 
     assert not found.calibration.fitted
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
     three = ("float32", "float16", "int8-weights")

@@ -50,6 +50,7 @@ def slow_figures(embeddings, labels):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_figures_match_slow_reference(seed):
     embeddings, labels = rows(seed=seed)

@@ -12,6 +12,8 @@ import familiar
 from familiar.export.onnx import INPUT_NAME, OPSET, OUTPUT_NAME, onnx_bytes
 from familiar.models.catalog import network_spec
 
+pytestmark = pytest.mark.slow
+
 SIZE_PX, DIM = 32, 8
 
 

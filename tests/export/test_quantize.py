@@ -18,6 +18,8 @@ from familiar.export.quantize import COSINE_OF_MIXED, fewest, in_8_bit_weights, 
 from familiar.export.rounding import rows_in_8_bits
 from familiar.models.catalog import network_spec
 
+pytestmark = pytest.mark.slow
+
 SIZE_PX, DIM, PHOTOS = 32, 16, 40
 LAYERS = ("Conv", "Gemm", "MatMul")
 
@@ -307,7 +309,7 @@ def test_fewest_returns_minimum_in_logarithmic_calls(most, needed):
     assert len(asked) <= most.bit_length()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixed_network_is_accurate_and_deterministic(source, photos):
     mixed = in_mixed_precision(source, photos)
     layers = layers_in_8_bits(mixed)

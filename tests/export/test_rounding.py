@@ -124,6 +124,7 @@ row_lists = st.integers(1, 12).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(row_lists)
 def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)

@@ -39,6 +39,7 @@ def test_file_id_is_sha256_before_metadata(mean_colour_bundle: Path):
     assert load_bundle(mean_colour_bundle).file_id == hashlib.sha256(network_of(content)).hexdigest()
 
 
+@pytest.mark.slow
 def test_rejects_bit_flip_at_every_byte(mean_colour_bundle: Path, tmp_path: Path):
     content = mean_colour_bundle.read_bytes()
     changed = tmp_path / "changed.onnx"

@@ -446,6 +446,7 @@ def test_rejects_truncated_photo(format_name: str, options: dict, share: float, 
     assert refusal(data[: int(len(data) * share)], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM"])
 @given(changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=20))
 def test_mutated_bytes_load_or_raise_unreadable_photo(

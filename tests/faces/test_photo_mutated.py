@@ -194,6 +194,7 @@ def load_elsewhere(files: str, folder: Path) -> list[tuple[str, str, int]]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutants", small_and_exhaustive(240, 2400))
 def test_mutated_photos_load_or_are_rejected_with_bounded_memory(mutants: int, tmp_path: Path) -> None:
     answers = load_elsewhere(str(mutants), tmp_path)
@@ -269,6 +270,7 @@ def bombs() -> dict[str, tuple[bytes, str]]:
     }
 
 
+@pytest.mark.slow
 def test_decompression_bombs_use_bounded_memory(tmp_path: Path) -> None:
     answers = load_elsewhere("bombs", tmp_path)
     wanted = {name: came for name, (_, came) in bombs().items()}

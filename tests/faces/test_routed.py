@@ -90,6 +90,7 @@ def test_probability_equals_closed_form(router: RoutedEmbedder):
     assert red == pytest.approx(np.exp(10) / (np.exp(10) + 2))
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([RED, GREEN, BLUE, GRAY]), max_size=9), st.integers(1, 10), st.randoms())
 def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colours, batch_size, random):
     photos = photos_of(*colours)

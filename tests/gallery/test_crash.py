@@ -14,6 +14,8 @@ from familiar.gallery import store
 from familiar.gallery.store import Gallery, Space
 from support.tiers import small_and_exhaustive
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -144,6 +144,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(whole: Path, held: Contents,
     assert max(only_these["constraints"], only_these["rejections"]) <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "flips"), small_and_exhaustive((0, 6), (None, 30))
 )  # None: others in every run
@@ -186,6 +187,7 @@ def test_file_without_its_last_page_keeps_user_constraints(whole: Path, held: Co
     assert gone["constraints"] == gone["rejections"] == set()
 
 
+@pytest.mark.slow
 def test_damaged_rejections_page_keeps_rows_on_other_pages(whole: Path, tmp_path: Path):
     start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:

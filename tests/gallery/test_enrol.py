@@ -381,6 +381,7 @@ def mutants(seed: int, count: int) -> list[bytes]:
     return made
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_enrolls_or_skips_2000_corrupt_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
     files = []

@@ -153,6 +153,7 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
     assert "more than one" in imported.skipped[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

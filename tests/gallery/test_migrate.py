@@ -118,6 +118,7 @@ def edit(path: Path) -> None:
     save_photo(Photo(pixels, path, (48, 48)), path)
 
 
+@pytest.mark.slow
 def test_missing_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
@@ -138,6 +139,7 @@ def test_missing_photos_are_mapped_by_a_bridge(
     assert kept(album) == before
 
 
+@pytest.mark.slow
 def test_embeddings_without_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
@@ -210,6 +212,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(third, pets).embeddings, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_includes_photos_enrolled_during_migration(
     album: Gallery,
     folder: Path,
@@ -233,6 +236,7 @@ def test_includes_photos_enrolled_during_migration(
     np.testing.assert_allclose(album.faces().embeddings[-2:], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_photo_edited_during_migration_is_embedded_again(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
@@ -373,6 +377,7 @@ def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedde
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
 
 
+@pytest.mark.slow
 def test_faces_changed_during_embedding_are_embedded_again(
     album: Gallery,
     folder: Path,

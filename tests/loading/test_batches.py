@@ -123,6 +123,7 @@ def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None
         assert rows.tolist() == [key.row for key in chosen]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "cached"), [(2, False), (1, True)])
 def test_batches_depend_on_epoch_but_not_workers_or_threads(
     cats: DataSpec, tmp_path: Path, workers: int, cached: bool
@@ -153,6 +154,7 @@ def test_batches_depend_on_epoch_but_not_workers_or_threads(
 # What goes wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 2), (1, 1)])
 def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
     torch.set_num_threads(threads)
@@ -167,6 +169,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, 1])
 def test_killed_worker_raises_training_failed(
     cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int

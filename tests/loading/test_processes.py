@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LOAD = """
 from familiar.datasets.folders import DataSpec
 from familiar.faces.tensor import Preprocessing

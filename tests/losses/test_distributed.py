@@ -302,6 +302,7 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_gather_keeps_rank_order(ranks, split, dtype):
@@ -311,6 +312,7 @@ def test_gather_keeps_rank_order(ranks, split, dtype):
         assert torch.equal(labels, joined_batch(dtype)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", LOSSES)
@@ -463,6 +465,8 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_torchrun_training_matches_single_process(tmp_path):
     script, output = tmp_path / "train.py", tmp_path / "found.pt"
     script.write_text(TORCHRUN_SCRIPT.format(program=__file__, output=str(output)))

@@ -53,6 +53,7 @@ def of_two(triplet):
     return triplet[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
 def test_mines_exactly_the_defined_triplets_in_order(way, batch):
@@ -60,6 +61,7 @@ def test_mines_exactly_the_defined_triplets_in_order(way, batch):
     assert list(mined(way, *batch)) == chosen_triplets(way, *batch)
 
 
+@pytest.mark.slow
 @given(batch=grid_batches())
 def test_batch_all_and_semi_hard_match_reference_on_ties(batch):
     embeddings, labels, margin = batch
@@ -67,6 +69,7 @@ def test_batch_all_and_semi_hard_match_reference_on_ties(batch):
     assert list(mine_semi_hard(embeddings, labels, margin)) == semi_hard_triplets(*batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["hardest", "random"])
 @given(batch=grid_batches(), seed=st.integers(0, 99))
 def test_select_takes_one_semi_hard_negative_per_pair(select, batch, seed):
@@ -131,6 +134,7 @@ def test_semi_hard_band_excludes_both_ends():
     assert (0, 1, 4) in list(mine_semi_hard(embeddings, labels, 1.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(batch=sphere_batches(), data=st.data())
 def test_is_invariant_to_row_order_and_label_values(way, batch, data):

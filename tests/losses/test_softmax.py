@@ -300,6 +300,7 @@ def gradients_of(loss, *inputs):
     return [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
 
 
+@pytest.mark.slow
 @every_classifier
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("width", [4, 2])
@@ -314,6 +315,7 @@ def test_every_classifier_matches_slow_reference(name, smoothing, width):
         assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @every_classifier
 @pytest.mark.parametrize("width", [4, 3])
 def test_every_classifier_passes_gradcheck(name, width):
@@ -401,6 +403,7 @@ def test_rejects_embeddings_wider_than_centers(name):
         classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Softmax", "Softmax without bias", "Softmax and CenterLoss"])
 def test_every_classifier_learns_to_separate_classes(name):
     """Eight classes of three tight blobs each, which no linear map of the points alone would part."""

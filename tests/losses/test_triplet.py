@@ -70,6 +70,7 @@ def squared_chord(degrees):
 # Against the slow reference
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
@@ -80,6 +81,7 @@ def test_matches_slow_reference(way, reduction, batch):
     assert_same(ours, slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["batch_all", "semi_hard"])
 @every_reduction
 @given(batch=grid_batches())
@@ -91,6 +93,7 @@ def test_zero_cost_is_not_active(way, reduction, batch):
     assert_same(ours, slow, tolerance=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["batch_hard", "batch_hard_soft", "hard_negative"])
 @every_reduction
 @given(batch=grid_batches())
@@ -102,6 +105,7 @@ def test_ties_do_not_change_hard_mining_loss(way, reduction, batch):
     torch.testing.assert_close(value, expected, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 @given(batch=grid_batches())
@@ -231,6 +235,7 @@ def test_opposite_vectors_equal_closed_form(way, reduction):
     assert FUNCTIONS[way](apart, split, reduction=reduction).item() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -278,6 +283,7 @@ def test_rejects_unknown_reduction():
 # Invariance
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 @given(batch=sphere_batches(), data=st.data())
@@ -305,6 +311,7 @@ def test_is_invariant_to_rotation(way, batch, seed):
 # Derivatives
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 def test_passes_gradcheck(way, reduction):

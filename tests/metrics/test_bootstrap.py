@@ -71,6 +71,7 @@ def test_sample_pairs_returns_all_pairs_when_count_exceeds_them():
     assert {*zip(pairs.left, pairs.right, strict=True)} == expected
 
 
+@pytest.mark.slow
 def test_pairs_are_drawn_evenly():
     labels = np.array([0, 0, 0, 1, 1])
     drawn = np.zeros((5, 5))
@@ -189,6 +190,8 @@ def test_recall_interval_coverage_matches_confidence():
     assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 60), rel=0.1)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_auc_interval_covers_true_value():
     # Same pairs score N(1, 1), half of the variance shared by an identity's photos; different ones N(0, 1).
     truth = 0.7602  # Phi(1 / sqrt 2)

@@ -66,6 +66,7 @@ def test_bcubed_matches_slow_reference(partition):
     assert (found.precision, found.recall, found.f) == pytest.approx(slow_bcubed(*partition), abs=1e-12)
 
 
+@pytest.mark.slow
 @given(partition=partitions, drawn=st.lists(st.integers(0, 3), min_size=7, max_size=7))
 def test_weighted_pairwise_matches_slow_reference(partition, drawn):
     labels, groups = partition
@@ -137,6 +138,7 @@ def test_singletons_and_single_cluster_equal_closed_form():
     assert ari(labels, alone) == 0.0
 
 
+@pytest.mark.slow
 @given(partitions)
 def test_metrics_match_scikit_learn(partition):
     assume(len(set(partition[0])) > 1)

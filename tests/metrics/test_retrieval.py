@@ -77,6 +77,7 @@ def test_map_at_r_equals_closed_form_with_gallery():
     assert found.negatives_ahead.tolist() == [1]
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     identities=st.integers(1, 8),

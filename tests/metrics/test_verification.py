@@ -76,6 +76,7 @@ def test_metrics_equal_worked_example():
     assert rates_at(counts, 0.3).far == 0.5
 
 
+@pytest.mark.slow
 @given(same=scores_lists, different=scores_lists)
 def test_metrics_match_scikit_learn_and_slow_references(same, different):
     counts = roc_counts(same, different)

@@ -6,6 +6,7 @@ import torchvision
 from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk, ShortMobileNetV3Trunk
 from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
+from support.tiers import all_exhaustive_but
 
 SMALL = "mobilenetv3_small_050"
 
@@ -22,6 +23,7 @@ TRUNKS = {
 }
 
 
+@pytest.mark.slow
 def test_trunk_table_lists_every_library_network():
     def is_one(spec):
         with torch.device("meta"):
@@ -31,8 +33,9 @@ def test_trunk_table_lists_every_library_network():
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
-@pytest.mark.parametrize("size_px", [32, 33, 96, 112, 224])
+@pytest.mark.parametrize("size_px", all_exhaustive_but([33, 112], [32, 33, 96, 112, 224]))
 def test_feature_map_has_stride_32(name, size_px):
     with torch.device("meta"):
         trunk = network_spec(name).build(size_px).trunk.eval()
@@ -61,6 +64,7 @@ def test_matches_library_network_after_pooling_and_classifier(name, theirs):
     torch.testing.assert_close(classifier(trunk(images).mean((2, 3))), library(images), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
 def test_trunk_has_no_classifier_weights(name):
     with torch.device("meta"):
@@ -89,6 +93,7 @@ def test_map_size_rounds_up_for_every_input_size():
         assert map_px == -(-size_px // 32), f"at {size_px} px"
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])
 def test_pooling_kernel_covers_map_at_even_and_odd_sizes(size_px, map_px):

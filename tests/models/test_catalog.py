@@ -19,6 +19,7 @@ def on_meta(name, size_px=None, **options):
         return network_spec(name).build(size_px, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "trainable", "total"),
     [
@@ -45,6 +46,7 @@ def size_of(name):
     return network_spec(name).size()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_spec_matches_its_network(name):
     spec = network_spec(name)
@@ -63,6 +65,7 @@ def test_every_spec_matches_its_network(name):
     assert (trainable == parameters) == (not spec.frozen_trunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_layers_add_up_to_network_size(name):
     spec = network_spec(name)
@@ -77,6 +80,7 @@ def test_layers_add_up_to_network_size(name):
     assert all(part.startswith(("head.", "trunk.")) for part in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
 def test_spec_size_matches_built_network(name):
     spec = network_spec(name)
@@ -84,6 +88,7 @@ def test_spec_size_matches_built_network(name):
     assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", BUILT)
 def test_embeddings_have_unit_length_and_requested_size(name):
@@ -95,6 +100,7 @@ def test_embeddings_have_unit_length_and_requested_size(name):
     torch.testing.assert_close(network(images[:1]), embeddings[:1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
 def test_every_unfrozen_parameter_receives_gradient(name):
     torch.manual_seed(0)
@@ -107,6 +113,7 @@ def test_every_unfrozen_parameter_receives_gradient(name):
         assert not wanted or parameter.grad.isfinite().all(), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mobilenetv3_small_050", "simple", "efficientnet_b0_rebuilt", "facenet_nns2"]
 )
@@ -120,6 +127,7 @@ def test_building_is_deterministic(name):
     assert not all(torch.equal(tensor, other[key]) for key, tensor in first.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_any_head_fits_any_trunk(head):
     # NN1's own widths are for the meta device.

@@ -22,6 +22,7 @@ STAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_parameters_and_outputs_match_printed_summary(stage):
     rows = [row for row in network_spec(NAME).layers() if row.name.startswith(f"trunk.layers.{stage}.")]
@@ -30,6 +31,7 @@ def test_stage_parameters_and_outputs_match_printed_summary(stage):
     assert rows[-1].output == output
 
 
+@pytest.mark.slow
 def test_input_and_head_layers_match_printed_summary():
     rows = network_spec(NAME).layers()
     assert (rows[0].kind, rows[0].parameters) == ("input normalisation", 7)

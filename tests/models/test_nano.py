@@ -13,6 +13,7 @@ from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
 from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite
 from familiar.recipes import recipe_named
+from support.tiers import small_and_exhaustive
 
 MOST_BYTES = 308_000
 
@@ -49,7 +50,8 @@ def long_metadata(dim):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("size_px", [96, 112])
+@pytest.mark.slow
+@pytest.mark.parametrize("size_px", small_and_exhaustive(112, 96))
 def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)
     model = in_float16(onnx_bytes(network, size_px))
@@ -63,6 +65,8 @@ def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(exported, axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_wide_network_fits_byte_limit_at_int8():
     network = trained_looking("nano_wide")
     model = onnx.load_from_string(onnx_bytes(network, 112))

@@ -193,6 +193,7 @@ def test_activations_except_relu_round_their_inputs(activation):
     assert torch.equal(rounded(nn.ReLU())(values), values.relu())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_rounds_layers_and_keeps_parameters(name):
     with torch.device("meta"):
@@ -211,6 +212,7 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
     assert network.head.get_submodule("project").get_parameter("weight") is projection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
 def test_rounded_network_trains_and_loads_without_rounding(name):
     """Batch norms move, every parameter has a gradient, and all of it can be loaded where nothing is rounded."""
@@ -300,6 +302,8 @@ assert all(map(torch.equal, *found)), "another function"
 """
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_compiles_as_full_graph():
     """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

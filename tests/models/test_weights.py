@@ -476,6 +476,7 @@ def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved)
     assert not holds_whole_network(tmp_path / "gone.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -39,6 +39,7 @@ def test_layers_follow_table_1_order(nn1):
     assert [name for name, _ in nn1.trunk.layers.named_children()] == [name for name, *_ in TABLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "output", "kernel_px", "stride", "inputs", "thousands"), TABLE)
 def test_every_layer_matches_table_1(nn1, name, output, kernel_px, stride, inputs, thousands):
     layer = getattr(nn1.trunk.layers, name)

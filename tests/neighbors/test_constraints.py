@@ -60,6 +60,7 @@ def assert_holds(constraints: Constraints, groups: np.ndarray) -> None:
 cases = given(st.integers(0, 10**6), st.integers(1, 24), st.floats(-1, 1))
 
 
+@pytest.mark.slow
 @cases
 def test_matches_slow_reference(seed, count, threshold):
     rng = np.random.default_rng(seed)
@@ -68,6 +69,7 @@ def test_matches_slow_reference(seed, count, threshold):
     assert found == groups_of(rows, threshold, constraints)
 
 
+@pytest.mark.slow
 @cases
 def test_constraints_hold_at_every_threshold(seed, count, threshold):
     rng = np.random.default_rng(seed)
@@ -87,6 +89,7 @@ def test_constraints_hold_with_approximate_neighbors(seed, count, threshold):
         assert_holds(constraints, group(rows, threshold, constraints=constraints))
 
 
+@pytest.mark.slow
 @cases
 def test_clusters_are_invariant_to_row_order(seed, count, threshold):
     """Of equal rows, which one it is may change where nothing that is known tells them apart."""

@@ -66,6 +66,7 @@ def test_cluster_numbers_follow_first_appearance():
     assert group(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.3, 0.6, 0.8, 1.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_matches_slow_reference(threshold, seed):
@@ -109,6 +110,7 @@ def test_clusters_join_only_through_neighbors():
     assert group(rows, 0.4, neighbours=2).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(-1, 1), st.integers(1, 40), st.booleans())
 def test_clusters_are_invariant_to_row_order(seed, threshold, neighbours, ties):
     rng = np.random.default_rng(seed)

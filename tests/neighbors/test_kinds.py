@@ -147,6 +147,7 @@ def test_rejects_non_unit_rows():
         group_by_kind(np.ones((50, DIM), np.float32), 0.5)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(8, 16), st.integers(4, 6), st.integers(0, 6))
 def test_clusters_have_a_single_kind_in_any_row_order(seed, individuals, photos, strangers):
     rng = np.random.default_rng(seed)

@@ -15,6 +15,8 @@ import json
 import math
 import os
 import random
+import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -23,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -180,7 +183,7 @@ def judge(
     seconds: dict[str, float],
     first: dict[str, str],
     jobs: int,
-) -> list[Verdict]:
+) -> Iterator[Verdict]:
     """Run the tests of each mutation's package until one fails.
 
     Args:
@@ -209,7 +212,7 @@ def judge(
             return verdict
 
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(judge_one, mutations))
+            yield from pool.map(judge_one, mutations)
 
 
 def _key(mutation: Mutation) -> str:
@@ -277,6 +280,8 @@ def _run(mutation: Mutation, checkout: Path, arguments: list[str], tests: list[s
     except subprocess.TimeoutExpired:
         return Verdict(mutation, True, "the time limit", 0)
     count = len(json.loads(report.read_text())["tests"]) if report.exists() else 0
+    if "ERROR: not found:" in done.stderr:
+        raise SystemExit(f"{_key(mutation)}: {done.stderr[-1000:]}")
     if done.returncode in (0, 5):  # passed, or none selected
         return Verdict(mutation, False, "", count)
     failed = [
@@ -288,23 +293,45 @@ def _run(mutation: Mutation, checkout: Path, arguments: list[str], tests: list[s
 
 
 def _tests_reaching(mutation: Mutation, contexts: Path, folders: tuple[str, ...]) -> list[str]:
-    """Tests in `folders` that ran a changed line, or all of `folders` where it ran at import or in another process."""
-    with sqlite3.connect(contexts) as connection:
-        rows = connection.execute(
+    """List the tests in `folders` that ran a changed line.
+
+    A line that ran when its file was imported, such as a constant, may matter to all code of the file and of those
+    in its package that import it. `folders` themselves, where no test ran the line: another process may have.
+    """
+    changed = range(mutation.line, mutation.last_line + 1)
+    arcs = _arcs(contexts, mutation.path)
+    contexts_of_lines = {context for context, *lines in arcs if any(abs(line) in changed for line in lines)}
+    if "" in contexts_of_lines:
+        readers = [mutation.path, *_files_importing(mutation.path)]
+        contexts_of_lines = {context for path in readers for context, _, _ in _arcs(contexts, path)}
+    tests: set[str] = set()
+    for context in contexts_of_lines:
+        name, _, phase = context.rpartition("|")
+        if name.startswith(folders):  # what a fixture computed is seen by every test that shares it
+            tests.add(name.partition("::")[0] if phase == "setup" else name)
+    return sorted(tests) or list(folders)
+
+
+def _arcs(contexts: Path, path: str) -> list[tuple[str, int, int]]:
+    with closing(sqlite3.connect(contexts)) as connection:
+        return connection.execute(
             "SELECT context.context, arc.fromno, arc.tono FROM arc JOIN context ON context.id = arc.context_id"
             " JOIN file ON file.id = arc.file_id WHERE file.path LIKE ?",
-            (f"%/{mutation.path}",),
+            (f"%/{path}",),
         ).fetchall()
-    changed = range(mutation.line, mutation.last_line + 1)
-    tests = {context for context, *lines in rows if any(abs(line) in changed for line in lines)}
-    if "" in tests or not tests:
-        return list(folders)
-    chosen: set[str] = set()
-    for test in tests:
-        name, _, phase = test.rpartition("|")
-        if name.startswith(folders):  # what a fixture computed is seen by every test that shares it
-            chosen.add(name.partition("::")[0] if phase == "setup" else name)
-    return sorted(chosen)
+
+
+def _files_importing(path: str) -> list[str]:
+    """List the files of the same package that import the one at `path`."""
+    module = Path(path).with_suffix("").relative_to("src")
+    package = REPOSITORY / SOURCE / module.parts[1]
+    parent, name = ".".join(module.parent.parts), module.name
+    statement = re.compile(rf"from {parent}\.{name} import|from {parent} import [^\n]*\b{name}\b")
+    return [
+        str(file.relative_to(REPOSITORY))
+        for file in sorted(package.rglob("*.py"))
+        if statement.search(file.read_text(encoding="utf-8"))
+    ]
 
 
 def main() -> None:
@@ -336,10 +363,19 @@ def main() -> None:
         first = {
             _key(Mutation(**row["mutation"])): row["caught_by"] for row in earlier if "::" in row["caught_by"]
         }
-        mutations = [Mutation(**row) for row in json.loads(given.mutations.read_text())]
-        rows = [
-            asdict(verdict) for verdict in judge(mutations, given.marks, given.contexts, first, given.jobs)
-        ]
+        done = json.loads(given.output.read_text()) if given.output.exists() else []
+        judged = {_key(Mutation(**row["mutation"])) for row in done}
+        drawn = [Mutation(**row) for row in json.loads(given.mutations.read_text())]
+        mutations = [mutation for mutation in drawn if _key(mutation) not in judged]
+        measured = json.loads(given.durations.read_text())["tests"] if given.durations else {}
+        seconds = {name: test.get("call", 0.0) for name, test in measured.items()}
+        arguments = shlex.split(given.pytest)
+        rows = done
+        for verdict in judge(mutations, arguments, given.contexts, seconds, first, given.jobs):
+            rows.append(asdict(verdict))
+            given.output.write_text(
+                json.dumps(rows, indent=1), encoding="utf-8"
+            )  # a later call goes on from here
         sys.stderr.write(f"{sum(row['caught'] for row in rows)} of {len(rows)} caught\n")
     given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 

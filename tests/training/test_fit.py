@@ -21,7 +21,10 @@ from familiar.training.fit import fit, threads_beside
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import Validation
+from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +99,7 @@ def test_training_is_deterministic(finished, tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-@pytest.mark.parametrize(("epoch", "workers"), [(1, 0), (2, 0)])
+@pytest.mark.parametrize(("epoch", "workers"), small_and_exhaustive((2, 0), (1, 0)))
 def test_resumed_run_equals_uninterrupted_run(finished, tmp_path, epoch, workers, cats):
     run = RunFolder(tmp_path)
     with pytest.raises(Interrupted):
@@ -366,7 +369,7 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
         assert torch.get_num_threads() == 4
 
 
-@pytest.mark.parametrize("loss", ["arcface", "softmax"])
+@pytest.mark.parametrize("loss", small_and_exhaustive("arcface", "softmax"))
 @pytest.mark.usefixtures("without_curves")
 def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
     """With a compiler that changes nothing: the same bits. Batch norms' momenta have settled when it begins."""
@@ -412,6 +415,7 @@ from torch._dynamo.utils import counters
 from familiar.datasets.folders import DataSpec
 from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
+from support.tiers import small_and_exhaustive
 
 if __name__ == "__main__":
     recipe = Recipe.from_json(Path("recipe.json").read_text())
@@ -421,7 +425,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
 def test_compiled_training_matches_plain_losses(tmp_path, cats):
     """In a process of its own: the checks of signatures that tests run with are nothing to compile."""

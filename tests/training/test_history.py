@@ -26,6 +26,7 @@ def test_empty_history_is_only_a_header(tmp_path):
     assert (tmp_path / "history.csv").read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "records",
     [

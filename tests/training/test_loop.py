@@ -22,6 +22,8 @@ from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
+pytestmark = pytest.mark.slow
+
 
 def spoil_from(epoch, monkeypatch, spoil):
     """Have `spoil` change every loss from this epoch on (counted from 1; two steps each)."""

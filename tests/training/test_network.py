@@ -21,6 +21,8 @@ from familiar.training.network import build_network, initial_network, make_train
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
+pytestmark = pytest.mark.slow
+
 TINY = Recipe(name="tiny").with_settings(
     [
         "model.name=mobilenetv3_small_050",

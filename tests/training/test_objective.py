@@ -16,7 +16,10 @@ from familiar.training.objective import LOSS_BUILDERS, Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
 from familiar.training.schedule import Schedule
+from support.tiers import all_exhaustive_but, small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, stop_after
+
+pytestmark = pytest.mark.slow
 
 SMALL = TINY.with_settings(["sampler.identities=4", "sampler.photos=3", "budget.epochs=2"])
 
@@ -173,7 +176,7 @@ def test_only_mining_run_saves_triplet_picture(tmp_path, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", all_exhaustive_but(["softmax", "partial_fc", "semi_hard", "circle"], LOSSES))
 def test_every_loss_trains_a_network(tmp_path, cats, name):
     epochs = []
     recipe = SMALL.with_settings([f"loss.name={name}"])
@@ -188,7 +191,7 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(
     "settings",
-    [
+    small_and_exhaustive(
         ["loss.name=partial_fc", "loss.rate=0.5"],
         ["loss.name=softmax", "loss.center_weight=0.1"],
         ["loss.name=semi_hard", "loss.select=random"],
@@ -196,7 +199,7 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
         ["loss.name=batch_all", "optimizer.name=adagrad", "optimizer.schedule=exponential"],
         ["loss.name=circle_triplets", "loss.gamma=64 + 32 every 1"],
         ["loss.name=arcface", "loss.prefixes=4,16", "loss.prefix_weights=0.5,0.5"],
-    ],
+    ),
 )
 def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, settings):
     recipe = SMALL.with_settings(settings)
@@ -236,6 +239,7 @@ def test_compatible_run_is_exported_in_old_space(tmp_path, cats):
         fit(recipe, cats, tmp_path / "new", resume=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_bundle_reports_trained_prefixes(tmp_path, cats):
     recipe = SMALL.with_settings(

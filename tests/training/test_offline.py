@@ -146,6 +146,7 @@ def test_rejects_identities_with_one_photo(cats):
         lonely.mine(Constant(), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_curves")
 def test_resumed_run_equals_uninterrupted_run(tmp_path, cats):
     whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")

@@ -31,6 +31,7 @@ def test_every_parameter_is_in_exactly_one_group(parts):
     assert trunk["weight_decay"] == rest["weight_decay"] == 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_epoch", [0, 0.5, 2, 6.25, 9.99])
 def test_both_groups_follow_the_schedule_to_their_own_peak(parts, at_epoch):
     optimizer = build_optimizer(*parts, SETTINGS, 10)
@@ -116,6 +117,7 @@ def test_embedding_l2_matches_keras_gradient(parts):
     assert [name for name, each in network.named_parameters() if each.grad.any()] == ["head.project.weight"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_epoch", [0, 9.5, 10, 20, 29, 30, 80])
 def test_exponential_schedule_uses_fractions_of_epochs(parts, at_epoch):
     settings = replace(SETTINGS, schedule="exponential", decay_from=0.1, decay_to=0.3, warmup_epochs=0)

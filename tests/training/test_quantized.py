@@ -12,7 +12,10 @@ from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset, validate, validation_pairs
+from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, stop_after
+
+pytestmark = pytest.mark.slow
 
 AWARE = TINY.with_settings(["quantize.aware=true", "budget.epochs=2", "validation.every_epochs=1"])
 
@@ -25,7 +28,7 @@ def stranger_similarity(network, recipe, data, split):
 
 
 @pytest.mark.usefixtures("without_curves")
-@pytest.mark.parametrize("chunk_size", [0, 8])
+@pytest.mark.parametrize("chunk_size", small_and_exhaustive(0, 8))
 def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, chunk_size):
     """Each step's ranges are its own batch's, or chunk's: nothing of them has to be kept."""
     recipe = AWARE.with_settings([f"sampler.chunk_size={chunk_size}"])

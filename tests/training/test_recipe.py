@@ -160,6 +160,7 @@ def recipes(draw):
     )
 
 
+@pytest.mark.slow
 @given(recipes())
 def test_recipe_round_trips_through_json(make):
     recipe = make()
@@ -175,6 +176,7 @@ def test_every_loss_round_trips_through_json(name):
     assert tuple(recipe.to_plain()["loss"]) == recipe.loss.settings
 
 
+@pytest.mark.slow
 @given(recipes(), st.data())
 def test_any_value_can_be_set_as_text(make, data):
     recipe = make()
@@ -183,6 +185,7 @@ def test_any_value_can_be_set_as_text(make, data):
     assert value_at(changed, key) == value_at(recipe, key)
 
 
+@pytest.mark.slow
 @given(recipes(), st.randoms())
 def test_order_of_settings_does_not_matter(make, random):
     recipe = make()
@@ -221,6 +224,7 @@ def other_value(key, recipe=DEFAULT):
     return value + 1 if kind is int else (value / 2 or 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     [
@@ -248,6 +252,7 @@ OWN_SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "setting"), OWN_SETTINGS)
 def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     recipe, key = DEFAULT.with_settings([f"loss.name={loss}"]), f"loss.{setting}"
@@ -260,6 +265,7 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     assert changed.with_settings(as_set(recipe, [key])) == recipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
     own = LOSSES[loss][0].settings
@@ -276,6 +282,7 @@ def test_rejects_setting_of_another_loss(loss):
             Recipe.from_json(json.dumps(stored, default=str))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", LOSSES)
 @pytest.mark.parametrize("after", LOSSES)
 def test_changing_loss_resets_loss_settings(before, after):

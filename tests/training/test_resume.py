@@ -28,6 +28,8 @@ from familiar.training.run import RunFolder
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, history
 
+pytestmark = pytest.mark.slow
+
 # Dropout and augmentation are on; the margin still rises in the epochs that are cut short.
 RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_rad=0 to 0.2 over 0.75"])
 RECIPES = {
@@ -84,7 +86,7 @@ class Unbroken:
     seconds: float
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+@pytest.fixture(scope="module", params=small_and_exhaustive(*RECIPES))
 def unbroken(
     request: pytest.FixtureRequest, attempts: Attempts, cats: DataSpec, tmp_path_factory: Any
 ) -> Unbroken:
@@ -156,7 +158,7 @@ def test_run_killed_while_writing_resumes_identically(
     assert_same_run(run, unbroken.run)
 
 
-@pytest.mark.parametrize("die_at", [1, 2, 3])
+@pytest.mark.parametrize("die_at", small_and_exhaustive(2, 1, 3))
 def test_run_killed_while_writing_embedder_restores_it(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, die_at: int
 ) -> None:

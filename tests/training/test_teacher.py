@@ -14,6 +14,8 @@ from familiar.training.fit import fit
 from familiar.training.teacher import lessons
 from support.tiny_run import TINY
 
+pytestmark = pytest.mark.slow
+
 SMALL = TINY.with_settings(["budget.epochs=2"])
 DIM = SMALL.model.embedding_dim
 
@@ -63,6 +65,7 @@ def test_lessons_are_reduced_to_embedding_dim(teachers: list[Path], cats: DataSp
     assert lost.mean() < 0.05, "48 photos, and half of the directions"
 
 
+@pytest.mark.exhaustive
 def test_distilled_run_agrees_with_teacher(tmp_path: Path, teachers: list[Path], cats: DataSpec) -> None:
     """A pupil comes to agree with its teacher; one who had none does not."""
     settings = ("seed=2", "budget.epochs=30", "validation.every_epochs=30")

@@ -10,6 +10,8 @@ from familiar.training.run import RunFolder
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from support.tiny_run import TINY, Interrupted, stop_after
 
+pytestmark = pytest.mark.slow
+
 FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, None, None, 120.0, 1.5)
 SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.45, 0.1, 130.0, 1.4)
 

@@ -24,6 +24,8 @@ from familiar.training.run import RunFolder
 from familiar.training.torch_embedder import torch_embedder
 from support.tiny_run import TINY
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -71,6 +71,7 @@ def test_triplet_counts_match_closed_form(method, count):
     assert len(get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, method)) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", MINERS)
 @pytest.mark.parametrize("margin", [0.2, 1.0])
 def test_triplets_match_reference_for_each_method(method, margin):
@@ -242,6 +243,7 @@ def test_picture_shows_crops_of_every_band(tmp_path):
     assert sum(wanted.values()) == 4 * 2 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [8, 112, 224])
 def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
@@ -367,6 +369,7 @@ def test_error_names_missing_photo(tmp_path):
         triplet_batch(FaceDataset(read.table, read.crops))
 
 
+@pytest.mark.slow
 def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
     first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
     picture_of_mining(network, dataset, first, margin=0.001)

@@ -1,5 +1,6 @@
 """A small gallery of red, green and blue squares, and the service over it."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,20 +11,39 @@ from familiar.app.web.server import make_app
 from familiar.app.web.service import Service
 from familiar.app.web.settings import Settings
 from familiar.gallery.group import group
+from familiar.gallery.store import Gallery
 from support import color_album
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
+
+COUNTS = {"red": 4, "green": 3, "blue": 2}
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> list[Path]:
-    """red1.png to red4.png, green1.png to green3.png, blue1.png and blue2.png."""
-    return color_album.album(tmp_path / "photos", red=4, green=3, blue=2)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Path:
-    """A gallery of them, grouped: #1 is red, #2 green, #3 blue."""
-    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `photos` and `album`, a gallery of them; not to be changed: each test gets copies."""
+    root = tmp_path_factory.mktemp("made-once")
+    bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
+    photos = color_album.album(root / "photos", **COUNTS)
+    with color_album.gallery_of(root / "album", bundle, photos) as gallery:
         group(gallery)
+    return root
+
+
+@pytest.fixture
+def photos(tmp_path: Path, made_once: Path) -> list[Path]:
+    """red1.png to red4.png, green1.png to green3.png, blue1.png and blue2.png."""
+    names = [f"{color}{number}.png" for color, count in COUNTS.items() for number in range(1, count + 1)]
+    shutil.copytree(made_once / "photos", tmp_path / "photos")
+    return [tmp_path / "photos" / name for name in names]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, photos: list[Path], made_once: Path) -> Path:
+    """A gallery of them, grouped: #1 is red, #2 green, #3 blue."""
+    shutil.copytree(made_once / "album", tmp_path / "album")
+    with Gallery.open(tmp_path / "album") as gallery, gallery.writing() as connection:
+        old, new = made_once / "photos", photos[0].parent
+        connection.execute("UPDATE photos SET path = replace(path, ?, ?)", (str(old), str(new)))
     return tmp_path / "album"
 
 

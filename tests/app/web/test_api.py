@@ -74,6 +74,7 @@ def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Ser
     assert (model["network"], model["licence"]) == (metadata.network, metadata.licence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 4, 9, 500])
 def test_paginated_list_is_complete_for_any_limit(client: TestClient, limit: int):
     assert [photo["photo"] for photo in every(client, "photos", limit=limit)] == list(range(1, 10))
@@ -115,6 +116,7 @@ def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Ga
     assert set(one["best"]) == set(REDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["photos", "faces", "identities"])
 @pytest.mark.parametrize(
     ("number", "status"), [("99", 404), (2**53 - 1, 404), (2**53, 422), (2**63, 422), (0, 422), ("x", 422)]
@@ -136,6 +138,7 @@ def test_name_is_stored_completed_and_unique(client: TestClient):
     assert (taken.status_code, taken.json()["type"]) == (409, "urn:familiar:problem:contradiction")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status"),
     [("\0", 409), ("Mia\n", 200), ("M\nia", 409), ("#12", 409), (" ", 409), ("\u202eaiM", 409), ("", 422)],
@@ -251,6 +254,7 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "kind"),
     [

@@ -232,6 +232,7 @@ def test_manual_face_edits_can_be_undone(client: TestClient):
     assert client.get("/api/v1/faces/1").json()["box_xyxy_px"] == [0, 0, 32, 32]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("box", "status"),
     [

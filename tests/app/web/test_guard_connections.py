@@ -135,6 +135,7 @@ def sent_until_closed(connection: socket.socket, piece: bytes, wait: float = 0.0
     pytest.fail(f"still open after {times} pieces")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [b"", b"\r\n", b"GET", GET[:-2], GET + GET[:-2], GET + b"\r\n"])
 def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes) -> None:
     with served.connect() as connection:
@@ -147,6 +148,7 @@ def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes
         assert time.monotonic() - began >= QUICK.header_seconds - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [b"X", b"\r\n"])
 @pytest.mark.parametrize("before", [b"", GET])
 def test_closes_connection_when_head_arrives_slowly(served: Serving, before: bytes, piece: bytes) -> None:
@@ -159,6 +161,7 @@ def test_closes_connection_when_head_arrives_slowly(served: Serving, before: byt
         sent_until_closed(connection, piece, 0.05)
 
 
+@pytest.mark.slow
 def test_keeps_well_behaved_connections_open(served: Serving) -> None:
     with served.connect() as connection:
         for _ in range(3):
@@ -180,6 +183,7 @@ def test_keeps_well_behaved_connections_open(served: Serving) -> None:
         assert answer_of(connection, b"0\r\n\r\n").count(b"data: 1") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "endless",
     [
@@ -231,6 +235,7 @@ def test_oversized_body_returns_413_and_closes_connection(
     assert b"server: uvicorn" in said, "to be turned off where uvicorn is started"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
     with serving(loop) as served:
@@ -263,6 +268,7 @@ def test_rejects_connections_above_limit() -> None:
             answer_of(welcome, b"hello")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "status"),
     [
@@ -302,6 +308,7 @@ def speaking_tls(connection: socket.socket) -> ssl.SSLSocket:
     return context.wrap_socket(connection)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, tls=tls) as served:

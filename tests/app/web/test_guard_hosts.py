@@ -13,6 +13,7 @@ from familiar.app.web.settings import Settings
 from support.middleware import OPEN, SHARED, TOKEN, app, browser, scope_of, status_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "host", "status"),
     [
@@ -71,6 +72,7 @@ def is_loopback(name: str) -> bool:
 LABEL = st.from_regex(r"[A-Za-z0-9._\[\]:@/ -]{0,24}", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         LABEL, LABEL.map("localhost".__add__), LABEL.map("[::1]".__add__), st.characters(max_codepoint=255)

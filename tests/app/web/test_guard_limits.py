@@ -131,6 +131,7 @@ JPEG = ("Content-Type", "Image/JPEG")
 JSON = ("Content-Type", "application/json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "kind", "most"),
     [

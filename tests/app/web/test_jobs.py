@@ -32,6 +32,8 @@ from familiar.gallery.enrol import Enrolled, enrol
 from familiar.gallery.store import DATABASE, Gallery
 from support import color_album
 
+pytestmark = pytest.mark.slow
+
 NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
 
 

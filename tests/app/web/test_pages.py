@@ -22,6 +22,8 @@ from familiar.gallery.store import Gallery
 from support import color_album
 from support.html import BROWSER, Answer, Page, compared, search, text_of
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 ASKING = ("/search", "/compare")
 WHERE = [path for _, _, path in NAV]

@@ -222,6 +222,7 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     assert "script-src" not in SHUT_IN
 
 
+@pytest.mark.slow
 def test_evaluation_of_served_model_shows_no_warning(
     serving: Callable[..., TestClient], tmp_path: Path, service: Service
 ):

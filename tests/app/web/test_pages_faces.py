@@ -20,6 +20,8 @@ from familiar.gallery.who import who_is_who
 from support.small_gallery import groups, identity_of
 from support.web_forms import let_go, names_of, post, served, told, went
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "\"><img src=x onerror=alert(1)>'{{ 7 * 7 }}"
 RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
 

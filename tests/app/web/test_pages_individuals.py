@@ -17,6 +17,8 @@ from familiar.gallery.who import who_is_who
 from support.small_gallery import groups, identity_of
 from support.web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
 
+pytestmark = pytest.mark.slow
+
 RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of whom they show: 1, 2 and 3
 
 

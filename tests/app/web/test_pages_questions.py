@@ -123,6 +123,7 @@ def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypa
     assert asking.get("/questions?skipped=1-2_x").status_code == 422
 
 
+@pytest.mark.slow
 def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Gallery):
     question = asked(asking.get("/questions").text)
     corrections.merge(doubtful, 2, [1])
@@ -133,6 +134,7 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
     assert decisions(doubtful, 1)[0].kind == "merge"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

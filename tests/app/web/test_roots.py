@@ -175,6 +175,7 @@ PARTS = ("..", ".", "", "photos", "2019", "out", "in", "one", "~", "%2e%2e", "%2
 PARTS += ("key.jpg", "\uff0e\uff0e", "\0", " ", "\\", "/etc", "there and back", "\u200c", "a loop")
 
 
+@pytest.mark.slow
 @given(
     said=st.one_of(
         st.text(max_size=40),

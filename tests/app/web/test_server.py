@@ -29,6 +29,8 @@ from familiar.gallery.who import who_is_who
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 
+pytestmark = pytest.mark.slow
+
 SECRET = "the neighbour's cat.jpg"
 
 
@@ -158,7 +160,6 @@ def port_of(process: "subprocess.Popen[str]") -> int:
     raise AssertionError("it did not start")
 
 
-@pytest.mark.slow
 def test_sigterm_ends_event_streams_and_exits(process: "subprocess.Popen[str]", photos: list[Path]):
     port = port_of(process)
     with (
@@ -179,7 +180,6 @@ def test_sigterm_ends_event_streams_and_exits(process: "subprocess.Popen[str]", 
             socket.create_connection(("127.0.0.1", port), timeout=1)
 
 
-@pytest.mark.slow
 def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
     assert process.stderr is not None
     for line in process.stderr:
@@ -190,7 +190,6 @@ def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
     assert "Aborted" not in process.stderr.read()
 
 
-@pytest.mark.slow
 def test_rejects_port_in_use(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -221,7 +220,6 @@ serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
 def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, signals: list[signal.Signals]):
     command = [sys.executable, "-c", STUCK, str(folder), str(stop_seconds)]
@@ -241,7 +239,6 @@ def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, sig
             stuck.kill()
 
 
-@pytest.mark.slow
 def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
     port = port_of(process)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -268,7 +265,6 @@ def refused(*said: str | Path) -> str:
     return line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
 def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
@@ -276,7 +272,6 @@ def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content:
     assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
     said = refused(folder, "--port", "0", "--address", address)
@@ -317,7 +312,6 @@ def test_rejects_invalid_certificate_before_start(
     assert told == []
 
 
-@pytest.mark.slow
 def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
     (tmp_path / "certificate.pem").write_text(CERTIFICATE)
     (tmp_path / "key.pem").write_text(KEY)

@@ -52,6 +52,7 @@ def apart(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.abs(left.astype(int) - right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("side", [16, 33, 112])
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ def test_all_operations_together_match_photo_version(settings: Augmentation, dev
     assert difference.mean(axis=(1, 2, 3)).max() <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_distributions_match_photo_version(device: str) -> None:
     """Over many draws, with the noise: mean, deviation, and share of values changed."""

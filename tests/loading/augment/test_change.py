@@ -128,6 +128,7 @@ def test_different_keys_give_different_images() -> None:
 # Drawing a change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("published", "count"), [(Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)])
 def test_operations_occur_independently_at_their_probability(published: Augmentation, count: int) -> None:
     wanted = np.array([getattr(published, name) for name in PROBABILITIES])
@@ -159,6 +160,7 @@ WIDE = replace(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "low", "high"),
     [
@@ -208,6 +210,7 @@ def test_integers_take_every_value_about_equally_often(
     assert counts / 1000 == pytest.approx(share, abs=5 * np.sqrt(share / 1000))
 
 
+@pytest.mark.slow
 def test_jitter_uses_every_order() -> None:
     orders = {change.jitter.order for change in draws(ALL, 300)}
     assert len(orders) == 24
@@ -297,6 +300,7 @@ def test_every_setting_has_a_range_check() -> None:
     assert {*PROBABILITIES, *RANGES, "where"} == {field.name for field in fields(Augmentation)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
