@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,19 @@ from support.mean_color_bundle import CALIBRATED, UNCALIBRATED, write_mean_color
 if TYPE_CHECKING:  # the plain environment has none
     from playwright.sync_api import Browser
 
-pytest_plugins = ["support.durations"]
+pytest_plugins = ["support.durations", "support.shared_artifacts"]
 if find_spec("hypothesis"):  # the plain environment has none
     from support import property_tests  # noqa: F401 - registers the profiles
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SHARED_DATA = Path(os.environ.get("FAMILIAR_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests in the package only: searching the tests for them takes seconds."""
+    collectors = yield
+    return [each for each in collectors if type(each).__name__ != "DoctestModule"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ def test_writes_all_outputs_and_rejects_non_empty_folder(
 ) -> None:
     recipe = recipe_named("quickstart").with_settings(["budget.epochs=2", "sampler.batch_size=32"])
     monkeypatch.setitem(RECIPES, "quickstart", lambda: recipe)
-    monkeypatch.setattr(quickstart, "TRAINING", "synthetic:cats:55x4:difficulty=0.2")
+    monkeypatch.setattr(quickstart, "TRAINING", "synthetic:cats:30x4:difficulty=0.2")
     monkeypatch.setattr(quickstart, "UNSEEN", "synthetic:cats:6x3:seed=1:difficulty=0.2")
     (tmp_path / "temporary").mkdir()
     in_sight = partial(TemporaryDirectory, dir=tmp_path / "temporary")

@@ -120,7 +120,7 @@ def test_float16_keeps_space_at_half_size(run, exported, tmp_path):
     assert 0 < half.metadata.parity["max_difference"] < 1e-2
     photos = DataSpec((str(run.data_spec().sources[0]),)).read().photos
     found, whole = (embed_photos(Embedder(bundle), photos).embeddings for bundle in (half, exported))
-    assert (found * whole).sum(axis=1).min() > 0.9995
+    assert (found * whole).sum(axis=1).min() > 0.999  # of 96 photos; the proof of an export asks for .995
 
 
 def test_embeddings_match_run(run, exported, cats):

@@ -55,9 +55,12 @@ def int8(source, photos):
     return in_8_bits(source, photos)
 
 
-def embed(model, photos, optimised=None):
+def embed(model, photos, optimised=None, kernels=True):
+    """Unit rows. Without `kernels`, 8-bit layers compute in float32 with the rounded weights and activations."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    if not kernels:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if optimised:
         options.optimized_model_filepath = str(optimised)
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -137,9 +140,11 @@ def test_steps_and_scales_match_rows_in_8_bits(source, int8):
 def test_int8_embeddings_are_close_to_source(source, int8, photos):
     unseen = drawn(64, seed=9)
     for seen in (photos, unseen):
-        found = embed(int8, seen)
+        found = embed(int8, seen, kernels=False)
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
         assert 0.97 < cosines(found, embed(source, seen)).mean() < 0.99999
+        # Without VNNI, a processor's 8-bit kernels overflow (docs/export.md): .92 where this was measured.
+        assert 0.85 < cosines(embed(int8, seen), embed(source, seen)).mean() < 0.99999
 
 
 def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):

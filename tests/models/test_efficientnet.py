@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -22,10 +24,15 @@ STAGES = {
 }
 
 
+@cache
+def layers():
+    return network_spec(NAME).layers()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_parameters_and_outputs_match_printed_summary(stage):
-    rows = [row for row in network_spec(NAME).layers() if row.name.startswith(f"trunk.layers.{stage}.")]
+    rows = [row for row in layers() if row.name.startswith(f"trunk.layers.{stage}.")]
     count, output = STAGES[stage]
     assert sum(row.parameters for row in rows) == count
     assert rows[-1].output == output
@@ -33,7 +40,7 @@ def test_stage_parameters_and_outputs_match_printed_summary(stage):
 
 @pytest.mark.slow
 def test_input_and_head_layers_match_printed_summary():
-    rows = network_spec(NAME).layers()
+    rows = layers()
     assert (rows[0].kind, rows[0].parameters) == ("input normalisation", 7)
     assert rows[1].output == (3, 113, 113), "padded by one, as the seed's stem"
     assert [(row.kind, row.output, row.parameters) for row in rows[-3:]] == [

@@ -47,13 +47,13 @@ def test_unknown_recipe_error_lists_known_recipes():
 @pytest.mark.parametrize(
     "name", all_exhaustive_but(["pet-mobile", "facenet-small", "digits-arcface", "compatible"], RECIPES)
 )
-def test_every_recipe_trains(name, tmp_path, old_bundle):
+def test_every_recipe_trains(name, tmp_path, shared_bundle):
     recipe = recipe_named(name)
     settings = list(SMALL)
     if recipe.sampler.chunk_size:
         settings.append("sampler.chunk_size=5")
     if recipe.loss.compatible_with:
-        settings.append(f"loss.compatible_with={old_bundle}")
+        settings.append(f"loss.compatible_with={shared_bundle}")
     run = RunFolder(tmp_path)
     result = fit(recipe.with_settings(settings), DataSpec(("synthetic:cats:20x4",)), run.path)
     assert result.epochs == 1

@@ -11,14 +11,11 @@ import torch
 
 from familiar.core.errors import BadBundle, BadRun, SpaceMismatch
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
-from familiar.export.bundle import export_run
 from familiar.faces import bundle as bundle_format
 from familiar.faces.bundle import load_bundle, seal
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.faces.verify import verify_photos
-from familiar.training import loop
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fit import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 from familiar.training.torch_embedder import torch_embedder
@@ -29,22 +26,10 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, cats: DataSpec) -> RunFolder:
-    """A run with its bundle. Not to be changed."""
-    run = RunFolder(tmp_path_factory.mktemp("runs") / "tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "draw_curves", lambda *_: None)
-        # Of few layers, since exporting takes longer than training here.
-        fit(TINY.with_settings(["model.name=simple", "budget.epochs=1"]), cats, run.path)
-    export_run(run.path, run.bundle)
-    return run
-
-
 @pytest.fixture
-def run(trained: RunFolder, tmp_path: Path) -> RunFolder:
+def run(shared_run: RunFolder, tmp_path: Path) -> RunFolder:
     """A copy to spoil."""
-    return RunFolder(shutil.copytree(trained.path, tmp_path / "run"))
+    return RunFolder(shutil.copytree(shared_run.path, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +46,12 @@ def respaced(run: RunFolder, space_id: str) -> None:
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_embeddings_match_bundle(trained: RunFolder, drawn: IdentityTable, flip: bool):
-    through_torch = torch_embedder(trained.path, CPU, threads=2)
-    assert through_torch.metadata == load_bundle(trained.bundle).metadata
+def test_embeddings_match_bundle(shared_run: RunFolder, drawn: IdentityTable, flip: bool):
+    through_torch = torch_embedder(shared_run.path, CPU, threads=2)
+    assert through_torch.metadata == load_bundle(shared_run.bundle).metadata
     found, expected = (
         embed_photos(embedder, drawn.photos, open_photo=open_photo, flip=flip, batch_size=3)
-        for embedder in (through_torch, Embedder(trained.bundle, threads=1))
+        for embedder in (through_torch, Embedder(shared_run.bundle, threads=1))
     )
     assert found.embeddings.dtype == np.float32
     np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-4)
@@ -75,8 +60,8 @@ def test_embeddings_match_bundle(trained: RunFolder, drawn: IdentityTable, flip:
     assert np.abs(expected.embeddings - expected.embeddings[0]).max() > 1e-2
 
 
-def test_verification_matches_bundle(trained: RunFolder, cats: DataSpec):
-    ours, onnx = torch_embedder(str(trained.path), CPU), Embedder(trained.bundle)
+def test_verification_matches_bundle(shared_run: RunFolder, cats: DataSpec):
+    ours, onnx = torch_embedder(str(shared_run.path), CPU), Embedder(shared_run.bundle)
     first, second, *_ = cats.read().photos
     assert isinstance(first, Path)
     assert isinstance(second, Path)
@@ -87,8 +72,8 @@ def test_verification_matches_bundle(trained: RunFolder, cats: DataSpec):
     assert ours.batch_size == onnx.batch_size
 
 
-def test_dropout_and_batch_statistics_are_off(trained: RunFolder, drawn: IdentityTable):
-    embedder = torch_embedder(trained.path, CPU)
+def test_dropout_and_batch_statistics_are_off(shared_run: RunFolder, drawn: IdentityTable):
+    embedder = torch_embedder(shared_run.path, CPU)
     one, again = (
         embed_photos(embedder, photos, open_photo=open_photo).embeddings
         for photos in (drawn.photos, drawn.photos[:1])
@@ -96,9 +81,9 @@ def test_dropout_and_batch_statistics_are_off(trained: RunFolder, drawn: Identit
     np.testing.assert_allclose(one[:1], again, atol=1e-5)
 
 
-def test_computes_on_requested_device(trained: RunFolder):
+def test_computes_on_requested_device(shared_run: RunFolder):
     size_px = TINY.input.size_px
-    nowhere = torch_embedder(trained.path, torch.device("meta"))
+    nowhere = torch_embedder(shared_run.path, torch.device("meta"))
     with pytest.raises(
         NotImplementedError, match="meta"
     ):  # which computes shapes, and has no numbers to give back

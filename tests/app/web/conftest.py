@@ -14,35 +14,38 @@ from familiar.gallery.group import group
 from familiar.gallery.store import Gallery
 from support import color_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
+from support.shared_artifacts import made_once
 
 COUNTS = {"red": 4, "green": 3, "blue": 2}
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def grouped_album(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders `photos` and `album`, a gallery of them; not to be changed: each test gets copies."""
-    root = tmp_path_factory.mktemp("made-once")
-    bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
-    photos = color_album.album(root / "photos", **COUNTS)
-    with color_album.gallery_of(root / "album", bundle, photos) as gallery:
-        group(gallery)
-    return root
+
+    def make(root: Path) -> None:
+        bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
+        photos = color_album.album(root / "photos", **COUNTS)
+        with color_album.gallery_of(root / "album", bundle, photos) as gallery:
+            group(gallery)
+
+    return made_once(tmp_path_factory, "grouped-album", make)
 
 
 @pytest.fixture
-def photos(tmp_path: Path, made_once: Path) -> list[Path]:
+def photos(tmp_path: Path, grouped_album: Path) -> list[Path]:
     """red1.png to red4.png, green1.png to green3.png, blue1.png and blue2.png."""
     names = [f"{color}{number}.png" for color, count in COUNTS.items() for number in range(1, count + 1)]
-    shutil.copytree(made_once / "photos", tmp_path / "photos")
+    shutil.copytree(grouped_album / "photos", tmp_path / "photos")
     return [tmp_path / "photos" / name for name in names]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, photos: list[Path], made_once: Path) -> Path:
+def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
     """A gallery of them, grouped: #1 is red, #2 green, #3 blue."""
-    shutil.copytree(made_once / "album", tmp_path / "album")
+    shutil.copytree(grouped_album / "album", tmp_path / "album")
     with Gallery.open(tmp_path / "album") as gallery, gallery.writing() as connection:
-        old, new = made_once / "photos", photos[0].parent
+        old, new = grouped_album / "photos", photos[0].parent
         connection.execute("UPDATE photos SET path = replace(path, ?, ?)", (str(old), str(new)))
     return tmp_path / "album"
 

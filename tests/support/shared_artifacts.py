@@ -1,0 +1,52 @@
+"""What takes long to make, and is made once in a test run for all of its processes. Copy it where a test damages it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # the plain environment has no torch
+    from familiar.training.run import RunFolder
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder that `make` filled in the first process to ask for it; the others wait."""
+    from filelock import FileLock
+
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # which all workers share
+    folder, made = root / name, root / f"{name}.made"
+    with FileLock(root / f"{name}.lock"):
+        if not made.exists():
+            folder.mkdir()
+            make(folder)
+            made.touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+    """Two epochs of the tiny recipe on drawn cats, with its bundle. Not to be changed."""
+    from familiar.export.bundle import export_run
+    from familiar.training import loop
+    from familiar.training.fit import fit
+    from familiar.training.run import RunFolder
+    from support.tiny_run import TINY, save_photos
+
+    def make(folder: Path) -> None:
+        cats = save_photos(folder / "cats")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "draw_curves", lambda *_: None)
+            fit(TINY.with_settings(["budget.epochs=2"]), cats, folder / "run")
+        export_run(folder / "run", RunFolder(folder / "run").bundle)
+
+    return RunFolder(made_once(tmp_path_factory, "shared-run", make) / "run")
+
+
+@pytest.fixture(scope="session")
+def shared_bundle(shared_run: "RunFolder") -> Path:
+    """The bundle of `shared_run`. Not to be changed."""
+    return shared_run.bundle
