@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = (
     "budget.epochs=2 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
-    "model.embedding_dim=16 validation.every_epochs=1"
+    "model.embedding_dim=16 validation.every_epochs=1 model.name=simple_v2 model.blocks=3"
 )
 TINY = ["--recipe", "quickstart", *(word for setting in SETTINGS.split() for word in ("--set", setting))]
 NOT_UTF_8 = os.fsdecode(b"caf\xe9.png")

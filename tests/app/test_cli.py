@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 TINY_SETTINGS = (
     "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
-    "model.embedding_dim=16"
+    "model.embedding_dim=16 model.name=simple_v2 model.blocks=3"  # which exports in a second
 )
 TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() for word in ("--set", setting))]
 

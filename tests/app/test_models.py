@@ -55,6 +55,7 @@ def test_json_lists_every_network_with_its_sizes(rows):
     assert rows["facenet_nn1"]["flops"] == pytest.approx(1.6e9, rel=0.02)
 
 
+@pytest.mark.exhaustive
 def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, rows):
     head, *lines = familiar("models").out.splitlines()
     assert head.split() == ["name", "input", "dim", "trainable", "total", "flops"]

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slow
 def test_writes_all_outputs_and_rejects_non_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = recipe_named("quickstart").with_settings(["budget.epochs=2", "sampler.batch_size=32"])
+    recipe = recipe_named("quickstart").with_settings(
+        ["budget.epochs=2", "sampler.batch_size=32", "model.name=simple_v2", "model.blocks=3"]
+    )
     monkeypatch.setitem(RECIPES, "quickstart", lambda: recipe)
     monkeypatch.setattr(quickstart, "TRAINING", "synthetic:cats:30x4:difficulty=0.2")
     monkeypatch.setattr(quickstart, "UNSEEN", "synthetic:cats:6x3:seed=1:difficulty=0.2")

@@ -42,6 +42,7 @@ def test_full_length_matches_evaluate_and_length_1_has_auc_half(
     assert found[1]["verification"]["auc"] == 0.5
 
 
+@pytest.mark.exhaustive
 def test_across_with_one_bundle_matches_evaluation(
     mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
 ) -> None:

@@ -226,7 +226,7 @@ LFW_FAULTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.shared_data
 def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) -> None:
     root = shared_data / "lfw_112"

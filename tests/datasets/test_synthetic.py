@@ -13,6 +13,7 @@ from familiar.core.errors import BadDataset
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
 from familiar.datasets.synthetic.face import face
 from familiar.datasets.synthetic.traits import SPECIES, Species, identity_vector
+from support.tiers import small_and_exhaustive
 
 Feature = Callable[[np.ndarray], np.ndarray]
 
@@ -159,7 +160,7 @@ def _share_nearer(species: Species, difficulty: float, feature: Feature) -> floa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("species", SPECIES)
+@pytest.mark.parametrize("species", small_and_exhaustive(*SPECIES))
 def test_difficulty_reduces_identity_separation(species: Species) -> None:
     easy, middle, hard = (_share_nearer(species, difficulty, _centre) for difficulty in (0.0, 0.5, 1.0))
     assert easy > 0.85

@@ -1,3 +1,4 @@
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,18 @@ def results_of(found, path: Path) -> dict:
     return read_results(path)
 
 
+_PAIR = []
+
+
 @pytest.fixture
 def pair(measured, tmp_path):
-    """A model, and one whose embeddings are a little noisier."""
+    """A model, and one whose embeddings are a little noisier; computed once, and a copy for each test."""
+    if not _PAIR:
+        _PAIR.extend(measured_pair(measured, tmp_path))
+    return copy.deepcopy(tuple(_PAIR))
+
+
+def measured_pair(measured, tmp_path):
     good = measured(identities=40, noise=0.6, dim=16)
     noise = np.random.default_rng(9).normal(size=good.embeddings.shape).astype(np.float32)
     worse = replace(good, embeddings=normalise(good.embeddings + 0.05 * noise))

@@ -223,7 +223,7 @@ def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp
         assert reason in page.text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_path: Path):
     page = write_report(tmp_path, whole_document(measured), measured, measured.judged).read_text()
     assert "color-scheme: light dark" in page
@@ -331,7 +331,7 @@ def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_
         assert reason.removeprefix(f"{suite}: ") in page.text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Path):
     measured = measured_in(colour_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_colour_bundle)
     collapsed = dataclasses.replace(measured, embeddings=np.tile(measured.embeddings[:1], (60, 1)))

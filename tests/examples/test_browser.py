@@ -29,6 +29,7 @@ from familiar.faces.tensor import Preprocessing
 from familiar.faces.verify import verify_embeddings, verify_photos
 from familiar.neighbors.group import group
 from support.random_bundle import random_bundle, random_network
+from support.tiers import small_and_exhaustive
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -182,7 +183,7 @@ def save(page: Page) -> Saved:
     )
 
 
-@pytest.mark.parametrize("preprocessing", [STRETCH, CENTRE_CROP], ids=["stretch", "centre crop"])
+@pytest.mark.parametrize("preprocessing", small_and_exhaustive(CENTRE_CROP, STRETCH))
 def test_embeddings_match_python(
     opened: Page, make_bundle: MakeBundle, photos: list[Path], preprocessing: Preprocessing
 ):
@@ -200,6 +201,7 @@ def test_embeddings_match_python(
         expect(opened.get_by_role("button", name=name)).to_contain_text(" ms")
 
 
+@pytest.mark.exhaustive
 def test_embeddings_match_python_for_every_exif_orientation(
     opened: Page, make_bundle: MakeBundle, tmp_path: Path
 ):
@@ -248,6 +250,7 @@ def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundl
         assert headings.count() == len(expected) - alone + (alone > 0)
 
 
+@pytest.mark.exhaustive
 def test_embeds_offline(opened: Page, context: BrowserContext, make_bundle: MakeBundle, photos: list[Path]):
     context.set_offline(True)
     with pytest.raises(Error, match="INTERNET_DISCONNECTED"):
@@ -290,6 +293,7 @@ def test_loads_model_onnx_from_its_own_folder(
     assert said == []
 
 
+@pytest.mark.exhaustive
 def test_missing_node_modules_message_suggests_npm_ci(context: BrowserContext, origin: str):
     context.route("**/node_modules/**", lambda route: route.abort())
     page = context.new_page()
@@ -329,6 +333,7 @@ def test_rejects_file_that_is_not_a_bundle(opened: Page, photos: list[Path], tmp
         expect(opened.get_by_role("status")).to_contain_text(f"{name}: is no bundle of ours")
 
 
+@pytest.mark.exhaustive
 def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
     opened.get_by_label("Choose a bundle").set_input_files(make_bundle("newer", format_version=2))
     expect(opened.get_by_role("status")).to_contain_text(
@@ -336,6 +341,7 @@ def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
     )
 
 
+@pytest.mark.exhaustive
 def test_bundle_of_another_space_embeds_all_photos_again(
     opened: Page, make_bundle: MakeBundle, photos: list[Path]
 ):
@@ -397,6 +403,7 @@ def test_deploy_docs_javascript_matches_python(
     assert found["same"] == expected.same
 
 
+@pytest.mark.exhaustive
 def test_works_by_keyboard_and_fits_a_phone_screen(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     opened.set_viewport_size({"width": 390, "height": 844})
     choose_bundle(opened, make_bundle("random"))

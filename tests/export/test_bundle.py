@@ -111,6 +111,7 @@ def test_export_writes_one_file(exported):
     assert load_bundle(exported.path).metadata == exported.metadata
 
 
+@pytest.mark.exhaustive
 def test_float16_keeps_space_at_half_size(run, exported, tmp_path):
     half = export_run(run.path, tmp_path / "half.onnx", precisions=("float16",))
     assert load_bundle(half.path).metadata.precision == "float16"

@@ -19,6 +19,7 @@ from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, PhotoKey, in_order
 from familiar.loading.sampler import ShuffledBatches
+from support.tiers import small_and_exhaustive
 
 CPU = torch.device("cpu")
 PREPROCESSING = Preprocessing(size_px=32, resize_px=32)
@@ -124,7 +125,7 @@ def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "cached"), [(2, False), (1, True)])
+@pytest.mark.parametrize(("workers", "cached"), small_and_exhaustive((1, True), (2, False)))
 def test_batches_depend_on_epoch_but_not_workers_or_threads(
     cats: DataSpec, tmp_path: Path, workers: int, cached: bool
 ) -> None:
@@ -155,7 +156,7 @@ def test_batches_depend_on_epoch_but_not_workers_or_threads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 2), (1, 1)])
+@pytest.mark.parametrize(("workers", "threads"), small_and_exhaustive((0, 2), (0, 1), (1, 1)))
 def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
     torch.set_num_threads(threads)
     dataset = photos_of(cats)
@@ -170,7 +171,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, 1])
+@pytest.mark.parametrize("count", small_and_exhaustive(4, 1))
 def test_killed_worker_raises_training_failed(
     cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -46,6 +46,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not list its processes")
 @pytest.mark.parametrize("work", [LOAD, DECODE])
 def test_killed_program_leaves_no_child_processes(work: str) -> None:

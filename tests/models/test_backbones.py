@@ -23,7 +23,7 @@ TRUNKS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_trunk_table_lists_every_library_network():
     def is_one(spec):
         with torch.device("meta"):

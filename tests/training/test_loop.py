@@ -20,6 +20,7 @@ from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
 from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
+from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ def nan_gradient(objective, loss):
 
 
 @pytest.mark.usefixtures("without_curves")
-@pytest.mark.parametrize("spoil", [nan_loss, nan_gradient])
+@pytest.mark.parametrize("spoil", small_and_exhaustive(nan_gradient, nan_loss))
 def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, spoil, cats):
     run = RunFolder(tmp_path)
     spoil_from(3, monkeypatch, spoil)
@@ -97,7 +98,7 @@ def found(accuracy=0.7, strangers=0.1):
 
 
 @pytest.mark.usefixtures("without_steps")
-@pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (2, 3), (0, 5)])
+@pytest.mark.parametrize(("patience", "epochs"), small_and_exhaustive((2, 3), (1, 2), (0, 5)))
 def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience, epochs, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: found())
     recipe = TINY.with_settings(
@@ -226,7 +227,8 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
 
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize(
-    ("best_by", "best_epoch", "best_score"), [("accuracy", 2, 0.7), ("auc", 3, 0.9), ("recall_at_1", 1, 0.5)]
+    ("best_by", "best_epoch", "best_score"),
+    small_and_exhaustive(("auc", 3, 0.9), ("accuracy", 2, 0.7), ("recall_at_1", 1, 0.5)),
 )
 def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_epoch, best_score):
     seen = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])

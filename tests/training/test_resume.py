@@ -120,7 +120,8 @@ def assert_same_run(run: RunFolder, unbroken: RunFolder) -> None:
             assert value == expected[name], name
 
 
-@pytest.mark.parametrize("seed", small_and_exhaustive(0, 1))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [0, 1])
 def test_run_killed_at_random_times_resumes_identically(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path, seed: int
 ) -> None:

@@ -59,6 +59,7 @@ def test_resume_replaces_records_of_repeated_epoch(tmp_path):
     assert shown(run) == as_shown([FIRST, SECOND])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_a_resumed_run_shows_every_epoch_once(tmp_path, cats):
     run, records = RunFolder(tmp_path / "run"), []

@@ -30,6 +30,7 @@ from familiar.training.triplet_picture import (
     picture_of_mining,
     triplet_batch,
 )
+from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, save_photos
 from support.triplet_reference import chosen_triplets, distance_table
 
@@ -244,7 +245,7 @@ def test_picture_shows_crops_of_every_band(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", [8, 112, 224])
+@pytest.mark.parametrize("side", small_and_exhaustive(8, 112, 224))
 def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
     rgb_u8[:, :, ::2] = 98
@@ -369,7 +370,7 @@ def test_error_names_missing_photo(tmp_path):
         triplet_batch(FaceDataset(read.table, read.crops))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
     first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
     picture_of_mining(network, dataset, first, margin=0.001)

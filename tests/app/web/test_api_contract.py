@@ -6,12 +6,12 @@ from serving.contract import contract
 from familiar.app.web.settings import Settings
 from support.tiers import small_and_exhaustive
 
-ONE_OF_EACH_KIND = ("list_photos", "search_photo", "merge_identities", "undo")
+A_READ_AND_A_WRITE = ("list_photos", "undo")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("operations", "least_cases"), small_and_exhaustive((ONE_OF_EACH_KIND, 40), ((), 501))
+    ("operations", "least_cases"), small_and_exhaustive((A_READ_AND_A_WRITE, 40), ((), 501))
 )
 def test_api_conforms_to_openapi_document(settings: Settings, operations: tuple[str, ...], least_cases: int):
     said = contract(settings, examples=2, operations=operations)

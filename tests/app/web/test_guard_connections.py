@@ -20,6 +20,7 @@ from familiar.app.web.guard import guarded, limits
 from familiar.app.web.guard.connections import UNREAD_BYTES, handshake
 from familiar.app.web.settings import Limits
 from support.middleware import CERTIFICATE, KEY, OPEN
+from support.tiers import small_and_exhaustive
 
 QUICK = Limits(header_seconds=0.5, chunk_seconds=0.5, json_bytes=100_000, connections=40)
 PATIENCE = 10.0  # seconds after which a test gives up
@@ -85,7 +86,7 @@ def serving(loop: str, limits: Limits = QUICK, tls: ssl.SSLContext | None = None
         assert not served.thread.is_alive()
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=small_and_exhaustive("uvloop", "asyncio"))
 def served(request: pytest.FixtureRequest) -> Iterator[Serving]:
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
@@ -236,7 +237,7 @@ def test_oversized_body_returns_413_and_closes_connection(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
     with serving(loop) as served:
         with served.connect() as deaf:
@@ -309,7 +310,7 @@ def speaking_tls(connection: socket.socket) -> ssl.SSLSocket:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, tls=tls) as served:
         with speaking_tls(served.connect()) as connection:
@@ -331,7 +332,7 @@ def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.S
             assert b"HTTP" not in rest_of(plain)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
         kept = [served.connect() for _ in range(2)]

@@ -18,6 +18,7 @@ from familiar.loading.augment.settings import (
     WIDEST_BLUR,
     Augmentation,
 )
+from support.tiers import small_and_exhaustive
 
 PROBABILITIES = tuple(field.name for field in fields(Augmentation) if field.name.endswith("_p"))
 ALL = Augmentation(**dict.fromkeys(PROBABILITIES, 1.0))
@@ -129,7 +130,10 @@ def test_different_keys_give_different_images() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("published", "count"), [(Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)])
+@pytest.mark.parametrize(
+    ("published", "count"),
+    small_and_exhaustive((Augmentation(), 500), (Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)),
+)
 def test_operations_occur_independently_at_their_probability(published: Augmentation, count: int) -> None:
     wanted = np.array([getattr(published, name) for name in PROBABILITIES])
     seen = np.array([[SIGNS[name](change) for name in PROBABILITIES] for change in draws(published, count)])
