@@ -17,7 +17,7 @@ from support.cli import Answer, Familiar
 pytestmark = pytest.mark.slow
 
 TINY_SETTINGS = (
-    "budget.epochs=6 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
+    "budget.epochs=3 input.size_px=32 input.resize_px=32 split.test=0.1 sampler.batch_size=8 "
     "model.embedding_dim=16 model.name=simple_v2 model.blocks=3"  # which exports in a second
 )
 TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() for word in ("--set", setting))]
@@ -92,7 +92,7 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     trained = familiar("train", colours, "--output", run, *TINY, "--json")
     assert trained.code == 0, trained.err
     summary = json.loads(trained.out)
-    assert (summary["epochs"], summary["skipped_photos"], summary["stopped"]) == (6, 1, "finished")
+    assert (summary["epochs"], summary["skipped_photos"], summary["stopped"]) == (3, 1, "finished")
     expected = {"recipe.json", "data.json", "split.json", "history.csv", "curves.png", "best.safetensors"}
     expected |= {"last.safetensors", "state.pt", "embedder.safetensors", "model.onnx"}
     assert {path.name for path in run.iterdir()} == expected
