@@ -29,7 +29,15 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [each for each in collectors if type(each).__name__ != "DoctestModule"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: set[str] = set()
+    for item in items:
+        if "one_case" in item.keywords:
+            name = item.nodeid.partition("[")[0]
+            if name in seen:
+                item.add_marker(pytest.mark.exhaustive)
+            seen.add(name)
     if SHARED_DATA.is_dir():
         return
     skip = pytest.mark.skip(reason=f"real photos are not at {SHARED_DATA} (set FAMILIAR_SHARED_DATA)")

@@ -123,6 +123,7 @@ def test_inspect_lists_unreadable_photos_with_escaped_names(odd: Path, familiar:
     assert "\a" not in shown.out + shown.err
 
 
+@pytest.mark.exhaustive
 def test_train_and_evaluate_skip_unreadable_photos(odd: Path, familiar: Familiar, tmp_path: Path):
     (odd / "id 02").rename(odd / os.fsdecode(b"n\xe9\nw"))
     data = odd.rename(tmp_path / os.fsdecode(b"c\xe9ts"))
@@ -358,6 +359,7 @@ def test_inspect_reports_full_disk_on_stdout(colours: Path):
     assert_fails(Answer(done.returncode, "", done.stderr.decode()), "No space left on device")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "latin-1:strict", "ascii:strict"])
 def test_embed_prints_any_file_name_in_any_output_encoding(
     encoding: str, colours: Path, mean_colour_bundle: Path, tmp_path: Path

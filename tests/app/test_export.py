@@ -190,7 +190,7 @@ def test_export_error_is_one_line(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_reports_size_parity_auc_and_recall_in_one_line(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
     loose = ("--max-auc-drop", "1", "--max-recall-drop", "1")

@@ -30,6 +30,7 @@ def evaluated(mean_colour_bundle: Path, colours: Path, tmp_path: Path) -> dict[s
     return read_results(tmp_path / "found" / "eval_results.json")
 
 
+@pytest.mark.exhaustive
 def test_full_length_matches_evaluate_and_length_1_has_auc_half(
     mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
 ) -> None:

@@ -203,6 +203,7 @@ def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_edited_photo_is_near_duplicate(change: str) -> None:

@@ -569,6 +569,7 @@ def test_rejects_unreadable_list(tmp_path: Path) -> None:
             read_identity_list(place)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_rejects_labels_that_do_not_match_images(tmp_path: Path) -> None:
         mnist_photos(folder, "train")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.shared_data
 def test_mnist_has_published_digit_counts(shared_data: Path) -> None:
     train, test = (mnist_photos(shared_data / "mnist", part) for part in ("train", "test"))

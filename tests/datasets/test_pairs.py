@@ -123,6 +123,7 @@ def test_rejects_unreadable_pairs_file(table: IdentityTable, tmp_path: Path) -> 
             read_lfw_pairs(tmp_path / name, table)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from familiar.faces.photo import load_photo
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_drawn_pets_script_writes_six_full_sheets(tmp_path: Path) -> None:
     subprocess.run([sys.executable, EXAMPLES / "drawn_pets.py", tmp_path / "sheets"], check=True)
     sheets = list((tmp_path / "sheets").iterdir())

@@ -81,7 +81,7 @@ def test_links_point_to_existing_files_and_headings() -> None:
     assert [place for path, place in targets if not path and place[1:] not in headings] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_script_draws_every_picture_at_its_documented_size(tmp_path: Path) -> None:
     made = tmp_path / "pictures"
     printed = subprocess.run([sys.executable, SCRIPT, made], check=True, capture_output=True, text=True)

@@ -27,6 +27,7 @@ def spec(*roots: Path) -> DataSpec:
     return DataSpec(tuple(map(str, roots)))
 
 
+@pytest.mark.exhaustive
 def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(
@@ -39,6 +40,7 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_
     assert results["verification"]["interval"] == {}  # four identities say nothing about others
 
 
+@pytest.mark.exhaustive
 def test_skips_pairs_with_unreadable_photo(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     (colours / "Person_00" / "Person_00_0001.png").write_text("no photo")
     pairs = tmp_path / "pairs.txt"
@@ -75,6 +77,7 @@ def test_split_selects_evaluated_identities(colours: Path, mean_colour_bundle: P
         evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", split="test")
 
 
+@pytest.mark.exhaustive
 def test_missing_metrics_are_null_with_reason(mean_colour_bundle: Path, tmp_path: Path):
     lonely = colour_folder(tmp_path / "one", identities=1)
     results = evaluate(mean_colour_bundle, spec(lonely), tmp_path / "out")
@@ -135,6 +138,7 @@ def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle:
     assert evaluate(run, spec(colours), tmp_path / "out", only, leaks="skip")["leaks"] is None
 
 
+@pytest.mark.exhaustive
 def test_skips_pairs_with_leaking_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_01" / "Person_01_0001.png")
     pairs = tmp_path / "pairs.txt"
@@ -165,6 +169,7 @@ def test_rejects_invalid_csv_before_any_work(colours: Path, mean_colour_bundle: 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.exhaustive
 def test_resize_px_overrides_bundle_preprocessing(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     # Only the middle tells who it is; what is around it is any colour.
     generator = np.random.default_rng(0)

@@ -81,6 +81,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", COUNTS)
 def test_curves_render_for_any_pairs(kind: str):
@@ -116,6 +117,7 @@ def test_escapes_and_shortens_names_for_charts():
     check(share_bars([(r"$\frac{1}$", 0.5, None), ("猫 \udcff \n", 0.4, None)], "recall@1"))
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("panels", [1, 2, 7])
 def test_sweep_chart_renders_for_any_panel_count(panels: int):

@@ -290,7 +290,7 @@ def test_unknown_metric_is_shown_by_its_key(measured: Measured):
     assert "<b>" in page.text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
     root = colour_folder(tmp_path / "<script>alert(1)", identities=4)
     (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
@@ -306,7 +306,7 @@ def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
     assert "\\xff.png" in page.text
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
     names = (measured.table.names[0] + "\udcff", *measured.table.names[1:])
     odd = dataclasses.replace(measured, table=dataclasses.replace(measured.table, names=names))
@@ -314,6 +314,7 @@ def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
     assert "Person_00\\xff" in page
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
 def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path):
@@ -352,7 +353,7 @@ def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
         assert said == [expected[one] for one in right]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_deleted_photo_is_reported(measured: Measured, tmp_path: Path):
     results = document(measured)
     for photo in measured.table.photos:

@@ -112,7 +112,7 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
     assert found["degradations"]["occlusion"]["similarity_drop"] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
     for part in outcome.figures["degradations"].values():

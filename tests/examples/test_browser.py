@@ -218,6 +218,7 @@ def test_embeddings_match_python_for_every_exif_orientation(
     np.testing.assert_allclose(save(opened).embeddings, expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.exhaustive
 def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     bundle = make_bundle("random")
     choose_bundle(opened, bundle)

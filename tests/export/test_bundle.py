@@ -220,6 +220,7 @@ def test_repeated_export_has_same_space_and_file_id(run, exported, tmp_path):
     assert again.metadata.licence == "Apache-2.0"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_changed_weights_change_space(run, exported, tmp_path):
     shutil.copytree(run.path, tmp_path / "run")
@@ -303,6 +304,7 @@ def test_rejects_changed_byte(exported, tmp_path):
             load_bundle(tmp_path / "changed.onnx")
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize(("precision", "most"), [("int8-weights", 0.35), ("int8", 0.45)])
 def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precision, most):
@@ -336,6 +338,7 @@ def test_mixed_bundle_is_smaller_and_close_to_source(run, exported, tmp_path):
     assert (mine * whole).sum(axis=1).mean() > 0.97
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     seen = {}
@@ -363,6 +366,7 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen["photos"], again)
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("kept", [0, 6])
 def test_rejects_too_few_calibration_photos(run, cats, tmp_path, kept):
@@ -420,6 +424,7 @@ def test_gate_refusal_writes_nothing(run, tmp_path, judged, precision):
     assert [path.read_bytes() for path in output.parent.iterdir()] == [b"an earlier bundle"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, judged):
     """Whatever else is let through."""
@@ -440,6 +445,7 @@ def test_only_passing_export_shares_space_with_run(run, exported, tmp_path, judg
         export_run(run.path, tmp_path / "cats.onnx", gate=Gate(0.001, 0.02))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("cosine", "same"), [(0.96, True), (0.94, False)])
 def test_low_mean_cosine_changes_space(run, exported, tmp_path, monkeypatch, judged, cosine, same):
     """However good it is alone: no figure of the gate compares its embeddings with its source's."""
@@ -547,6 +553,7 @@ def test_stops_at_first_precision_that_fits(run, tmp_path, monkeypatch):
     assert tried == ["float32"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_skips_precision_refused_by_gate(run, tmp_path, judged):
     """And where all is refused or too large, what is said is why."""

@@ -36,12 +36,14 @@ def assert_exports(network, size_px=SIZE_PX):
     assert require_parity(source, exported).crops == 4
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", all_exhaustive_but(["simple_v2", "digits"], QUICK))
 def test_onnx_matches_torch_for_small_networks(name):
     torch.manual_seed(0)
     assert_exports(network_spec(name).build(SIZE_PX, DIM))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     all_exhaustive_but(["nano"], [name for name in NETWORKS if name not in (*QUICK, "facenet_nn1")]),
@@ -58,6 +60,7 @@ def test_onnx_matches_torch_for_narrow_nn1():
     assert_exports(EmbeddingNetwork(ZeilerFergusTrunk(), MaxoutHead(256, 2, DIM, 0.5, widths=(24, 16))))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", small_and_exhaustive("simple", "facenet_nns2"))
 def test_onnx_matches_torch_for_optional_layers(name):
     torch.manual_seed(0)
@@ -65,6 +68,7 @@ def test_onnx_matches_torch_for_optional_layers(name):
     assert_exports(network_spec(name).build(SIZE_PX, DIM, **options))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "head", all_exhaustive_but(["gdconv"], [head for head in HEADS if head not in ("flatten", "maxout")])
 )

@@ -122,7 +122,7 @@ class Flat(nn.Module):
         return nn.functional.normalize(self.linear(images.flatten(1))) + 9.0 * self.training
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_source_and_export_embed_same_crops_in_order():
     network = Flat()
     model = onnx_bytes(network, 4)

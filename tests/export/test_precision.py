@@ -84,7 +84,7 @@ def test_accepts_largest_float16_weight():
     assert np.array_equal(run(model, np.eye(8, dtype=np.float32)), weights)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_float16_and_8_bit_networks_stay_close_to_source():
     torch.manual_seed(0)
     network = network_spec("simple_v2").build(48, 16, 0.0, blocks=4).eval()

@@ -281,6 +281,7 @@ def test_mixed_quantizes_all_layers_when_harmless(photos):
     assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= COSINE_OF_MIXED
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
 def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
     """The layers that do least damage alone are those in 8 bits; of what cannot be reached, all but the last."""

@@ -126,6 +126,7 @@ def test_margin_shrinks_template_about_center() -> None:
 # align, with landmarks
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("size_px", [64, 112, 224])
 @pytest.mark.parametrize("margin", [0.0, 0.3])

@@ -33,6 +33,7 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("room_kb", [2, 60])
 @pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])

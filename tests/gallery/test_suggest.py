@@ -89,6 +89,7 @@ def test_never_suggests_pairs_that_violate_constraints(gallery: Gallery):
     assert not {(1, 2), (3, 4)} & asked(gallery)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("afresh", [False, True])
 def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool):

@@ -124,7 +124,7 @@ def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None
         assert rows.tolist() == [key.row for key in chosen]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "cached"), small_and_exhaustive((1, True), (2, False)))
 def test_batches_depend_on_epoch_but_not_workers_or_threads(
     cats: DataSpec, tmp_path: Path, workers: int, cached: bool

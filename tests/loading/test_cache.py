@@ -762,7 +762,7 @@ def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: 
 # Subsets
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.integers(0, 8), min_size=1, unique=True), room=st.integers(1, 9))
 def test_subset_crops_match_subset_photos(tmp_path: Path, rows: list[int], room: int) -> None:

@@ -94,6 +94,7 @@ def test_downloads_into_empty_or_new_folder(
     assert not any(path.name.startswith(".") for path in tmp_path.rglob("*"))
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["missing", "changed", "cut", "unreachable"])
 def test_failed_mnist_download_leaves_no_files(
@@ -192,6 +193,7 @@ def test_downloaded_lfw_is_readable(mirror: Mirror, tmp_path: Path, monkeypatch:
     assert left_in(tmp_path) == {"lfw"}
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["missing", "changed", "no archive", "unreachable"])
 def test_failed_lfw_download_leaves_no_files(

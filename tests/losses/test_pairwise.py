@@ -316,6 +316,7 @@ COMPUTED = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name != "semi_hard_hardest"])
 def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):

@@ -403,6 +403,7 @@ def test_rejects_embeddings_wider_than_centers(name):
         classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "Softmax", "Softmax without bias", "Softmax and CenterLoss"])
 def test_every_classifier_learns_to_separate_classes(name):

@@ -33,6 +33,7 @@ def test_trunk_table_lists_every_library_network():
     assert [name for name, spec in NETWORKS.items() if is_one(spec)] == list(TRUNKS)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
 @pytest.mark.parametrize("size_px", all_exhaustive_but([33, 112], [32, 33, 96, 112, 224]))
@@ -64,6 +65,7 @@ def test_matches_library_network_after_pooling_and_classifier(name, theirs):
     torch.testing.assert_close(classifier(trunk(images).mean((2, 3))), library(images), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
 def test_trunk_has_no_classifier_weights(name):
@@ -93,6 +95,7 @@ def test_map_size_rounds_up_for_every_input_size():
         assert map_px == -(-size_px // 32), f"at {size_px} px"
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])

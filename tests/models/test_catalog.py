@@ -20,6 +20,7 @@ def on_meta(name, size_px=None, **options):
         return network_spec(name).build(size_px, **options)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "trainable", "total"),
@@ -83,6 +84,7 @@ def test_layers_add_up_to_network_size(name):
     assert all(part.startswith(("head.", "trunk.")) for part in names)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
 def test_spec_size_matches_built_network(name):
@@ -91,6 +93,7 @@ def test_spec_size_matches_built_network(name):
     assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", BUILT)
@@ -103,6 +106,7 @@ def test_embeddings_have_unit_length_and_requested_size(name):
     torch.testing.assert_close(network(images[:1]), embeddings[:1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
 def test_every_unfrozen_parameter_receives_gradient(name):
@@ -130,6 +134,7 @@ def test_building_is_deterministic(name):
     assert not all(torch.equal(tensor, other[key]) for key, tensor in first.items())
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_any_head_fits_any_trunk(head):
@@ -140,6 +145,7 @@ def test_any_head_fits_any_trunk(head):
         assert isinstance(network.head, getattr(HEADS[head], "func", HEADS[head]))
 
 
+@pytest.mark.exhaustive
 def test_head_options_apply_only_to_the_default_head():
     assert on_meta("facenet_nns2").head.project.in_features == 496
     assert on_meta("facenet_nns2", head="maxout").head.project.in_features == 496

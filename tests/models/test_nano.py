@@ -50,7 +50,7 @@ def long_metadata(dim):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size_px", small_and_exhaustive(112, 96))
 def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)

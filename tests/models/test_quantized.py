@@ -193,6 +193,7 @@ def test_activations_except_relu_round_their_inputs(activation):
     assert torch.equal(rounded(nn.ReLU())(values), values.relu())
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_rounds_layers_and_keeps_parameters(name):
@@ -212,6 +213,7 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
     assert network.head.get_submodule("project").get_parameter("weight") is projection
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
 def test_rounded_network_trains_and_loads_without_rounding(name):

@@ -75,6 +75,7 @@ def test_layers_match_printed_summary(name, head, trunk, dense):
     ]
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["simple", "simple_v2"])
 @pytest.mark.parametrize("blocks", [4, 5, 6])

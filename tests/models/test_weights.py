@@ -238,6 +238,7 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     assert not trap.exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("trunk", "name"), [(MobileNetV3Trunk, NARROW), (TimmTrunk, "resnet18"), (TimmTrunk, "efficientnet_b0")]
 )

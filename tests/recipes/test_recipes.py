@@ -61,6 +61,7 @@ def test_every_recipe_trains(name, tmp_path, shared_bundle):
     assert run.embedder.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("quiet")
 def test_facenet_small_trains_with_offline_mining(tmp_path):
     recipe = recipe_named("facenet-small").with_settings(
@@ -76,6 +77,7 @@ def test_facenet_small_trains_with_offline_mining(tmp_path):
     assert result.epochs == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     "setting",

@@ -85,6 +85,7 @@ class _Recorder:
             session.config.workeroutput["collection_seconds"] = self._collection_seconds  # type: ignore[attr-defined]
             return
         measured = {
+            "marks": self._config.option.markexpr,
             "whole_run_seconds": time.perf_counter() - self._started,
             "collection_seconds": self._collection_seconds,
             "tests": self._tests,

@@ -30,6 +30,7 @@ def page(measured: dict[str, Any]) -> str:
         "",
         "Made by `make test-durations`, which runs every test and writes this page. Seconds are those of one machine"
         f" with {os.cpu_count()} cores: compare rows of this page with each other, not with another machine.",
+        f'This one is of the tests that `-m "{measured["marks"]}"` chooses.',
         "",
         "| | |",
         "|---|---|",

@@ -30,6 +30,7 @@ def test_fast():
 """
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_records_each_test_and_fixture_once(tmp_path: Path, workers: str):
@@ -66,6 +67,7 @@ def test_records_each_test_and_fixture_once(tmp_path: Path, workers: str):
 
 def test_page_lists_slowest_first_and_adds_up_fixtures():
     measured = {
+        "marks": "not exhaustive",
         "whole_run_seconds": 9.0,
         "collection_seconds": [2.0, 3.0],
         "tests": {

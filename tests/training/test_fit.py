@@ -181,6 +181,7 @@ def test_rejects_too_few_photos_without_creating_run(tmp_path, data):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(("workers", "cached"), [(1, False), (0, True)])
 def test_workers_and_cache_do_not_change_result(finished, tmp_path, cats, workers, cached):
@@ -191,6 +192,7 @@ def test_workers_and_cache_do_not_change_result(finished, tmp_path, cats, worker
     assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     decoded = []
@@ -206,6 +208,7 @@ def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     assert len(decoded) == 48
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("where", ["on_photo", "on_step"])
 def test_interruption_before_first_epoch_does_not_change_result(finished, tmp_path, cats, where):
@@ -236,6 +239,7 @@ def test_resume_rejects_folder_without_run(tmp_path, cats, there):
     assert [path.name for path in tmp_path.rglob("*")] == (["run", "notes.txt"] if there else [])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -253,6 +257,7 @@ def test_resume_rejects_changed_recipe(finished, setting, said, cats):
     assert {path: path.read_bytes() for path in finished[0].path.iterdir()} == before
 
 
+@pytest.mark.exhaustive
 def test_resume_rejects_changed_photos(finished, tmp_path, cats):
     with pytest.raises(BadRun, match="begun with other photos"):
         fit(TINY, DataSpec(("synthetic:cats:13x4",)), finished[0].path, resume=True)
@@ -272,6 +277,7 @@ def test_resume_rejects_changed_photos(finished, tmp_path, cats):
         fit(TINY, data, run.path, resume=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
     monkeypatch.setattr(loop, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
@@ -283,6 +289,7 @@ def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
     assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
 
 
+@pytest.mark.exhaustive
 def test_rejects_second_run_in_same_folder(finished, tmp_path, cats):
     """The second is told, and leaves the first alone."""
     run = RunFolder(tmp_path / "run")
@@ -321,6 +328,7 @@ def test_rejects_missing_tensorboard_before_starting(tmp_path, monkeypatch, cats
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("device", "cores", "workers"), [("cpu", 4, 0), ("cuda", 1, 1), ("cuda", 4, 3), ("cuda", 64, 8)]
 )
@@ -369,6 +377,7 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
         assert torch.get_num_threads() == 4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loss", small_and_exhaustive("arcface", "softmax"))
 @pytest.mark.usefixtures("without_curves")
 def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):

@@ -128,6 +128,7 @@ def test_rejects_added_or_removed_photos(run):
             check_same_data(run, make_fold(RECIPE, other))
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["pixel", "rename", "move"])
 def test_rejects_edited_renamed_or_moved_photo(tmp_path, change):

@@ -223,7 +223,7 @@ def test_error_restores_batch_norm_momenta():
     assert {norm.momentum for norm in norms_of(network)} == {0.1}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     """A frozen batch norm is what makes chunks and whole batches the same; here momentum alone is not enough."""

@@ -47,6 +47,7 @@ def nan_gradient(objective, loss):
     return loss + (0.0 * objective.centres.sum()).sqrt()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("spoil", small_and_exhaustive(nan_gradient, nan_loss))
 def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, spoil, cats):
@@ -115,6 +116,7 @@ def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience,
     assert RunFolder(tmp_path).embedder.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
     scores = iter([0.6, 0.7, 0.65, 0.9])
@@ -142,6 +144,7 @@ def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, c
     assert (state["best_epoch"], state["best_score"]) == (1, 0.7)
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize("budget", ["budget.epochs=1", "budget.seconds=1e-6"])
 def test_collapse_in_last_epoch_raises_training_failed(tmp_path, monkeypatch, budget, cats):
@@ -158,6 +161,7 @@ def test_batch_norm_statistics_adapt_within_few_steps(tmp_path, cats):
     assert all(record.stranger_similarity < 0.9 for record in epochs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
     taken = []
@@ -225,6 +229,7 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
     assert [at.steps for at in steps] == [2, 2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize(
     ("best_by", "best_epoch", "best_score"),
@@ -245,6 +250,7 @@ def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_e
     assert (result.best_epoch, result.best_score) == (best_epoch, best_score)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
     """Whatever is mined, and however strict the loss has become since."""
@@ -282,6 +288,7 @@ def test_only_classifiers_have_no_validation_loss():
         assert (validation_loss(published) is None) == (name in CLASSIFIERS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_softmax_trains_on_unnormalized_embeddings(tmp_path, cats, monkeypatch):
     lengths = []

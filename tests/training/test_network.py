@@ -145,6 +145,7 @@ def assert_same_tensors(network, other):
     assert all(torch.equal(found[key], expected[key]) for key in found)
 
 
+@pytest.mark.one_case
 @torch.no_grad()
 @pytest.mark.parametrize("named", ["path", "embedder", "best"])
 def test_run_restores_trunk_head_and_normalization(run, named):
@@ -240,6 +241,7 @@ def test_make_trainable_ignores_unfolded_networks():
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
+@pytest.mark.exhaustive
 @torch.no_grad()
 def test_frozen_random_trunk_takes_photo_statistics(caplog):
     """Each norm those of what it is given, the norms before it having theirs."""

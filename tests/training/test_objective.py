@@ -169,6 +169,7 @@ def test_active_triplets_describe_last_batch():
     assert objective("loss.name=circle").active_triplets() is None
 
 
+@pytest.mark.exhaustive
 def test_only_mining_run_saves_triplet_picture(tmp_path, cats):
     recipe = SMALL.with_settings(["budget.epochs=1", "loss.name=semi_hard"])
     fit(recipe, cats, tmp_path / "mines")
@@ -178,6 +179,7 @@ def test_only_mining_run_saves_triplet_picture(tmp_path, cats):
     assert not RunFolder(tmp_path / "does not").triplets_png.exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize("name", all_exhaustive_but(["softmax", "partial_fc", "semi_hard", "circle"], LOSSES))
 def test_every_loss_trains_a_network(tmp_path, cats, name):

@@ -43,6 +43,7 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, chunk_size):
     assert history(run) == history(unbroken)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_validates_rounded_network_and_saves_plain_weights(tmp_path, cats):
     """From a run, another loss on its head."""

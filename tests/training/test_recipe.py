@@ -224,6 +224,7 @@ def other_value(key, recipe=DEFAULT):
     return value + 1 if kind is int else (value / 2 or 0.01)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
@@ -252,6 +253,7 @@ OWN_SETTINGS = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "setting"), OWN_SETTINGS)
 def test_setting_one_loss_key_changes_only_that_key(loss, setting):
@@ -265,6 +267,7 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     assert changed.with_settings(as_set(recipe, [key])) == recipe
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
@@ -282,6 +285,7 @@ def test_rejects_setting_of_another_loss(loss):
             Recipe.from_json(json.dumps(stored, default=str))
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("before", LOSSES)
 @pytest.mark.parametrize("after", LOSSES)

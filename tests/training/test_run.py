@@ -152,7 +152,7 @@ def test_rejects_file_as_run_folder(tmp_path):
     assert (tmp_path / "run").read_text() == "mine"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_lock_is_exclusive_between_processes(run, tmp_path):
     """The lock's file goes with the hold, and no one must be left with a lock on a file that is gone."""
     run.path.mkdir()

@@ -76,6 +76,7 @@ def test_a_resumed_run_shows_every_epoch_once(tmp_path, cats):
     assert shown(run) == found, "a finished run has nothing to add"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_resume_with_tensorboard_shows_earlier_epochs(tmp_path, cats):
     run = RunFolder(tmp_path / "run")

@@ -136,6 +136,7 @@ def sent_until_closed(connection: socket.socket, piece: bytes, wait: float = 0.0
     pytest.fail(f"still open after {times} pieces")
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [b"", b"\r\n", b"GET", GET[:-2], GET + GET[:-2], GET + b"\r\n"])
 def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes) -> None:
@@ -149,6 +150,7 @@ def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes
         assert time.monotonic() - began >= QUICK.header_seconds - 0.1
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [b"X", b"\r\n"])
 @pytest.mark.parametrize("before", [b"", GET])
@@ -162,7 +164,7 @@ def test_closes_connection_when_head_arrives_slowly(served: Serving, before: byt
         sent_until_closed(connection, piece, 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_keeps_well_behaved_connections_open(served: Serving) -> None:
     with served.connect() as connection:
         for _ in range(3):
@@ -236,7 +238,7 @@ def test_oversized_body_returns_413_and_closes_connection(
     assert b"server: uvicorn" in said, "to be turned off where uvicorn is started"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
     with serving(loop) as served:

@@ -44,6 +44,7 @@ def test_loopback_is_not_rate_limited(address: str) -> None:
     assert {client.get("/").status_code for _ in range(20)} == {200}
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.7"])
 @pytest.mark.parametrize("how", ["login", "bearer", "both"])

@@ -45,6 +45,7 @@ def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
 # --- Every page -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["as it is", "read only", "without a model", "with a token"])
 def test_pages_have_no_inline_scripts_or_styles(
     serving: Callable[..., TestClient], photos: list[Path], kind: str

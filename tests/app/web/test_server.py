@@ -220,6 +220,7 @@ serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
 """
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
 def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, signals: list[signal.Signals]):
     command = [sys.executable, "-c", STUCK, str(folder), str(stop_seconds)]
@@ -239,6 +240,7 @@ def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, sig
             stuck.kill()
 
 
+@pytest.mark.exhaustive
 def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
     port = port_of(process)
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -265,6 +267,7 @@ def refused(*said: str | Path) -> str:
     return line
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
 def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
@@ -272,6 +275,7 @@ def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content:
     assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
     said = refused(folder, "--port", "0", "--address", address)

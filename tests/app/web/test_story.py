@@ -237,6 +237,7 @@ def test_browser_workflow_from_upload_to_undo(
     assert [address for address in asked if not address.startswith((url, f"blob:{url}", "data:"))] == []
 
 
+@pytest.mark.exhaustive
 def test_naming_deleted_identity_shows_alert(browser: Browser, album: tuple[str, Path], forty: list[Path]):
     url, folder = album
     page, _, _ = opened(browser, url, 1440, "light", delay_ms=100)

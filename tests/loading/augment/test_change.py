@@ -129,7 +129,7 @@ def test_different_keys_give_different_images() -> None:
 # Drawing a change
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("published", "count"),
     small_and_exhaustive((Augmentation(), 500), (Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)),
@@ -164,6 +164,7 @@ WIDE = replace(
 )  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "low", "high"),
