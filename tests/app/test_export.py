@@ -24,6 +24,8 @@ from support.cli import Answer, Familiar
 from support.color_folders import colour_folder
 from support.tiny_run import TINY
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ["model.name=simple_v2", "model.blocks=3", "split.validation=0.4", "budget.epochs=1"]
 BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": None, "1e-3": None, "1e-4": None})
 

@@ -283,6 +283,7 @@ def test_forget_requires_confirmation_before_erasing(
     assert "gone.png" in fails(familiar, "forget", grouped, "--photo", photos / "gone.png", "--yes")
 
 
+@pytest.mark.slow
 def test_calibrate_fits_confirmed_faces_and_reset_restores_model(
     familiar: Familiar, tmp_path: Path, mean_colour_bundle: Path, grouped: Path
 ):

@@ -46,6 +46,7 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
+@pytest.mark.slow
 def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder: Path) -> None:
     out = printed(folder)
     assert out.startswith("14 photos of 3 identities, 0 of them with one photo only\n")
@@ -77,10 +78,12 @@ def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder:
     assert max(len(line) for line in out.splitlines() if "broken.jpg" not in line) <= 100
 
 
+@pytest.mark.slow
 def test_without_duplicates_reports_no_wrong_names(printed: Printed) -> None:
     assert "wrong name" not in printed("synthetic:cats:20x2")
 
 
+@pytest.mark.slow
 def test_output_writes_page_and_json_reports_its_path(printed: Printed, folder: Path, tmp_path: Path) -> None:
     assert printed(folder, "--output", tmp_path / "a" / "b").endswith(
         f"page: {tmp_path}/a/b/inspection.html\n"

@@ -37,6 +37,7 @@ def test_training_settings_match_each_ladder_step(bench: Bench, kind: str):
     assert recipe.split.validate == ("cat 01", "cat 06", "cat 11"), "of its own fold"
 
 
+@pytest.mark.slow
 def test_pooled_figures_ignore_pairs_across_folds():
     generator = np.random.default_rng(0)
     folds = []

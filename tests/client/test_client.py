@@ -25,6 +25,8 @@ from familiar.gallery.group import group
 from support import color_album
 from support.server import running
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "the token of this album"
 RED, GREEN, BLUE = 1, 2, 3
 

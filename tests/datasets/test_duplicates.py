@@ -103,6 +103,7 @@ def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return hashes, structures.clip(-127, 127).astype(np.int8)
 
 
+@pytest.mark.slow
 @given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
 def test_leaders_match_slow_reference(
     rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int

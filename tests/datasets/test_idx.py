@@ -143,6 +143,7 @@ def test_huge_header_size_uses_bounded_memory(tmp_path: Path, packed: bool) -> N
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_gzip_bomb_is_read_only_to_header_size(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(idx_bytes(ARRAY) + bytes(2**26)))
     tracemalloc.start()

@@ -167,6 +167,7 @@ def twice(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
     found = inspect_table(scan_folders(twice))
     named = {
@@ -181,6 +182,7 @@ def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
     again = Image.open(twice / "Ada" / "1.png")
     again.save(twice / "Tom" / "worst.jpg", quality=8)
@@ -193,6 +195,7 @@ def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
 # The sample
 
 
+@pytest.mark.slow
 def test_sample_covers_as_many_identities_as_possible() -> None:
     table = DataSpec(("synthetic:cats:8x6",)).read()
     first_of_each = [int(np.flatnonzero(table.labels == label)[0]) for label in range(1, 8)]
@@ -201,6 +204,7 @@ def test_sample_covers_as_many_identities_as_possible() -> None:
     assert np.bincount(labels).tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_sample_skips_unreadable_photos(twice: Path) -> None:
     found = inspect_table(scan_folders(twice))
     unreadable = [row for row in range(len(found.table)) if found.table.photos[row].name == "0.png"]
@@ -265,6 +269,7 @@ def test_inspection_serializes_to_json(cats: Path) -> None:
     assert len(stored["blank"]) == 6
 
 
+@pytest.mark.slow
 def test_duplicates_serialize_to_json(twice: Path) -> None:
     stored = json.loads(json.dumps(inspect_table(scan_folders(twice)).as_dict()))["duplicates"]
     assert {name: len(groups) for name, groups in stored.items()} == {

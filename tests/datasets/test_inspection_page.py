@@ -15,6 +15,8 @@ from familiar.datasets.inspection import Inspection, inspect_table
 from familiar.datasets.inspection_page import render, write_page
 from familiar.datasets.synthetic import SyntheticPhoto
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "img", "br"}
 MAY_STAY_OPEN = {"td", "th", "tr", "li", "thead", "tbody", "html"}
 

@@ -62,6 +62,7 @@ def test_drawing_does_not_modify_cached_face() -> None:
     assert all(np.array_equal(left, right) for left, right in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_drawing_is_deterministic_across_processes() -> None:
     code = (
         "import zlib; from familiar.datasets.synthetic import SyntheticPhoto\n"
@@ -119,6 +120,7 @@ def test_identity_vector_has_zero_mean_and_unit_variance() -> None:
     assert over_seeds.std() == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("species", SPECIES)
 def test_sizes_show_same_picture(species: Species) -> None:
     for identity in range(3):

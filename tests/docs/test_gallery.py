@@ -29,6 +29,7 @@ def test_every_correction_in_the_table_is_a_command(correction: str):
     assert correction.split()[0] in familiar.commands["gallery"].commands
 
 
+@pytest.mark.slow
 def test_python_example_runs(tmp_path: Path):
     for cat in (0, 1):
         for place, photo in enumerate(SyntheticSource.parse("synthetic:cats:2x4").photos(cat)):

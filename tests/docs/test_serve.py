@@ -32,6 +32,7 @@ def test_every_command_parses(line: str, tmp_path: Path):
     familiar.commands[name].make_context(name, arguments)
 
 
+@pytest.mark.slow
 def test_python_example_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     photos = color_album.album(tmp_path / "photos", red=3, green=2)
     told = {"photos": photos}
@@ -41,6 +42,7 @@ def test_python_example_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert "identity=1" in known
 
 
+@pytest.mark.slow
 def test_table_lists_exactly_the_api_paths(url: str):
     """Each path of the table is one of the API's, and each of the API's is in the table."""
     told: set[str] = set()

@@ -31,6 +31,8 @@ from familiar.evaluation.pictures.map import (
 from familiar.evaluation.pictures.photos import TILE_PX, Tile, example_queries, jpeg, read_tiles, sheet
 from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
 
+pytestmark = pytest.mark.slow
+
 THRESHOLDS = {"high precision": 0.7, "balanced": 0.5, "high recall": -0.1}
 
 
@@ -82,7 +84,6 @@ COUNTS = {
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", COUNTS)
 def test_curves_render_for_any_pairs(kind: str):
     counts = COUNTS[kind]
@@ -118,7 +119,6 @@ def test_escapes_and_shortens_names_for_charts():
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize("panels", [1, 2, 7])
 def test_sweep_chart_renders_for_any_panel_count(panels: int):
     points = [{"severity": severity, "recall_at_1": 0.9 / severity} for severity in (1.0, 2.0, 4.0)]

@@ -261,6 +261,7 @@ def test_null_suite_shows_reason(measured: Measured, suite: str):
     assert set(SUITES) & page.ids == {suite}
 
 
+@pytest.mark.slow
 def test_null_metrics_show_reasons(measured: Measured):
     results = document(measured)
     results["verification"]["tar_at_far"]["1e-4"] = None
@@ -280,6 +281,7 @@ def test_null_metrics_show_reasons(measured: Measured):
     assert "nan" not in page.text
 
 
+@pytest.mark.slow
 def test_unknown_metric_is_shown_by_its_key(measured: Measured):
     results = document(measured)
     results["retrieval"]["novel"] = {"measure_of": 0.123456}
@@ -342,6 +344,7 @@ def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Pa
     assert "most often Person" in page.text
 
 
+@pytest.mark.slow
 def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
     evidence = gather(measured, document(measured))
     assert evidence.neighbours is not None
@@ -453,6 +456,7 @@ def test_has_moved_reports_false_accepts_when_none_promised():
     assert found == "where it promised none of them"
 
 
+@pytest.mark.slow
 def test_failing_identities_match_slow_reference(measured: Measured):
     results = document(measured)
     evidence = gather(measured, results)

@@ -123,6 +123,7 @@ def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
     assert low < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("identities", "photos", "missing"),
     [(1, 1, {"recall_at_1", "auc"}), (1, 3, {"auc"}), (4, 1, {"recall_at_1", "auc"})],
@@ -142,6 +143,7 @@ def test_undefined_metrics_are_none(
     assert found["sweeps"]["blur"][0]["auc"] is None
 
 
+@pytest.mark.slow
 def test_single_photos_have_only_similarity_interval(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
     assert found["degradations"]["noise"]["interval"].keys() == {"similarity_drop"}
@@ -153,6 +155,7 @@ def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
     assert found["degradations"]["blur"]["similarity_drop"] < 0.1
 
 
+@pytest.mark.slow
 def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
     one = robustness(measure(Embedder(mean_colour_bundle, threads=1), table)).figures
@@ -169,6 +172,7 @@ def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_
     )
 
 
+@pytest.mark.slow
 def test_probed_photos_are_searched_among_all_photos(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -206,6 +210,7 @@ def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
     assert (found.recall_at_1, found.auc) == (0.0, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_stronger_noise_increases_similarity_drop_on_real_cats(shared_data: Path, embedder: Embedder):
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()

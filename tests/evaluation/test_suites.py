@@ -35,6 +35,8 @@ from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import average_precision, tar_at_far
 from familiar.metrics.verification import verification as verification_figures
 
+pytestmark = pytest.mark.slow
+
 
 def slow_pairs(found: Measured) -> tuple[np.ndarray, np.ndarray]:
     rows = found.embeddings.astype(np.float64)
@@ -146,7 +148,6 @@ def test_separation_and_identification_score_perfect_embeddings(measured):
     assert named["dir_at_far"] == {"1e-1": None, "1e-2": None, "1e-3": None}  # fewer than 100 unknown ones
 
 
-@pytest.mark.slow
 def test_harmonic_measures_each_prefix(measured):
     found = measured(dim=3)
     with pytest.raises(NothingToMeasure, match="full length"):
@@ -269,7 +270,6 @@ def test_undefined_suites_are_none_with_reason(measured):
         run_suites(collapsed, ["clairvoyance"])
 
 
-@pytest.mark.slow
 def test_intervals_and_replicates_have_metric_paths_as_names(measured):
     found = run_suites(
         measured(identities=30), ["retrieval", "verification", "clustering", "triplets", "identification"]
@@ -313,7 +313,6 @@ def test_recall_at_k_is_none_without_more_than_k_candidates(measured):
     assert named["rank_5"] is None  # four are enrolled
 
 
-@pytest.mark.slow
 def test_weighted_pair_sample_matches_all_pairs_metrics(measured):
     """The pairs that are resampled stand for all: their figures are those of every pair."""
     found = measured(identities=150, per=4, noise=0.9)

@@ -80,6 +80,7 @@ def each_way(measured: Measured) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
     cats, dogs = (halves(tmp_path / name, 6, 4) for name in ("cats", "dogs"))
     for folder in sorted(dogs.iterdir()):  # others than the cats
@@ -121,6 +122,7 @@ def without_times(figures: dict) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_identical_copies_have_zero_gain(mean_colour_bundle: Path, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 10, 3))
     outcome = tta(measure(Embedder(mean_colour_bundle), table))
@@ -130,6 +132,7 @@ def test_identical_copies_have_zero_gain(mean_colour_bundle: Path, tmp_path: Pat
     assert (flip["passes"], outcome.figures["five_crops"]["passes"]) == (2, 5)
 
 
+@pytest.mark.slow
 def test_intervals_contain_their_gains(left_half: Embedder, tmp_path: Path):
     outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
     for way in WAYS:

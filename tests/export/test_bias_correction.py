@@ -78,6 +78,7 @@ ONE_LAYER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_LAYER)
 def test_layer_keeps_mean_output(kind):
     nodes, shape, photos = ONE_LAYER[kind]

@@ -122,6 +122,7 @@ def test_onnx_runtime_reads_metadata_after_graph(mean_colour_bundle: Path):
     assert stored["space_id"] == "mean-colour"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_bundle_runs_in_empty_folder_without_other_files(
     mean_colour_bundle: Path, tmp_path: Path, count: int

@@ -10,6 +10,8 @@ from familiar.core.types import Photo
 from familiar.faces.detect import DETECTORS, Detector, build_detector
 from familiar.faces.photo import load_photo
 
+pytestmark = pytest.mark.slow
+
 
 def blank(width: int, height: int, gray: int = 128) -> Photo:
     return Photo(np.full((height, width, 3), gray, np.uint8), "blank", (width, height))

@@ -47,6 +47,7 @@ def by_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
     return np.asarray(image.convert("RGB"))
 
 
+@pytest.mark.slow
 @given(
     size=st.tuples(st.integers(1, 300), st.integers(1, 300)),
     min_side_px=st.none() | st.integers(1, 320),

@@ -330,6 +330,7 @@ def test_every_orientation_loads_upright(orientation: int, format_name: str, tmp
     assert photo.source_size_px == (48, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_reduced_jpeg_loads_upright(orientation: int, tmp_path: Path) -> None:
     upright = gradient(481, 320)
@@ -426,6 +427,7 @@ def test_ignores_pillow_pixel_limit(
 NOISE = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format_name", "options"),
     [

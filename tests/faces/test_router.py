@@ -64,6 +64,7 @@ def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Pat
     assert stored["bundles"]["cat"]["path"] == "bundles/cat.onnx"
 
 
+@pytest.mark.slow
 def test_rejects_change_at_every_byte(folder: Path):
     path = folder / "router.json"
     content = path.read_bytes()
@@ -95,6 +96,7 @@ def test_rejects_truncated_or_extended_file(folder: Path):
             load_router(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [

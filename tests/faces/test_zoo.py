@@ -73,6 +73,7 @@ def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
         resolve_model("colour")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.shipped())
 def test_shipped_bundle_embeds_distinct_photos(name: str):
     photos = DataSpec(("synthetic:cats:3x2",)).read().photos

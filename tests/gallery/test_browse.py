@@ -69,6 +69,7 @@ def test_tiles_are_independent_of_block_size(crowd: Gallery, monkeypatch: pytest
     assert browse.tiles(crowd) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [None, True, False])
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_tile_pages_concatenate_to_the_full_list(crowd: Gallery, named: bool | None, limit: int):

@@ -71,6 +71,7 @@ def seen(album: Gallery, embedder: Embedder, pairs: list[Path]) -> Gallery:
     return album
 
 
+@pytest.mark.slow
 def test_added_face_is_embedded_like_an_enrolled_face(seen: Gallery, embedder: Embedder, pairs):
     assert add_face(seen, embedder, 2, RIGHT) == 4
     embedding, of_quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
@@ -109,6 +110,7 @@ def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embed
             change()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "box",
     [
@@ -322,6 +324,7 @@ def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
     assert rows(gallery)["identities"] == [(1, "Mia")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from familiar.faces.embedder import Embedder
 from familiar.gallery.check import Checked, check
@@ -19,6 +20,7 @@ def test_intact_gallery_has_no_problems(gallery: Gallery):
     assert gallery.revision == revision
 
 
+@pytest.mark.slow
 def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
     photos = draw_pets(tmp_path / "photos", 3, 1)
     enrol(album, embedder, photos)

@@ -88,6 +88,7 @@ def lost(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
     return {table: set(before[table]) - set(after[table]) for table in SAVED}
 
 
+@pytest.mark.slow
 def test_repair_of_an_intact_gallery_loses_nothing(whole: Path, held: Contents, tmp_path: Path):
     folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
     before = (folder / DATABASE).read_bytes()
@@ -349,6 +350,7 @@ def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Pat
 # --- what a check says ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "said"),
     [

@@ -57,6 +57,7 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(
         assert in_the_end(contents(gallery)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", ["enrol", "group"])
 def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
     # SQLITE_FULL rather than an error of writing: the other half of what a system may say.

@@ -122,6 +122,7 @@ def test_on_batch_reports_cumulative_counts(
     assert "no photo.png" in str(found.skipped[0])
 
 
+@pytest.mark.slow
 def test_error_in_on_batch_stops_further_batches(
     album: Gallery, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
 ):

@@ -286,6 +286,7 @@ def test_error_during_the_swap_keeps_the_old_model(
     assert migrate(album, other_embedder).photos == 24
 
 
+@pytest.mark.slow
 def test_own_calibration_is_refitted(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
@@ -322,6 +323,7 @@ def test_concurrent_migration_raises_gallery_busy(
     assert migrate(album, third).photos == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shorter", [False, True])
 def test_undo_restores_no_embedding_of_the_old_model(
     album: Gallery,

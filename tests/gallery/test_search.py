@@ -70,6 +70,7 @@ def described(gallery: Gallery) -> Gallery:
     return gallery
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("only", "faces"),
     [
@@ -183,6 +184,7 @@ EXACT = np.concatenate(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     faces=st.lists(st.tuples(st.integers(0, 4), st.integers(0, len(EXACT) - 1)), min_size=1, max_size=25),

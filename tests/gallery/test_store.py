@@ -214,6 +214,7 @@ def elsewhere(gallery: Gallery, folder: Path):
     assert process.exitcode == 0
 
 
+@pytest.mark.slow
 def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, elsewhere: Event):
     assert gallery.faces().ids.tolist() == [1, 2]
     with gallery.reading() as connection:
@@ -224,6 +225,7 @@ def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, else
     _until(lambda: gallery.faces().ids.tolist() == [2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("elsewhere")
 def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "BUSY_SECONDS", 0.3)
@@ -235,6 +237,7 @@ def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypat
         assert hasty.faces().ids.tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_second_writer_waits_for_the_first(folder: Path, elsewhere: Event):
     with Gallery.open(folder) as patient:
         threading.Timer(0.3, elsewhere.set).start()
@@ -249,6 +252,7 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     order: list[str] = []
 

@@ -101,6 +101,7 @@ def test_every_color_value_matches_inference_standardization(colour_order: str) 
     torch.testing.assert_close(white, (1 - mean) / std)
 
 
+@pytest.mark.slow
 def test_standardizing_keeps_input_and_returns_channels_last(cats: DataSpec) -> None:
     rgb_u8 = torch.full((2, 16, 16, 3), 7, dtype=torch.uint8)
     images = standardise_batch(rgb_u8, Preprocessing(size_px=16, resize_px=16))
@@ -114,6 +115,7 @@ def test_standardizing_keeps_input_and_returns_channels_last(cats: DataSpec) -> 
 # Order and keys
 
 
+@pytest.mark.slow
 def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None:
     dataset = photos_of(cats)
     keys = [[PhotoKey(1, 8), PhotoKey(0, 0)], [PhotoKey(2, 4)]]
@@ -192,12 +194,14 @@ class OtherError(FaceDataset):
         raise RuntimeError("a mistake of ours")
 
 
+@pytest.mark.slow
 def test_dataset_error_is_raised_unchanged(cats: DataSpec) -> None:
     read = read_table(cats.read(), PREPROCESSING)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         list(PhotoBatches(OtherError(read.table, read.crops), in_order(range(9), 4), CPU))
 
 
+@pytest.mark.slow
 def test_training_error_is_not_reported_as_worker_failure(cats: DataSpec) -> None:
     def train() -> None:
         for _ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):

@@ -167,6 +167,7 @@ def test_reports_progress_for_each_photo(cats: Path, cache: CropCache) -> None:
         assert told == [(done, 6) for done in range(1, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "packs_then"),
     [
@@ -238,6 +239,7 @@ def test_renamed_photos_use_the_same_pack(
     assert here.contents != there.contents, "who is on them counts for what was learned from them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_time", [False, True])
 @pytest.mark.parametrize("warm", [False, True])
 def test_detects_changed_file_with_same_size(
@@ -395,6 +397,7 @@ def described_as(text: str) -> Callable[[Path], None]:
     return describe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -625,6 +628,7 @@ print(len(found.table), all(same), found.crops.pack)
 """
 
 
+@pytest.mark.slow
 def test_file_size_limit_warns_and_reads_without_cache(cats: Path, cache: CropCache) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, cats, cache.folder], capture_output=True, text=True, check=True
@@ -646,6 +650,7 @@ def test_uncreatable_folder_warns_and_reads_without_cache(
     assert only_warned_of(caplog, cache)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 @pytest.mark.parametrize("packed", [True, False])
 def test_read_only_folder_is_used_without_changes(theirs: Path, packed: bool) -> None:
@@ -709,6 +714,7 @@ def reading(cache: CropCache, slowly: float, ready: Path) -> "subprocess.Popen[s
     return subprocess.Popen([sys.executable, "-c", READ, *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_concurrent_processes_create_one_pack(cache: CropCache, tmp_path: Path) -> None:
     processes = [reading(cache, 0.03, tmp_path / "ready") for _ in range(2)]
     (tmp_path / "ready").touch()
@@ -719,6 +725,7 @@ def test_concurrent_processes_create_one_pack(cache: CropCache, tmp_path: Path) 
     assert {path.name for path in cache.folder.iterdir()} == {packs(cache)[0].name, "contents.sqlite"}
 
 
+@pytest.mark.slow
 def test_killed_process_leaves_only_a_removable_draft(cache: CropCache, tmp_path: Path) -> None:
     (tmp_path / "ready").touch()
     process = reading(cache, 0.05, tmp_path / "ready")
@@ -749,6 +756,7 @@ def test_interrupted_pack_is_removed(cats: Path, cache: CropCache) -> None:
     assert packs(cache) == []
 
 
+@pytest.mark.slow
 def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crops_module, "_ALONE", 2)
     monkeypatch.setattr(crops_module, "_WINDOW_BYTES", 4 * CROP_BYTES)

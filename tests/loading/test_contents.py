@@ -241,6 +241,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_hashes_are_current_after_any_file_changes(

@@ -85,6 +85,7 @@ def test_epochs_differ_only_with_augmentation(cats: Path) -> None:
     assert np.array_equal(plain[first][0], plain[second][0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("rows", [[4], [5, 0, 0, 3], [*range(6)] * 3])
 def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:

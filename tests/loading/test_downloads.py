@@ -213,6 +213,7 @@ def test_failed_lfw_download_leaves_no_files(
     assert refusal(download_lfw, tmp_path / "lfw").startswith("LFW cannot be downloaded (")
 
 
+@pytest.mark.slow
 def test_rejects_archive_with_missing_photos(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

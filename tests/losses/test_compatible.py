@@ -108,6 +108,7 @@ def test_any_loss_with_anchors_equals_loss_on_joined_batch(across):
     assert gradient.isfinite().all()
 
 
+@pytest.mark.slow
 def test_passes_gradcheck():
     embeddings, labels, old = batch(n=6, k=2)
     loss = CompatibleLoss(HarmonicLoss(BatchAll(), (4, 8), (0.5, 0.5)))
@@ -121,6 +122,7 @@ def test_empty_batch_has_zero_loss():
     assert gradient.shape == (0, 8)
 
 
+@pytest.mark.slow
 def test_training_aligns_new_space_with_old_space():
     """Two linear networks on the same photos: alone their spaces have nothing to do with each other."""
     torch.manual_seed(0)

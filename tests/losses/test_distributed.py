@@ -326,6 +326,7 @@ def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
         torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [False, True], ids=["centres alone", "centres averaged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)

@@ -62,6 +62,7 @@ def test_equals_weighted_sum_over_unit_prefixes(loss):
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 999), stretched=st.booleans(), ends=st.sets(st.integers(1, 8), min_size=1))
 def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
     """A PairLoss takes the short way, a plain function the long one."""
@@ -74,6 +75,7 @@ def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
     torch.testing.assert_close(shared, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [BatchAll(margin=0.5), HardNegative(margin=0.5)])
 def test_passes_gradcheck(loss):
     embeddings, labels = batch(n=8, k=2)

@@ -173,6 +173,7 @@ def test_random_selection_is_deterministic_for_a_seed():
     assert default == list(mine_semi_hard(embeddings, TEN_OF_FOUR, 1.0, select="random"))
 
 
+@pytest.mark.slow
 def test_random_selection_covers_the_band_evenly():
     # Nearer than the positive, four in the band, farther than the margin.
     embeddings = torch.tensor([0.0, 1.0, 0.9, 1.05, 1.1, 1.15, 1.2, 3.0], dtype=torch.float64)[:, None]

@@ -50,6 +50,7 @@ def test_loss_equals_hand_computation():
     assert every.item() == pytest.approx(2 + nearest / 2, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(
     n=st.integers(0, 9),
     names=st.integers(1, 4),
@@ -71,6 +72,7 @@ def test_matches_slow_reference(n, names, margin, reduction, seed, block):
     assert again.item() == pytest.approx(found[0].item(), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["active", "all"])
 def test_passes_gradcheck(reduction):
     embeddings, labels = batch(n=8, k=2)

@@ -25,6 +25,8 @@ from support.triplet_reference import (
     value_and_gradient,
 )
 
+pytestmark = pytest.mark.slow
+
 UNEVEN = as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 5)
 PREFIXES = [2, 3, 7]
 
@@ -146,7 +148,6 @@ def prefix_by_prefix(loss, embeddings, labels, lengths):
     return torch.stack([loss(normalize(embeddings[:, :length], dim=1), labels) for length in lengths])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAIR_LOSSES, "semi_hard_hardest"])
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("lengths", [PREFIXES, [3], [7], [2, 3, 4, 5, 6]])
@@ -164,7 +165,6 @@ def test_prefix_losses_match_separate_unit_prefixes(name, unit, lengths):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["active", "all"])
 @pytest.mark.parametrize("way", ["batch_all", "semi_hard", "hard_negative"])
 @given(batch=sphere_batches(unit=False))
@@ -317,7 +317,6 @@ COMPUTED = {
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name != "semi_hard_hardest"])
 def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
     monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", BLOCK)

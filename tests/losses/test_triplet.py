@@ -143,6 +143,7 @@ def test_random_semi_hard_differs_on_each_call():
     assert len({loss(embeddings, TEN_OF_FOUR).item() for _ in range(5)}) == 5
 
 
+@pytest.mark.slow
 @every_way
 @pytest.mark.parametrize("anchors", [0, 1, 4, 12, 18])
 def test_anchors_argument_limits_anchors_to_first_rows(way, anchors):
@@ -296,6 +297,7 @@ def test_is_invariant_to_row_order_and_label_values(way, reduction, batch, data)
     assert_same(value_and_gradient(loss, embeddings[order], renamed), (value, gradient[order]))
 
 
+@pytest.mark.slow
 @every_way
 @given(batch=sphere_batches(), seed=st.integers(0, 99))
 def test_is_invariant_to_rotation(way, batch, seed):
@@ -389,6 +391,7 @@ def test_float32_gap_is_accurate_for_close_rows():
 # Precision
 
 
+@pytest.mark.slow
 @every_way
 @every_reduction
 def test_float32_matches_float64(way, reduction):

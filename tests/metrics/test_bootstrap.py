@@ -175,6 +175,7 @@ def test_intervals_are_deterministic_by_seed():
     assert retrieval_intervals(ranked, seed=1) == retrieval_intervals(ranked, seed=1)
 
 
+@pytest.mark.slow
 def test_recall_interval_coverage_matches_confidence():
     # Whole identities are easy or hard, so that photos of one are far from independent.
     truth, covered, widths = 0.7, 0, []

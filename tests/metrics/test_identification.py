@@ -69,6 +69,7 @@ def test_matches_slow_reference_for_any_block_size(seed, identities, per, coarse
     assert found.known.tolist() == [rank > 0 for rank, _ in expected]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 999), threshold=st.floats(-1, 1), coarse=st.booleans())
 def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     gallery, probes = split(*photos(seed=seed, coarse=coarse))

@@ -44,6 +44,7 @@ def test_all_triplets_equals_worked_example():
     assert found.identity.tolist() == [4, 4]
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     per=st.lists(st.integers(1, 8), min_size=2, max_size=6),
@@ -100,6 +101,7 @@ def test_full_sample_contains_every_triplet_once():
     assert found.average_margin == pytest.approx(every.average_margin, abs=1e-7)  # of rounded similarities
 
 
+@pytest.mark.slow
 def test_every_triplet_is_drawn_equally_often():
     # 5 photos of one identity, 2 of another and 1 of a third: 5 x 4 x 3 + 2 x 1 x 6 triplets. Each identity
     # lies at its own distance from the others, so that a margin tells the identities of a triplet.

@@ -185,6 +185,7 @@ def test_rejects_nonfinite_score():
         roc_counts(np.array([0.1, np.nan]), np.array([0.2]))
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     identities=st.integers(2, 12),

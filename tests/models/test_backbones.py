@@ -8,6 +8,8 @@ from familiar.models.catalog import NETWORKS, network_spec
 from familiar.models.weights import load_published_weights, load_weights_file
 from support.tiers import all_exhaustive_but
 
+pytestmark = pytest.mark.slow
+
 SMALL = "mobilenetv3_small_050"
 
 
@@ -34,7 +36,6 @@ def test_trunk_table_lists_every_library_network():
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
 @pytest.mark.parametrize("size_px", all_exhaustive_but([33, 112], [32, 33, 96, 112, 224]))
 def test_feature_map_has_stride_32(name, size_px):
@@ -66,7 +67,6 @@ def test_matches_library_network_after_pooling_and_classifier(name, theirs):
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUNKS)
 def test_trunk_has_no_classifier_weights(name):
     with torch.device("meta"):
@@ -96,7 +96,6 @@ def test_map_size_rounds_up_for_every_input_size():
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(("size_px", "map_px"), [(32, 1), (33, 2), (100, 4), (112, 4), (224, 7)])
 def test_pooling_kernel_covers_map_at_even_and_odd_sizes(size_px, map_px):

@@ -152,6 +152,7 @@ def test_head_options_apply_only_to_the_default_head():
     assert on_meta("facenet_nn2", head="maxout").head.project.in_features == 4096
 
 
+@pytest.mark.slow
 def test_build_uses_spec_defaults_for_missing_options():
     spec = network_spec("mobilenetv3_small_100")
     network = spec.build(96)
@@ -184,6 +185,7 @@ def test_rejects_unknown_options_and_heads(name, options, message):
         network_spec(name).build(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "too_small"), [("efficientnet_b0_rebuilt", 63), ("simple", 31), ("digits", 3), ("resnet18", 0)]
 )

@@ -130,12 +130,14 @@ def test_squeeze_excite_equals_hand_computation():
         torch.testing.assert_close(found, photo * weights[:, None, None])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("size_px", [64, 65, 90, 112, 127, 128])
 def test_feature_map_has_stride_64_rounded_down(size_px):
     assert EfficientNetTrunk().eval()(torch.randn(1, 3, size_px, size_px)).shape[-1] == size_px // 64
 
 
+@pytest.mark.slow
 def test_rejects_crops_below_64_px():
     with pytest.raises(BadRecipe, match=r"input\.size_px=63"):
         network_spec(NAME).build(63)

@@ -121,6 +121,7 @@ def test_every_head_applies_dropout_before_project(name):
     assert (given[-1] == 0).sum() > given[-1].numel() / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("map_px", [1, 3])
 def test_every_head_passes_gradcheck(name, map_px):

@@ -7,6 +7,8 @@ from familiar.models.catalog import network_spec
 from familiar.models.inception import NN2, NN4, NNS1, NNS2, Inception, InceptionBlock, InceptionTrunk, L2Pool
 from familiar.models.sizes import measure
 
+pytestmark = pytest.mark.slow
+
 # FaceNet, Table 2: output at 224 px, and the exact weights, which the table gives rounded.
 BLOCKS = {
     "3a": ((256, 28, 28), 163_328, 164e3),
@@ -66,7 +68,6 @@ def test_blocks_match_table_2(nn2):
         assert weights == pytest.approx(published, rel=0.01)
 
 
-@pytest.mark.slow
 def test_stem_matches_table_2():
     rows = [row for row in network_spec("facenet_nn2").layers() if row.name.startswith("trunk.stem")]
     found = [
@@ -92,7 +93,6 @@ def test_nn2_pooling_and_strides_match_table_2(nn2):
     assert [name for name, block in nn2.trunk.blocks.items() if len(block.branches) == 3] == ["3c", "4e"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size_px", "flops", "published"),
     [
@@ -118,7 +118,6 @@ def test_nn3_is_nn2_at_160_px(nn2):
     assert outputs_of(nn3, 160)["5b"] == (1024, 5, 5)
 
 
-@pytest.mark.slow
 def test_nn4_has_no_5x5_in_its_last_blocks():
     nn4 = on_meta("facenet_nn4")
     kernels = {

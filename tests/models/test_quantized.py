@@ -269,6 +269,7 @@ def loss_of(network, images, labels):
     return cross_entropy(network(images), labels).item()
 
 
+@pytest.mark.slow
 def test_training_with_rounding_recovers_the_loss():
     """A network that learned its labels forgets them in 8 bits, and learns them again in 8 bits; alone it does not."""
     data = drawn(64, 3, 16, 16), torch.arange(64) % 8

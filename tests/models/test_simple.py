@@ -53,6 +53,7 @@ def on_meta(name, size_px, **options):
         return layers(network_spec(name).build(size_px, **options), size_px)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "head", "trunk", "dense"),
     [
@@ -112,6 +113,7 @@ def test_initial_weights_follow_keras(trunk, scale):
             assert module.eps == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "scale"), [("simple", 0.2), ("simple_v2", 2.0)])
 @pytest.mark.parametrize("head", ["flatten", "average"])
 def test_embedding_layer_initializes_like_convolutions(name, scale, head):

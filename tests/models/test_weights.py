@@ -26,6 +26,8 @@ from familiar.models.weights import (
     reinflate_batch_norm,
 )
 
+pytestmark = pytest.mark.slow
+
 NAME, NARROW = "mobilenetv3_small_100", "mobilenetv3_small_050"
 GIVEN = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
 
@@ -477,7 +479,6 @@ def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved)
     assert not holds_whole_network(tmp_path / "gone.safetensors")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -103,6 +103,7 @@ def test_response_normalization_matches_alexnet_formula():
     assert (expected / features).min() < 0.3, "the sum of squares is seen beside the constant"
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("size_px", [96, 100, 111, 220])
 def test_feature_map_has_stride_32(size_px):

@@ -79,6 +79,7 @@ def test_constraints_hold_at_every_threshold(seed, count, threshold):
         assert_holds(constraints, groups)
 
 
+@pytest.mark.slow
 @cases
 def test_constraints_hold_with_approximate_neighbors(seed, count, threshold):
     rng = np.random.default_rng(seed)

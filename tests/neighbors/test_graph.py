@@ -58,6 +58,7 @@ def test_links_are_symmetric(count, k, seed):
         assert set(found.of(row).tolist()) == linked
 
 
+@pytest.mark.slow
 def test_cell_search_reaches_92_percent_recall():
     """Stated here, since a large collection is grouped by it: of what is near by chance 93 % are enough."""
     rows = people(4000, 10, dim=128)
@@ -73,6 +74,7 @@ def test_cell_search_reaches_92_percent_recall():
     assert (true[:, :, None] == fewer[:, None, :]).any(axis=2)[same].mean() < was_found[same].mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [1, 7, 300])
 def test_probing_all_cells_matches_exact_search(cells, monkeypatch):
     monkeypatch.setattr(graph, "_QUERIES", 100)

@@ -89,6 +89,7 @@ def test_finds_individuals_of_any_size():
     assert partition(group(rows, 0.7)) == partition(labels)
 
 
+@pytest.mark.slow
 def test_many_rows_are_clustered_by_cell_search(monkeypatch):
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
     monkeypatch.setattr("familiar.neighbors.group.MANY", 100)
@@ -180,6 +181,7 @@ def test_fit_threshold_returns_the_middle_of_the_best():
         fit_threshold(rows, lambda _: 0.0, thresholds=())
 
 
+@pytest.mark.slow
 def test_groups_at_matches_single_thresholds_and_nests():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)

@@ -30,6 +30,7 @@ def saved(tmp_path: Path) -> tuple[Path, Stamp]:
     return tmp_path, built().save(tmp_path, "album 7, decision 42")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_recall_against_exact_search_is_at_least_95_percent(dtype):
     vectors, queries = rows(3000, dim=24).astype(dtype), rows(50, dim=24, seed=1)
@@ -58,6 +59,7 @@ def test_single_query_matches_batched_queries():
         np.testing.assert_array_equal(closeness[0], similarity[row])
 
 
+@pytest.mark.slow
 def test_search_returns_every_row_among_duplicates():
     vectors = np.repeat(rows(3), 1000, axis=0)
     found, similarity = HnswIndex.build(vectors, np.arange(3000)).search(rows(3)[:2], 4000)
@@ -76,6 +78,7 @@ def test_indexes_of_up_to_2_rows_can_be_saved_and_searched(tmp_path, count):
     assert reopened.search(rows(0), 5)[0].shape == (0, count)
 
 
+@pytest.mark.slow
 def test_rejects_invalid_keys_rows_and_queries():
     for keys in ([0, 1], [0, 1, 1], [0, -1, 2]):
         with pytest.raises(ValueError, match="keys"):
@@ -222,6 +225,7 @@ def test_erase_overwrites_the_bytes_on_disk(saved, monkeypatch):
     erase(folder / "nowhere")
 
 
+@pytest.mark.slow
 def test_erase_during_use_does_not_crash_the_reader(saved):
     folder, stamp = saved
     program = (
@@ -264,6 +268,7 @@ def test_without_usearch_open_returns_none_and_erase_works(saved, request):
     erase(folder)
 
 
+@pytest.mark.slow
 def test_importing_the_module_imports_no_usearch():
     program = "import sys, familiar.neighbors.hnsw; sys.exit('usearch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

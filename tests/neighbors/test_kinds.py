@@ -37,6 +37,7 @@ def test_photos_of_one_individual_are_not_a_kind(photos):
     assert not is_kind(individual(np.random.default_rng(photos), photos))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("individuals", "photos"), [(10, 5), (20, 8), (60, 10)])
 def test_many_individuals_around_one_direction_are_a_kind(individuals, photos):
     rows, _ = corner(np.random.default_rng(individuals), individuals, photos)
@@ -162,6 +163,7 @@ def test_clusters_have_a_single_kind_in_any_row_order(seed, individuals, photos,
     assert same_partition(turned_kinds, kinds[order])
 
 
+@pytest.mark.slow
 def test_800_correlated_photos_of_one_individual_are_not_a_kind():
     """An individual photographed so often that some photos are alike by chance is no kind either."""
     rng = np.random.default_rng(8)

@@ -40,6 +40,7 @@ def test_settings_match_published_coursework(make):
     assert recipe.model.embedding_dim == 128
 
 
+@pytest.mark.slow
 def test_networks_match_published_coursework():
     assert measure(build_network(circle_simple()), 112).trainable == 2_193_952
     trunk = build_network(circle_simple_v2()).trunk

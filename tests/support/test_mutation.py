@@ -6,6 +6,8 @@ import pytest
 
 from support.mutation import SOURCE, draw, mutations_of
 
+pytestmark = pytest.mark.slow
+
 
 def changed(source: str) -> set[str]:
     """The source after each possible mutation."""

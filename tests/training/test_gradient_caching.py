@@ -49,6 +49,7 @@ def loss_of(embeddings):
     return BatchAll(0.5)(embeddings, LABELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_size", [4, 5, 6, 10])
 def test_frozen_statistics_match_whole_batch(chunk_size, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", lambda tensor: tensor)  # double throughout
@@ -63,6 +64,7 @@ def test_frozen_statistics_match_whole_batch(chunk_size, monkeypatch):
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.1, 1.0, 0.3])
 @pytest.mark.parametrize("chunk_size", [4, 6])
 def test_moving_statistics_match_chunked_reference(chunk_size, momentum, monkeypatch):
@@ -196,6 +198,7 @@ def test_loss_parameters_receive_gradient_once():
     torch.testing.assert_close(cached, centres.centres.grad.to_dense())
 
 
+@pytest.mark.slow
 def test_half_precision_embeddings_get_finite_gradients():
     network = small_network().train().float()
 

@@ -115,6 +115,7 @@ def test_batches_are_anchors_then_positives_then_negatives(sampler):
     assert len(seen) == len(sampler), "an epoch is as long as one of shuffled batches"
 
 
+@pytest.mark.slow
 def test_rounds_and_epochs_give_different_triplets(sampler):
     def chosen(epoch, first):
         sampler.epoch = epoch

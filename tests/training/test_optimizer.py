@@ -9,6 +9,8 @@ from familiar.training.optimizer import build_optimizer
 from familiar.training.recipe import OptimizerSettings
 from familiar.training.schedule import decaying_rate, learning_rate
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = OptimizerSettings(lr=1e-2, backbone_lr=1e-3, weight_decay=0.1, warmup_epochs=2, final_lr=1e-6)
 
 
@@ -31,7 +33,6 @@ def test_every_parameter_is_in_exactly_one_group(parts):
     assert trunk["weight_decay"] == rest["weight_decay"] == 0.1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at_epoch", [0, 0.5, 2, 6.25, 9.99])
 def test_both_groups_follow_the_schedule_to_their_own_peak(parts, at_epoch):
     optimizer = build_optimizer(*parts, SETTINGS, 10)
@@ -117,7 +118,6 @@ def test_embedding_l2_matches_keras_gradient(parts):
     assert [name for name, each in network.named_parameters() if each.grad.any()] == ["head.project.weight"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at_epoch", [0, 9.5, 10, 20, 29, 30, 80])
 def test_exponential_schedule_uses_fractions_of_epochs(parts, at_epoch):
     settings = replace(SETTINGS, schedule="exponential", decay_from=0.1, decay_to=0.3, warmup_epochs=0)

@@ -168,6 +168,7 @@ def test_recipe_round_trips_through_json(make):
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_round_trips_through_json(name):
     recipe = Recipe(name="default", loss=LOSSES[name][0])
@@ -307,6 +308,7 @@ def test_loss_name_and_its_settings_apply_in_any_order():
     assert DEFAULT.with_settings(wanted[:1]).with_settings(wanted[1:]).loss == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_same_loss_name_keeps_loss_settings(loss):
     name, key = f"loss.name={loss}", "loss.compatible_weight"
@@ -416,6 +418,7 @@ def test_offline_mining_needs_plain_triplet_loss(loss):
             DEFAULT.with_settings([*offline, *beside])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_default_sampler_depends_on_loss(loss):
     recipe = DEFAULT.with_settings([f"loss.name={loss}"])
@@ -461,6 +464,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         DEFAULT.with_settings(["zzzz=1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -105,6 +105,7 @@ with RunFolder(Path(sys.argv[1])).held():
 """
 
 
+@pytest.mark.slow
 def test_lock_rejects_second_process_until_first_is_killed(run):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, run.path], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "held\n"

@@ -188,6 +188,7 @@ def test_held_out_accuracy_does_not_reward_memorization():
     assert head.held_out.unsure > 0.8
 
 
+@pytest.mark.slow
 @given(st.randoms())
 def test_head_is_invariant_to_row_order(random):
     rows, species, whose = clouds(identities=3, photos=2)

@@ -34,6 +34,8 @@ from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, save_photos
 from support.triplet_reference import chosen_triplets, distance_table
 
+pytestmark = pytest.mark.slow
+
 TEN_OF_FOUR = torch.arange(10).repeat(4)
 SIDE = 16
 
@@ -72,7 +74,6 @@ def test_triplet_counts_match_closed_form(method, count):
     assert len(get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, method)) == count
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", MINERS)
 @pytest.mark.parametrize("margin", [0.2, 1.0])
 def test_triplets_match_reference_for_each_method(method, margin):
@@ -244,7 +245,6 @@ def test_picture_shows_crops_of_every_band(tmp_path):
     assert sum(wanted.values()) == 4 * 2 * 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", small_and_exhaustive(8, 112, 224))
 def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)

@@ -59,6 +59,7 @@ def test_random_embeddings_score_at_chance():
     assert found.stranger_similarity == pytest.approx(0.0, abs=0.01)
 
 
+@pytest.mark.slow
 @given(noise=st.floats(0.2, 2), count=st.integers(10, 300), seed=st.integers(0, 999))
 def test_figures_match_slow_reference(noise, count, seed):
     embeddings = noisy_identities(noise, seed)
@@ -114,6 +115,7 @@ class MeanColour(nn.Module):
         return self.weight * images.mean((2, 3)) + self.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 5, 128])
 def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
@@ -130,6 +132,7 @@ def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
     assert network.training is training
 
 
+@pytest.mark.slow
 def test_error_names_missing_photo(tmp_path):
     read = read_table(save_photos(tmp_path / "cats").read(), Preprocessing(size_px=32, resize_px=32))
     read.table.photos[7].unlink()

@@ -188,6 +188,7 @@ def test_rejected_upload_stores_no_photo(settings: Settings, folder: Path, photo
     assert not (folder / "photos").exists()
 
 
+@pytest.mark.slow
 def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Path, tmp_path: Path):
     new = color_album.photo(tmp_path / "new.png", "blue", shade=14)
     answer = client.post("/api/v1/photos", files=sent(new))
@@ -207,6 +208,7 @@ def test_uploaded_photos_are_stored_and_enrolled(client: TestClient, folder: Pat
         assert client.get(f"/api/v1/{path}").status_code == 404
 
 
+@pytest.mark.slow
 def test_enrolls_folder_and_rejects_paths_outside_roots(client: TestClient, photos: list[Path]):
     color_album.photo(photos[0].parent / "holiday.png", "red", shade=15)
     answer = client.post("/api/v1/photos/folder", json={"folder": str(photos[0].parent)})

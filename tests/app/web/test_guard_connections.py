@@ -221,6 +221,7 @@ def test_accepts_large_chunked_body(served: Serving) -> None:
         assert b"200 OK" in answer_of(connection, b"100000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [b"Content-Length: 50000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
 def test_oversized_body_returns_413_and_closes_connection(
     served: Serving, head: bytes, monkeypatch: pytest.MonkeyPatch
@@ -334,6 +335,7 @@ def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.S
             assert b"HTTP" not in rest_of(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
 def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
     with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:

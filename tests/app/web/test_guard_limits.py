@@ -17,6 +17,8 @@ from familiar.app.web.guard.limits import most_bytes
 from familiar.app.web.settings import Limits
 from support.middleware import LOCKED, OPEN, TOKEN, scope_of
 
+pytestmark = pytest.mark.slow
+
 FOREVER = 30.0  # seconds; no test waits for it
 SMALL = Limits(
     json_bytes=1_000, upload_bytes=10_000, chunk_seconds=FOREVER, request_seconds=FOREVER, photo_bytes=1
@@ -131,7 +133,6 @@ JPEG = ("Content-Type", "Image/JPEG")
 JSON = ("Content-Type", "application/json")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "kind", "most"),
     [

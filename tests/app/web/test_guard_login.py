@@ -152,6 +152,7 @@ EVIL_NEXT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", EVIL_NEXT)
 def test_login_ignores_unsafe_next_path(said: str) -> None:
     client = browser(LOCKED)

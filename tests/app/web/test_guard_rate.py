@@ -38,6 +38,7 @@ def test_rate_limit_returns_429_with_retry_after() -> None:
     assert [client.get("/", headers=SIGNED).status_code for _ in range(7)] == [200] * 6 + [429]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
 def test_loopback_is_not_rate_limited(address: str) -> None:
     client = browser(limited(OPEN), address=address)
@@ -94,6 +95,7 @@ def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
     assert status_of(chain, scope_of("GET", "/login", [("Host", "localhost")], client=None)) == 200
 
 
+@pytest.mark.slow
 def test_bucket_count_is_bounded() -> None:
     clock = Clock()
     buckets = Buckets(3, clock, most=100)

@@ -150,6 +150,7 @@ def test_scale_positions_match_thresholds():
     assert [compare._place(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
 
 
+@pytest.mark.slow
 def test_pages_warn_about_uncalibrated_model(
     serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
 ):

@@ -60,6 +60,7 @@ def test_asks_most_valuable_question_first(asking: TestClient):
     assert "%" not in page  # a probability would sway who answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
 def test_answer_is_applied_and_next_question_shown(
     asking: TestClient, doubtful: Gallery, same: str, together: bool
@@ -169,6 +170,7 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
     assert identity_of(doubtful, faces[-1]) == -1
 
 
+@pytest.mark.slow
 def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
     question = asked(asking.get("/questions").text)
     best = float(question["best"])  # of four and three faces; the others are of two and two

@@ -100,6 +100,7 @@ def attacks(place: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", attacks(Path("/")))
 def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
     said = attacks(place)[attack]

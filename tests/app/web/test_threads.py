@@ -52,6 +52,7 @@ def test_read_returns_previous_write(folder: Path):
     assert running(folder, work) == {1: "Red"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False])
 def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
     async def work(threads: GalleryThreads) -> tuple[dict[int, str], dict[int, str]]:
@@ -156,6 +157,7 @@ def test_exception_propagates_to_caller(folder: Path):
         running(folder, work)
 
 
+@pytest.mark.slow
 def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
     async def work(threads: GalleryThreads) -> None:
         def change(_: Gallery) -> None:

@@ -84,6 +84,7 @@ def test_each_operation_matches_photo_version(
     assert difference.max() <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("settings", [Augmentation(), CIRCLE_AUGMENTATION, ALL])
 def test_all_operations_together_match_photo_version(settings: Augmentation, device: str) -> None:
@@ -166,6 +167,7 @@ def test_accepts_empty_batch_and_rejects_missing_changes() -> None:
         augment_batch(batch_of(crops(16, 2)), [Change()])
 
 
+@pytest.mark.slow
 def test_large_crops_keep_their_shape() -> None:
     assert augment_batch(batch_of(crops(1024, 1)), drawn(ALL, 1)).shape == (1, 3, 1024, 1024)
 

@@ -20,6 +20,8 @@ from familiar.loading.augment.settings import (
 )
 from support.tiers import small_and_exhaustive
 
+pytestmark = pytest.mark.slow
+
 PROBABILITIES = tuple(field.name for field in fields(Augmentation) if field.name.endswith("_p"))
 ALL = Augmentation(**dict.fromkeys(PROBABILITIES, 1.0))
 SIGNS: dict[str, Callable[[Change], bool]] = {  # that an operation was chosen
@@ -165,7 +167,6 @@ WIDE = replace(
 
 
 @pytest.mark.one_case
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "low", "high"),
     [
@@ -215,7 +216,6 @@ def test_integers_take_every_value_about_equally_often(
     assert counts / 1000 == pytest.approx(share, abs=5 * np.sqrt(share / 1000))
 
 
-@pytest.mark.slow
 def test_jitter_uses_every_order() -> None:
     orders = {change.jitter.order for change in draws(ALL, 300)}
     assert len(orders) == 24
@@ -305,7 +305,6 @@ def test_every_setting_has_a_range_check() -> None:
     assert {*PROBABILITIES, *RANGES, "where"} == {field.name for field in fields(Augmentation)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

@@ -63,6 +63,7 @@ OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("side", [16, 17, 1024])
 def test_operations_are_deterministic_and_keep_shape_and_input(name: str, side: int) -> None:

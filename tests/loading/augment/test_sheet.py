@@ -106,6 +106,7 @@ def test_names_and_captions_stay_within_margins() -> None:
             assert (below[:, [0, -1]] == 255).all()
 
 
+@pytest.mark.slow
 def test_sheet_is_deterministic_for_a_seed() -> None:
     sheets = [augmentation_sheet([photo(224)], Augmentation(), seed) for seed in (1, 1, 2)]
     assert np.array_equal(sheets[0], sheets[1])
@@ -121,6 +122,7 @@ def run(*arguments: object) -> str:
     return CliRunner().invoke(command, [*map(str, arguments)], catch_exceptions=False).stdout
 
 
+@pytest.mark.slow
 def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
     output = tmp_path / "a.png"
     few = ["--set", "input.size_px=32", "--set", "input.resize_px=32", "--set", "augmentation.blur_p=0.5"]
@@ -133,6 +135,7 @@ def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
     assert re.fullmatch(r".*a\.png: what quickstart does to 2 photos of 32 px\n", run(*options))
 
 
+@pytest.mark.slow
 def test_command_skips_unreadable_photos(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "pets" / name).mkdir(parents=True)
