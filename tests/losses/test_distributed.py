@@ -32,6 +32,8 @@ from familiar.losses import (
     semi_hard_triplet_loss,
 )
 
+pytestmark = pytest.mark.slow  # two processes that import torch
+
 ROWS, DIM, CLASSES, STEPS = 12, 5, 4, 3
 SPLITS = [(6, 6), (9, 3), (1, 11), (12, 0), (0, 12)]
 WEIGHTS = torch.arange(ROWS * DIM, dtype=torch.float64).reshape(ROWS, DIM)
@@ -302,7 +304,6 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_gather_keeps_rank_order(ranks, split, dtype):
@@ -312,7 +313,6 @@ def test_gather_keeps_rank_order(ranks, split, dtype):
         assert torch.equal(labels, joined_batch(dtype)[1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", LOSSES)
@@ -326,7 +326,6 @@ def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
         torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", [False, True], ids=["centres alone", "centres averaged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
@@ -467,7 +466,6 @@ dist.destroy_process_group()
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_torchrun_training_matches_single_process(tmp_path):
     script, output = tmp_path / "train.py", tmp_path / "found.pt"
     script.write_text(TORCHRUN_SCRIPT.format(program=__file__, output=str(output)))
