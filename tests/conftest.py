@@ -33,7 +33,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: set[str] = set()
     for item in items:
-        if "one_case" in item.keywords:
+        if "one_case" in item.keywords and "exhaustive" not in item.keywords:
             name = item.nodeid.partition("[")[0]
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
