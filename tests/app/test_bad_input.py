@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from familiar.app import cli
 from familiar.datasets.folders import DataSpec
 from familiar.faces import photo as photo_module
 from support.cli import Answer, Familiar
@@ -51,8 +52,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `colours`, and `run`, trained on them."""
     folder = tmp_path_factory.mktemp("trained")
     draw(folder / "colours")
-    arguments = ["train", folder / "colours", "--output", folder / "run", *TINY]
-    subprocess.run([sys.executable, "-m", "familiar", *arguments], check=True, capture_output=True)
+    arguments = ["familiar", "train", str(folder / "colours"), "--output", str(folder / "run"), *TINY]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
     return folder
 
 

@@ -1,6 +1,4 @@
-import contextlib
 import dataclasses
-import io
 import json
 import re
 import shutil
@@ -10,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.app import cli
 from familiar.faces import zoo
 from familiar.faces.bundle import load_bundle
+from familiar.models import catalog
 from familiar.models.catalog import NETWORKS
 from support.cli import Familiar
 from support.color_folders import colour_folder
@@ -20,17 +18,6 @@ from support.color_folders import colour_folder
 pytestmark = pytest.mark.slow
 
 KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
-
-
-@pytest.fixture(scope="module")
-def rows():
-    """The list of all networks, which takes seconds to make; without `familiar`, which lives as long as one test."""
-    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr(sys, "argv", ["familiar", "models", "--json"])
-        with pytest.raises(SystemExit, match="0"):
-            cli.main()
-    return {row["name"]: row for row in json.loads(printed.buffer.getvalue())}
 
 
 @pytest.fixture
@@ -46,7 +33,9 @@ def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     return folder
 
 
-def test_json_lists_every_network_with_its_sizes(rows):
+@pytest.mark.exhaustive
+def test_json_lists_every_network_with_its_sizes(familiar: Familiar):
+    rows = {row["name"]: row for row in json.loads(familiar("models", "--json").out)}
     assert list(rows) == list(NETWORKS)
     assert all(list(row) == KEYS for row in rows.values())
     rebuilt = rows["efficientnet_b0_rebuilt"]
@@ -55,11 +44,14 @@ def test_json_lists_every_network_with_its_sizes(rows):
     assert rows["facenet_nn1"]["flops"] == pytest.approx(1.6e9, rel=0.02)
 
 
-@pytest.mark.exhaustive
-def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, rows):
+def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
+    few = {name: NETWORKS[name] for name in ("simple", "digits", "facenet_nns2")}
+    monkeypatch.setattr(catalog, "NETWORKS", few)
+    rows = {row["name"]: row for row in json.loads(familiar("models", "--json").out)}
+    assert list(rows) == list(few)
     head, *lines = familiar("models").out.splitlines()
     assert head.split() == ["name", "input", "dim", "trainable", "total", "flops"]
-    for line, (name, spec) in zip(lines, NETWORKS.items(), strict=True):
+    for line, (name, spec) in zip(lines, few.items(), strict=True):
         assert line.endswith(f"  {spec.summary}")
         told = line.removesuffix(spec.summary).split()
         assert told == [name, *(f"{rows[name][key]:,}" for key in KEYS[1:])]

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import familiar
 from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.vectors import normalise
-from familiar.datasets.folders import DataSpec, open_photo
+from familiar.datasets.folders import DataSpec
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
 from familiar.export.bundle import UNKNOWN_LICENCE, export_run
@@ -27,27 +26,12 @@ from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics import pairs as pairs_module
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.retrieval import retrieval
-from familiar.training import loop
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fit import fit
 from familiar.training.network import build_network
-from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.validation import embed_dataset
 
 pytestmark = pytest.mark.slow
-
-RECIPE = Recipe(name="tiny").with_settings(
-    [
-        *("model.name=mobilenetv3_small_050", "model.initial_weights=none", "model.embedding_dim=16"),
-        *(
-            "input.size_px=32",
-            "input.resize_px=32",
-            "sampler.batch_size=16",
-        ),
-        *("optimizer.lr=3e-3", "optimizer.backbone_lr=3e-3", "budget.epochs=2", "split.validation=0.4"),
-    ]
-)
 
 ANYTHING = Gate(1, 1)
 BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
@@ -55,29 +39,18 @@ WORSE = replace(BEFORE, auc=0.96)
 
 
 @pytest.fixture(scope="module")
-def cats(tmp_path_factory):
-    root = tmp_path_factory.mktemp("photos") / "my cats"
-    table = DataSpec(("synthetic:cats:12x8",)).read()
-    for photo, label in zip(table.photos, table.labels, strict=True):
-        (root / f"cat {label}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(open_photo(photo, min_side_px=32).rgb_u8).save(
-            root / f"cat {label}" / f"{photo.index}.png"
-        )
-    return root
+def run(shared_run):
+    return shared_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, cats):
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "draw_curves", lambda *_: None)
-        fit(RECIPE, DataSpec((str(cats),)), folder.path)
-    return folder
+def cats(run):
+    return Path(run.data_spec().sources[0])
 
 
 @pytest.fixture(scope="module")
-def exported(run, tmp_path_factory):
-    return export_run(run.path, tmp_path_factory.mktemp("exported") / "cats.onnx")
+def exported(shared_bundle):
+    return load_bundle(shared_bundle)
 
 
 @pytest.fixture
@@ -105,10 +78,12 @@ def _sealed_metadata(content):
     return content[content.rindex(b"\x72", 0, start) :]
 
 
-def test_export_writes_one_file(exported):
-    assert [path.name for path in exported.path.parent.iterdir()] == ["cats.onnx"]
-    assert exported.path.read_bytes() == exported.onnx
-    assert load_bundle(exported.path).metadata == exported.metadata
+@pytest.mark.usefixtures("known_model")
+def test_export_writes_one_file(run, tmp_path):
+    made = export_run(run.path, tmp_path / "cats.onnx")
+    assert list(tmp_path.iterdir()) == [made.path]
+    assert made.path.read_bytes() == made.onnx
+    assert load_bundle(made.path) == made
 
 
 @pytest.mark.exhaustive

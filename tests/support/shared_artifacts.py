@@ -29,7 +29,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
-    """Two epochs of the tiny recipe on drawn cats, with its bundle. Not to be changed."""
+    """Two epochs of the tiny recipe on the drawn `my cats` beside it, with its bundle. Not to be changed."""
     from familiar.export.bundle import export_run
     from familiar.training import loop
     from familiar.training.fit import fit
@@ -37,13 +37,13 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     from support.tiny_run import TINY, save_photos
 
     def make(folder: Path) -> None:
-        cats = save_photos(folder / "cats")
+        cats = save_photos(folder / "my cats", "synthetic:cats:12x8")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "draw_curves", lambda *_: None)
-            fit(TINY.with_settings(["budget.epochs=2"]), cats, folder / "run")
-        export_run(folder / "run", RunFolder(folder / "run").bundle)
+            fit(TINY.with_settings(["budget.epochs=2", "split.validation=0.4"]), cats, folder / "tiny")
+        export_run(folder / "tiny", RunFolder(folder / "tiny").bundle)
 
-    return RunFolder(made_once(tmp_path_factory, "shared-run", make) / "run")
+    return RunFolder(made_once(tmp_path_factory, "shared-run", make) / "tiny")
 
 
 @pytest.fixture(scope="session")

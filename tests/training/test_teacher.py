@@ -9,9 +9,11 @@ from familiar.core.errors import BadRecipe, BadRun
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.export.bundle import export_run
+from familiar.faces.bundle import load_bundle
 from familiar.faces.embedder import Embedder, embed_photos
 from familiar.training.fit import fit
 from familiar.training.teacher import lessons
+from support.random_bundle import random_bundle
 from support.tiny_run import TINY
 
 pytestmark = pytest.mark.slow
@@ -22,9 +24,9 @@ DIM = SMALL.model.embedding_dim
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory: pytest.TempPathFactory, cats: DataSpec, shared_bundle: Path) -> list[Path]:
-    folder = tmp_path_factory.mktemp("teachers")
-    fit(SMALL.with_settings(["seed=1"]), cats, folder / "run")
-    return [shared_bundle, export_run(folder / "run", folder / "other.onnx").path]
+    other = tmp_path_factory.mktemp("teachers") / "other.onnx"
+    photos = [Path(str(photo)) for photo in cats.read().photos]
+    return [shared_bundle, random_bundle(other, photos, load_bundle(shared_bundle).metadata.preprocessing)]
 
 
 def taught_by(*teachers: Path, settings: tuple[str, ...] = ()):

@@ -32,6 +32,8 @@ from familiar.training.validation import (
     validation_pairs,
 )
 
+CURVES_SECONDS = 10.0  # between two drawings, each of which takes as long as a small run's epoch
+
 
 @dataclass(frozen=True)
 class StepProgress:
@@ -98,8 +100,17 @@ class Trainer:
 
     def train(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
         """Epochs until the budget is spent; why it ended."""
+        try:
+            return self._epochs(on_step, on_epoch)
+        finally:
+            if self.records:
+                draw_curves(self.run.curves_png, self.records)
+
+    def _epochs(
+        self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]
+    ) -> str:
         budget = self.recipe.budget
-        started = time.perf_counter()
+        started = drawn = time.perf_counter()
         while not (why := self._why_finished()):
             record = self._one_epoch(on_step)
             out_of_time = bool(budget.seconds) and time.perf_counter() - started > budget.seconds
@@ -108,6 +119,9 @@ class Trainer:
                 record = self._validated(record, ends)
             self.records.append(record)
             self._save()
+            if time.perf_counter() - drawn > CURVES_SECONDS:
+                draw_curves(self.run.curves_png, self.records)
+                drawn = time.perf_counter()
             on_epoch(record)
             if out_of_time:
                 return self._why_finished() or "time"
@@ -266,7 +280,6 @@ class Trainer:
 
     def _save(self) -> None:
         write_history(self.run.history_csv, self.records)
-        draw_curves(self.run.curves_png, self.records)
         save_weights(self.run.last, network=self.network, objective=self.objective)
         save_state(
             self.run.state,
