@@ -7,6 +7,8 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint c
 # together (loadfile), so that what they share is made once.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST_ALL := $(PYTEST) -m "not plain" --hypothesis-profile thorough \
+	--jaxtyping-packages familiar,support.typecheck.beartype
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -15,19 +17,22 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
 
-test: $(VENV)/ready lint test-plain
+# Type checks take one core for most of a minute; what is left of test-plain takes the other.
+test: $(VENV)/ready
+	$(MAKE) --jobs 2 lint test-plain
 	$(PYTEST) -m "not plain and not exhaustive"
 
 # For the inner loop: no training, no export, no server, no browser.
 test-fast: $(VENV)/ready
 	$(PYTEST) -m "not plain and not exhaustive and not slow"
 
-test-all: $(VENV)/ready lint test-plain
-	$(PYTEST) -m "not plain" --hypothesis-profile thorough
+test-all: $(VENV)/ready
+	$(MAKE) --jobs 2 lint test-plain
+	$(PYTEST_ALL)
 
 # Every test, and docs/test-durations.md made anew.
 test-durations: $(VENV)/ready
-	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file $(VENV)/test-durations.json
+	$(PYTEST_ALL) --durations-file $(VENV)/test-durations.json
 	cd tests && ../$(VENV)/bin/python -m support.durations_page ../$(VENV)/test-durations.json ../docs/test-durations.md
 
 test-plain: $(PLAIN)/ready

@@ -1,5 +1,6 @@
 """Fixtures of all tests. Real photos lie outside the repository; tests that need them skip where they are missing."""
 
+import gc
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -46,6 +47,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collection makes stays until the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # or nanobind reports what is never freed
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test writes into the user's own cache."""
@@ -73,6 +89,12 @@ def browser() -> "Iterator[Browser]":
         started = playwright.chromium.launch(executable_path=found)
         yield started
         started.close()
+
+
+@pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`evaluate` draws no page: its charts take longer than what it measures."""
+    monkeypatch.setattr("familiar.evaluation.evaluate.write_report", lambda *_: None)
 
 
 @pytest.fixture

@@ -234,6 +234,7 @@ def test_embed_crops_by_detector_and_fails_without_detection(
     assert not (tmp_path / "n.npz").exists()
 
 
+@pytest.mark.usefixtures("without_report")
 def test_uncalibrated_bundle_reports_no_probability(
     familiar: Familiar, colours: Path, uncalibrated_bundle: Path, tmp_path: Path
 ):
@@ -248,6 +249,7 @@ def test_uncalibrated_bundle_reports_no_probability(
     assert "fixed ones" in evaluated.err
 
 
+@pytest.mark.usefixtures("without_report")
 def test_evaluate_compares_two_results_on_the_same_photos(
     familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):
@@ -269,6 +271,7 @@ def test_evaluate_compares_two_results_on_the_same_photos(
     assert_fails(familiar("evaluate", "--compare", files[0], tmp_path / "few/eval_results.json"), "photos")
 
 
+@pytest.mark.usefixtures("without_report")
 def test_evaluate_rejects_wrong_usage_and_draws_chosen_pairs(
     familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
 ):

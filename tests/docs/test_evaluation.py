@@ -33,6 +33,7 @@ def test_every_suite_has_a_section():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_report")
 def test_every_key_of_the_results_is_documented(mean_colour_bundle: Path, tmp_path: Path):
     colours = colour_folder(tmp_path / "colours")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")

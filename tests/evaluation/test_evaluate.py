@@ -28,6 +28,7 @@ def spec(*roots: Path) -> DataSpec:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("without_report")
 def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(
@@ -41,6 +42,7 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("without_report")
 def test_skips_pairs_with_unreadable_photo(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     (colours / "Person_00" / "Person_00_0001.png").write_text("no photo")
     pairs = tmp_path / "pairs.txt"
@@ -114,6 +116,7 @@ def test_writes_returned_results_and_report(colours: Path, mean_colour_bundle: P
     assert any(path.suffix == ".png" for path in (tmp_path / "out").iterdir())
 
 
+@pytest.mark.usefixtures("without_report")
 def test_runs_only_requested_suites(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(("triplets", "harmonic")))
     assert "triplets" in results
@@ -122,6 +125,7 @@ def test_runs_only_requested_suites(colours: Path, mean_colour_bundle: Path, tmp
     assert "full length" in results["reasons"]["harmonic"]
 
 
+@pytest.mark.usefixtures("without_report")
 def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], test=names[6:])
@@ -139,6 +143,7 @@ def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("without_report")
 def test_skips_pairs_with_leaking_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_01" / "Person_01_0001.png")
     pairs = tmp_path / "pairs.txt"
@@ -170,6 +175,7 @@ def test_rejects_invalid_csv_before_any_work(colours: Path, mean_colour_bundle: 
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("without_report")
 def test_resize_px_overrides_bundle_preprocessing(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     # Only the middle tells who it is; what is around it is any colour.
     generator = np.random.default_rng(0)

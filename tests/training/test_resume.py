@@ -145,17 +145,30 @@ STEPS = (2, 8, 9, 2, 5, 8, 9, 3, 6, 9, 12)
 WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("steps", "whole_epochs", "more"),
+    small_and_exhaustive(((8, 9, 9, 12), (0, 0, 1, 2), 0), (STEPS, WHOLE_EPOCHS, 20)),
+)
 def test_run_killed_while_writing_resumes_identically(
-    attempts: Attempts, unbroken: Unbroken, cats: DataSpec, tmp_path: Path
+    attempts: Attempts,
+    unbroken: Unbroken,
+    cats: DataSpec,
+    tmp_path: Path,
+    steps: tuple[int, ...],
+    whole_epochs: tuple[int, ...],
+    more: int,
 ) -> None:
+    """`more`: how many random deaths at most follow."""
     run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
-    for step, epochs in zip(STEPS, WHOLE_EPOCHS, strict=True):
+    for step, epochs in zip(steps, whole_epochs, strict=True):
         assert attempts.whole(recipe, cats, run, die_at=step) == KILLED
         assert (len(load_state(run.state)["records"]) if run.state.exists() else 0) == epochs
     generator = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(more):
         if attempts.whole(recipe, cats, run, die_at=int(generator.integers(7, 17))) == 0:
             break
+    else:
+        assert attempts.whole(recipe, cats, run) == 0
     assert_same_run(run, unbroken.run)
 
 
