@@ -97,7 +97,7 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     expected |= {"last.safetensors", "state.pt", "embedder.safetensors", "model.onnx"}
     assert {path.name for path in run.iterdir()} == expected
 
-    evaluated = familiar("evaluate", run, colours, "--output", report)
+    evaluated = familiar("evaluate", run, colours, "--output", report, "--suite", "verification")
     assert evaluated.code == 0, evaluated.err
     assert "(test)" in evaluated.out
     results = json.loads((report / "eval_results.json").read_text())

@@ -209,6 +209,7 @@ def test_reports_size_parity_auc_and_recall_in_one_line(familiar: Familiar, run:
     assert not answer.err, "nobody has to read what ONNX Runtime thinks of it"
 
 
+@pytest.mark.exhaustive
 def test_json_matches_bundle_metadata(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
     flags = ("--max-auc-drop", "1", "--max-recall-drop", "1", "--licence", "MIT", "--json")

@@ -187,6 +187,7 @@ def test_truncated_lists_report_remainder(found: Inspection, monkeypatch: pytest
     assert "the same pixels, several identities (1 of 2)" in text.lower()
 
 
+@pytest.mark.exhaustive
 def test_page_size_is_limited_with_many_duplicates(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)  # the worst for JPEG
     for identity in range(40):

@@ -106,7 +106,8 @@ def test_rejects_unknown_suite_and_unreadable_photos(colours: Path, mean_colour_
 
 
 def test_writes_returned_results_and_report(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", flip=True)
+    asked = Asked(("verification", "retrieval"))
+    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", asked, flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
     assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
     assert stored == json.loads(json.dumps(results))

@@ -86,6 +86,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     assert lost > 0.1  # so that the comparison says something
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
     found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
@@ -155,6 +156,7 @@ def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
     assert found["degradations"]["blur"]["similarity_drop"] < 0.1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))

@@ -262,6 +262,7 @@ def test_embeds_offline(opened: Page, context: BrowserContext, make_bundle: Make
     assert len(save(opened).names) == len(photos) - len(UNREADABLE)
 
 
+@pytest.mark.exhaustive
 def test_accepts_dropped_bundle_and_photo(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     dropped = {
         path.name: base64.b64encode(path.read_bytes()).decode() for path in (photos[0], make_bundle("random"))
@@ -281,6 +282,7 @@ def test_accepts_dropped_bundle_and_photo(opened: Page, make_bundle: MakeBundle,
     assert save(opened).names == [photos[0].name]
 
 
+@pytest.mark.exhaustive
 def test_loads_model_onnx_from_its_own_folder(
     context: BrowserContext, origin: str, served: Path, make_bundle: MakeBundle
 ):

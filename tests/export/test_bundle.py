@@ -360,6 +360,7 @@ def test_rejects_too_few_calibration_photos(run, cats, tmp_path, kept):
     assert export_run(run.path, output, moved, precisions=("float16", "int8")).metadata.precision == "float16"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
     shutil.copytree(cats, tmp_path / "my cats")
@@ -382,6 +383,7 @@ def test_counts_only_readable_calibration_photos(run, cats, tmp_path, caplog):
         export_run(run.path, tmp_path / "cats.onnx", moved, precisions=("int8",))
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("known_model")
 @pytest.mark.parametrize("precision", ["float16", "int8-weights"])
 def test_gate_refusal_writes_nothing(run, tmp_path, judged, precision):
@@ -514,6 +516,7 @@ def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
     assert not (tmp_path / "none.onnx").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("known_model")
 def test_stops_at_first_precision_that_fits(run, tmp_path, monkeypatch):
     tried = []

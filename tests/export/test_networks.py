@@ -36,6 +36,7 @@ def assert_exports(network, size_px=SIZE_PX):
     assert require_parity(source, exported).crops == 4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", all_exhaustive_but(["simple_v2", "digits"], QUICK))
 def test_onnx_matches_torch_for_small_networks(name):

@@ -203,6 +203,7 @@ def test_bias_correction_reduces_rounding_error(source, photos, monkeypatch):
     assert 1 - cosines(corrected, exact).mean() < 0.9 * (1 - cosines(plain, exact).mean())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shorten", [in_8_bits, in_8_bit_weights])
 def test_quantization_is_deterministic_for_same_photos(source, photos, shorten, caplog):
     model = shorten(source, photos)

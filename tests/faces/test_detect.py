@@ -211,6 +211,7 @@ def test_haar_detects_most_lfw_faces(shared_data: Path) -> None:
     assert np.mean(middle) > 0.9
 
 
+@pytest.mark.exhaustive
 @pytest.mark.shared_data
 def test_haar_cat_detects_at_least_a_third_of_cats(shared_data: Path) -> None:
     detector = build_detector("haar-cat")

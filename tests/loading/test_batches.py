@@ -173,7 +173,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", small_and_exhaustive(4, 1))
+@pytest.mark.parametrize("count", small_and_exhaustive(1, 4))
 def test_killed_worker_raises_training_failed(
     cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -265,7 +265,7 @@ LAUNCH = """
 import runpy, sys
 from jaxtyping import install_import_hook
 sys.path.insert(0, {tests!r})
-install_import_hook("familiar", "support.typecheck.beartype")
+install_import_hook("familiar.losses", "support.typecheck.beartype")
 runpy.run_path({program!r}, run_name="__main__")
 """
 

@@ -72,6 +72,7 @@ def test_every_spec_matches_its_network(name):
     assert (trainable == parameters) == (not spec.frozen_trunk)
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS)
@@ -125,6 +126,7 @@ def test_every_unfrozen_parameter_receives_gradient(name):
         assert not wanted or parameter.grad.isfinite().all(), key
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["mobilenetv3_small_050", "simple", "efficientnet_b0_rebuilt", "facenet_nns2"]

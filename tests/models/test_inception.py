@@ -118,6 +118,7 @@ def test_nn3_is_nn2_at_160_px(nn2):
     assert outputs_of(nn3, 160)["5b"] == (1024, 5, 5)
 
 
+@pytest.mark.exhaustive
 def test_nn4_has_no_5x5_in_its_last_blocks():
     nn4 = on_meta("facenet_nn4")
     kernels = {

@@ -30,6 +30,7 @@ def test_fast():
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])

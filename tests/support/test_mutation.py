@@ -58,6 +58,7 @@ def test_leaves_annotations_decorators_and_texts_unchanged(source: str):
     assert changed(source) == set()
 
 
+@pytest.mark.exhaustive
 def test_draw_is_deterministic_and_mutates_existing_source():
     drawn = draw(20, seed=1)
     assert drawn == draw(20, seed=1) != draw(20, seed=2)

@@ -90,6 +90,7 @@ def test_embedder_is_network_of_best_epoch(finished):
     assert (result.best_epoch == 3) == torch.equal(last[centres], best[centres])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_training_is_deterministic(finished, tmp_path, cats):
     again = RunFolder(tmp_path)
@@ -153,6 +154,7 @@ def test_resume_rejects_incompatible_state(finished, tmp_path, cats):
         fit(TINY, cats, tmp_path / "run", resume=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_skips_unreadable_photos_and_rejects_added_on_resume(tmp_path, caplog):
     data = save_photos(tmp_path / "cats")
@@ -181,6 +183,7 @@ def test_rejects_too_few_photos_without_creating_run(tmp_path, data):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(("workers", "cached"), [(1, False), (0, True)])

@@ -153,6 +153,7 @@ def test_collapse_in_last_epoch_raises_training_failed(tmp_path, monkeypatch, bu
         fit(TINY.with_settings([budget]), cats, tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_batch_norm_statistics_adapt_within_few_steps(tmp_path, cats):
     """Batch norms' averages must have caught up with the features after two steps, not after forty."""

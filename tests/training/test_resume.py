@@ -172,6 +172,7 @@ def test_run_killed_while_writing_resumes_identically(
     assert_same_run(run, unbroken.run)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("die_at", small_and_exhaustive(2, 1, 3))
 def test_run_killed_while_writing_embedder_restores_it(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, die_at: int

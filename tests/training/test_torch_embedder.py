@@ -113,6 +113,7 @@ def test_rejects_damaged_files(run: RunFolder):
         torch_embedder(run.path, CPU)
 
 
+@pytest.mark.exhaustive
 def test_rejects_weights_that_differ_from_bundle(run: RunFolder):
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)

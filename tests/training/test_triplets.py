@@ -234,6 +234,7 @@ def draw(path, labels, embeddings, **settings):
         return np.asarray(picture.convert("RGB"))
 
 
+@pytest.mark.exhaustive
 def test_picture_shows_crops_of_every_band(tmp_path):
     labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
     pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, each=2, seed=3)
@@ -297,6 +298,7 @@ def test_picture_reports_miners_margin_and_counts(tmp_path, written):
     assert not any(text.startswith("none") for text in written)
 
 
+@pytest.mark.exhaustive
 def test_picture_reports_miner_without_triplets(tmp_path, written):
     identities = torch.eye(5).repeat(4, 1)  # perfect: every negative is farther by 2
     pixels = draw(tmp_path / "triplets.png", torch.arange(5).repeat(4), identities)

@@ -8,6 +8,7 @@ from familiar.app.web.settings import Settings
 from support.middleware import COOKIE, CROSS, HOME, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
 
 
+@pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("headers", "status"),

@@ -180,6 +180,7 @@ def test_sigterm_ends_event_streams_and_exits(process: "subprocess.Popen[str]", 
             socket.create_connection(("127.0.0.1", port), timeout=1)
 
 
+@pytest.mark.exhaustive
 def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
     assert process.stderr is not None
     for line in process.stderr:
@@ -190,6 +191,7 @@ def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
     assert "Aborted" not in process.stderr.read()
 
 
+@pytest.mark.exhaustive
 def test_rejects_port_in_use(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -220,6 +222,7 @@ serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
 def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, signals: list[signal.Signals]):
@@ -275,6 +278,7 @@ def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content:
     assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
@@ -316,6 +320,7 @@ def test_rejects_invalid_certificate_before_start(
     assert told == []
 
 
+@pytest.mark.exhaustive
 def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
     (tmp_path / "certificate.pem").write_text(CERTIFICATE)
     (tmp_path / "key.pem").write_text(KEY)
