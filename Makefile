@@ -7,32 +7,34 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint c
 # together (loadfile), so that what they share is made once.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-PYTEST_ALL := $(PYTEST) -m "not plain" --hypothesis-profile thorough \
-	--jaxtyping-packages familiar,support.typecheck.beartype
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all test-durations test-plain lint format clean
+.PHONY: quickstart test test-fast test-all test-durations test-plain pytest pytest-all lint format clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
 
-# Type checks take one core for most of a minute; what is left of test-plain takes the other.
-test: $(VENV)/ready
-	$(MAKE) --jobs 2 lint test-plain
+# All at once: tests wait now and then, for a process or a page, and the type checker fills the gaps.
+test: $(VENV)/ready $(PLAIN)/ready
+	$(MAKE) --jobs 3 lint test-plain pytest
+
+pytest: $(VENV)/ready
 	$(PYTEST) -m "not plain and not exhaustive"
 
 # For the inner loop: no training, no export, no server, no browser.
 test-fast: $(VENV)/ready
 	$(PYTEST) -m "not plain and not exhaustive and not slow"
 
-test-all: $(VENV)/ready
-	$(MAKE) --jobs 2 lint test-plain
-	$(PYTEST_ALL)
+test-all: $(VENV)/ready $(PLAIN)/ready
+	$(MAKE) --jobs 3 lint test-plain pytest-all
+
+pytest-all: $(VENV)/ready
+	$(PYTEST) -m "not plain" --hypothesis-profile thorough --durations-file $(VENV)/test-durations.json \
+		--jaxtyping-packages familiar,support.typecheck.beartype
 
 # Every test, and docs/test-durations.md made anew.
-test-durations: $(VENV)/ready
-	$(PYTEST_ALL) --durations-file $(VENV)/test-durations.json
+test-durations: pytest-all
 	cd tests && ../$(VENV)/bin/python -m support.durations_page ../$(VENV)/test-durations.json ../docs/test-durations.md
 
 test-plain: $(PLAIN)/ready

@@ -241,7 +241,6 @@ def test_make_trainable_ignores_unfolded_networks():
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
-@pytest.mark.exhaustive
 @torch.no_grad()
 def test_frozen_random_trunk_takes_photo_statistics(caplog):
     """Each norm those of what it is given, the norms before it having theirs."""
