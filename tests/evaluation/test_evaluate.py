@@ -126,7 +126,6 @@ def test_runs_only_requested_suites(colours: Path, mean_colour_bundle: Path, tmp
     assert "full length" in results["reasons"]["harmonic"]
 
 
-@pytest.mark.usefixtures("without_report")
 def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
     run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], test=names[6:])

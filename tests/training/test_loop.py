@@ -251,6 +251,26 @@ def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_e
     assert (result.best_epoch, result.best_score) == (best_epoch, best_score)
 
 
+@pytest.mark.usefixtures("without_steps")
+@pytest.mark.parametrize(("seconds", "drawn"), [(0.0, [1, 2, 3, 3]), (1e9, [3])])
+def test_curves_are_drawn_at_intervals_and_at_the_end(tmp_path, monkeypatch, cats, seconds, drawn):
+    epochs = []
+    monkeypatch.setattr(loop, "CURVES_SECONDS", seconds)
+    monkeypatch.setattr(loop, "draw_curves", lambda _, records: epochs.append(len(records)))
+    monkeypatch.setattr(loop, "validate", lambda *_: Validation(0.6, 0.7, 0.5, stranger_similarity=0.1))
+    fit(TINY, cats, tmp_path)
+    assert epochs == drawn
+
+
+@pytest.mark.usefixtures("without_steps")
+def test_curves_are_drawn_when_training_stops_early(tmp_path, monkeypatch, cats):
+    epochs = []
+    monkeypatch.setattr(loop, "draw_curves", lambda _, records: epochs.append(len(records)))
+    with pytest.raises(Interrupted):
+        fit(TINY, cats, tmp_path, on_epoch=stop_after(1))
+    assert epochs == [1]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
