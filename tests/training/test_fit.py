@@ -427,7 +427,6 @@ from torch._dynamo.utils import counters
 from familiar.datasets.folders import DataSpec
 from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
-from support.tiers import small_and_exhaustive
 
 if __name__ == "__main__":
     recipe = Recipe.from_json(Path("recipe.json").read_text())
@@ -445,7 +444,7 @@ def test_compiled_training_matches_plain_losses(tmp_path, cats):
     (tmp_path / "recipe.json").write_text(recipe.to_json())
     (tmp_path / "twice.py").write_text(COMPILED)
     command = [sys.executable, "twice.py", *cats.sources]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert said.split()[-1] == "1", "compiled once, and not again in every step"
     plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("False", "True"))
     for one, other in zip(plain, compiled, strict=True):
