@@ -75,6 +75,7 @@ def test_single_network_prints_layer_table_and_totals(familiar: Familiar):
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["facenet_nn1", "efficientnet_b0_frozen", "shufflenet_v2"])
 def test_single_network_json_matches_spec_and_layer_totals(familiar: Familiar, name):
     found = json.loads(familiar("models", name, "--json").out)

@@ -8,6 +8,7 @@ from familiar.neighbors.adapt import adapt
 from familiar.neighbors.constraints import Constraints
 from familiar.neighbors.group import group
 from familiar.neighbors.kinds import AGAIN, HOME, MIN_ROWS, SHARE, group_by_kind, is_kind, joined, views
+from support.property_tests import expensive
 
 DIM = 64
 
@@ -149,6 +150,7 @@ def test_rejects_non_unit_rows():
 
 
 @pytest.mark.slow
+@expensive()
 @given(st.integers(0, 10_000), st.integers(8, 16), st.integers(4, 6), st.integers(0, 6))
 def test_clusters_have_a_single_kind_in_any_row_order(seed, individuals, photos, strangers):
     rng = np.random.default_rng(seed)

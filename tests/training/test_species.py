@@ -18,6 +18,7 @@ from familiar.training.species import (
     measure,
     softmax_regression,
 )
+from support.property_tests import expensive
 from support.tiny_router import save_coloured
 
 NAMES = ("cat", "dog", "person")
@@ -189,6 +190,7 @@ def test_held_out_accuracy_does_not_reward_memorization():
 
 
 @pytest.mark.slow
+@expensive()
 @given(st.randoms())
 def test_head_is_invariant_to_row_order(random):
     rows, species, whose = clouds(identities=3, photos=2)
