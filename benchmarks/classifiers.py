@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize
 
 from familiar.losses.center import CenterLoss
-from familiar.losses.partial import PartialFC
+from familiar.losses.partial_fc import PartialFC
 from familiar.losses.softmax import ArcFace, CombinedMargin, CosFace, NormFace, Softmax, SubCenterArcFace
 
 DIMENSIONS = 128
@@ -40,9 +40,7 @@ class Plain(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
@@ -53,9 +51,7 @@ def main() -> None:
     if options.device == "cpu":  # first: a process is born with its parent's peak
         for classes in options.classes:
             full, partial = (peak_mib(name, classes, options.threads) for name in ("full", "partial"))
-            print(
-                f"{classes:,} classes, peak memory of {MEMORY_STEPS} steps: full {full} MiB, partial {partial} MiB"
-            )
+            print(f"{classes:,} classes, peak memory of {MEMORY_STEPS} steps: full {full} MiB, partial {partial} MiB")
     for rows in BATCHES:
         ratios(rows, 10_000, options.rounds, options.device)
     for rows in BATCHES:
@@ -115,9 +111,7 @@ def partial_against_full(rows: int, classes: int, rounds: int, device: str) -> N
     )
 
 
-def whole_step(
-    name: str, classes: int, embeddings: Tensor, labels: Tensor, device: str
-) -> Callable[[], None]:
+def whole_step(name: str, classes: int, embeddings: Tensor, labels: Tensor, device: str) -> Callable[[], None]:
     objective = {"full": ArcFace, "partial": PartialFC}[name](DIMENSIONS, classes).to(device)
     kind = {"full": torch.optim.AdamW, "partial": torch.optim.SparseAdam}[name]
     optimizer = kind(objective.parameters(), lr=1e-3)

@@ -13,20 +13,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from collection.walks import WALKS, draw_photos, killed, rehearse
+from collection.crash_scenarios import WALKS, draw_photos, killed, rehearse
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="spread evenly over the works")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
-    print(
-        "| work | s, left alone | transactions | kills | inside a transaction | after the end | gallery wrong |"
-    )
+    print("| work | s, left alone | transactions | kills | inside a transaction | after the end | gallery wrong |")
     print("|---|---|---|---|---|---|---|")
     bad: list[str] = []
     started = time.perf_counter()
@@ -37,10 +33,7 @@ def main() -> None:
             start, scratch = Path(root) / walk, Path(root) / "scratch"
             alone = rehearse(walk, start, photos, scratch)
             count = (given.kills + place) // len(WALKS)
-            kills = [
-                killed(walk, alone, start, photos, scratch, rng.uniform(0, alone.seconds))
-                for _ in range(count)
-            ]
+            kills = [killed(walk, alone, start, photos, scratch, rng.uniform(0, alone.seconds)) for _ in range(count)]
             inside, late = sum(kill.inside for kill in kills), sum(kill.too_late for kill in kills)
             wrong = [kill.wrong for kill in kills if kill.wrong]
             bad += [f"{walk}: {'; '.join(each)}" for each in wrong]

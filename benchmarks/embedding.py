@@ -22,12 +22,12 @@ import torch
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export.onnx import onnx_bytes
-from familiar.faces.bundle import BundleMetadata, seal
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.photo import load_photo
-from familiar.faces.tensor import Preprocessing
 from familiar.models.catalog import network_spec
+from familiar.photos.decoding import load_photo
+from familiar.photos.preprocessing import Preprocessing
 
 BATCH_SIZE = 32
 LARGE_PX = (4000, 3000)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from familiar.core.blocks import similarities, unit_rows
+from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.vectors import normalise
 from familiar.metrics.retrieval import rank_queries, summarise
 from familiar.metrics.roc import pair_totals, roc_counts_all_pairs
@@ -122,17 +122,12 @@ def measure(rows: int, repeats: int, peers: list[str]) -> None:
     totals = {name: show(name, rows, measurements) for name, measurements in found.items()}
     for name in peers:
         clock, processor = totals[name] / totals["ours"]
-        print(
-            f"{rows:,}: {name} takes {clock:.1f} times as long as all of ours, {processor:.1f} of the processor"
-        )
+        print(f"{rows:,}: {name} takes {clock:.1f} times as long as all of ours, {processor:.1f} of the processor")
 
 
 def show(name: str, rows: int, measurements: list[Measurement]) -> np.ndarray:
     """Print the line of the table; (seconds, processor seconds) in all."""
-    parts = {
-        part: np.median([one["times"][part] for one in measurements], axis=0)
-        for part in measurements[0]["times"]
-    }
+    parts = {part: np.median([one["times"][part] for one in measurements], axis=0) for part in measurements[0]["times"]}
     total = np.sum(list(parts.values()), axis=0)
     peak = max(one["peak"]["GB"] for one in measurements)
     figures = ", ".join(f"{figure} {value:.9f}" for figure, value in measurements[0]["figures"].items())
@@ -146,22 +141,14 @@ def show(name: str, rows: int, measurements: list[Measurement]) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=int, nargs="*", default=[20_000])
-    parser.add_argument(
-        "--peer", choices=[name for name in MEASURED if name != "ours"], action="append", default=[]
-    )
+    parser.add_argument("--peer", choices=[name for name in MEASURED if name != "ours"], action="append", default=[])
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument(
-        "--only", choices=MEASURED, help="measure this alone, in this process, and print JSON"
-    )
+    parser.add_argument("--only", choices=MEASURED, help="measure this alone, in this process, and print JSON")
     arguments = parser.parse_args()
     if not arguments.only:
-        print(
-            "| rows | pairs | | parts | in all | processor | peak | figures |\n|---|---|---|---|---|---|---|---|"
-        )
+        print("| rows | pairs | | parts | in all | processor | peak | figures |\n|---|---|---|---|---|---|---|---|")
     for rows in arguments.rows:
         if arguments.only:
             measured = MEASURED[arguments.only](*drawn(rows))

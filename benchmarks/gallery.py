@@ -10,9 +10,7 @@ WORKS = ("search", "grouping", "enrolling", "answers", "pictures")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORKS)
     parser.add_argument("options", nargs=argparse.REMAINDER)
     given = parser.parse_args()

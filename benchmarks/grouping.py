@@ -30,11 +30,11 @@ from sklearn.cluster import DBSCAN, HDBSCAN
 
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import IdentityTable, by_hash, open_photo, read_identity_list, scan_folders
-from familiar.faces.embedder import Embedder, embed_photos
+from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.adapt import adapt, foreignness
-from familiar.neighbors.group import THRESHOLDS, groupable
-from familiar.neighbors.kinds import group_by_kind
+from familiar.neighbors.clustering import THRESHOLDS, groupable
+from familiar.neighbors.domains import group_by_kind
+from familiar.neighbors.whitening import adapt, foreignness
 
 SETS = {"cats": "cats23_gpriamo", "orl": "orl_faces", "lfw": "lfw_112", "cows": "holstein2025_cows"}
 MIN_FACES = 3  # Immich's default
@@ -51,9 +51,7 @@ class Labelled(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--split", type=Path)
@@ -73,9 +71,7 @@ def main() -> None:
         of_few(sets["cats"], sets["orl"])
         return
     sets = {name: sets[name] for name in options.sets.split(",") if name}
-    print(
-        "| set | method | threshold | pairwise P / R / F | B-cubed P / R / F | best Fs | groups / true | seconds |"
-    )
+    print("| set | method | threshold | pairwise P / R / F | B-cubed P / R / F | best Fs | groups / true | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     for name, rows in sets.items():
         for method in METHODS:
@@ -86,9 +82,7 @@ def main() -> None:
         roots = {options.data / identity.split("/")[0] for identity in chosen}
         validation = embedded(embedder, scan_folders(*sorted(roots)).of_identities(chosen))
         high_precision = embedder.metadata.calibration.high_precision.similarity
-        print(
-            f"\n{len(set(validation.identities))} validation identities, {len(validation.identities)} photos"
-        )
+        print(f"\n{len(set(validation.identities))} validation identities, {len(validation.identities)} photos")
         fit = {name: fitted(tried(method, validation), method.settings) for name, method in METHODS.items()}
         for name, rows in sets.items():
             for method in METHODS:
@@ -145,9 +139,7 @@ def average_linkage(embeddings: np.ndarray) -> Groups:
 
 def components(embeddings: np.ndarray) -> Groups:
     similarity = embeddings @ embeddings.T
-    return each(
-        lambda threshold: connected_components(coo_matrix(similarity >= threshold), directed=False)[1]
-    )
+    return each(lambda threshold: connected_components(coo_matrix(similarity >= threshold), directed=False)[1])
 
 
 def dbscan(embeddings: np.ndarray) -> Groups:
@@ -301,9 +293,7 @@ def row(name: str, method: str, found: Iterable[Judged]) -> str:
     seconds = np.median([judged.seconds for judged in found])
     sizes = f"{groups / len(found):.0f} / {identities / len(found):.0f}"
     possible = "" if np.isnan(best[0]) else f"{best[2]:.3f} / {best[5]:.3f}"
-    return (
-        f"| {name} | {method} | {threshold:.2f} | {pairs} | {photos} | {possible} | {sizes} | {seconds:.2f} |"
-    )
+    return f"| {name} | {method} | {threshold:.2f} | {pairs} | {photos} | {possible} | {sizes} | {seconds:.2f} |"
 
 
 def of_few(*sets: Labelled) -> None:

@@ -81,9 +81,7 @@ def main() -> None:
     for name in names:
         train(name, options.photos, options.runs / name)
     shares = times(names)
-    print(
-        "| | parameters | multiply-adds | float16 model | time | cats: AUC | recall@1 | LFW: AUC | accuracy |"
-    )
+    print("| | parameters | multiply-adds | float16 model | time | cats: AUC | recall@1 | LFW: AUC | accuracy |")
     for name in names:
         run = RunFolder(options.runs / name)
         NETWORKS["variant"] = VARIANTS[name]
@@ -131,10 +129,7 @@ def times(names: list[str], rounds: int = 300) -> dict[str, float]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     networks = {name: VARIANTS[name].build() for name in names} | {"": NETWORKS[REFERENCE].build(SIZE_PX)}
-    sessions = {
-        name: ort.InferenceSession(onnx_bytes(network, SIZE_PX), options)
-        for name, network in networks.items()
-    }
+    sessions = {name: ort.InferenceSession(onnx_bytes(network, SIZE_PX), options) for name, network in networks.items()}
     seconds: dict[str, list[float]] = {name: [] for name in sessions}
     black = np.zeros((1, 3, SIZE_PX, SIZE_PX), np.float32)
     for _ in range(rounds):

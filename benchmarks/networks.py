@@ -69,9 +69,7 @@ def main() -> None:
         for row in rows:
             row.milliseconds.append(milliseconds(sessions[row.name], row.spec.input_px))
     table = "\n".join([HEAD, *lines(rows)])
-    print(
-        f"\ntorch {torch.__version__}, onnxruntime {ort.__version__}, {torch.get_num_threads()} threads\n\n{table}"
-    )
+    print(f"\ntorch {torch.__version__}, onnxruntime {ort.__version__}, {torch.get_num_threads()} threads\n\n{table}")
     if options.write:
         page = options.write.read_text(encoding="utf-8")
         before, _, rest = page.partition(BEGIN)
@@ -87,9 +85,7 @@ def training_rate(spec: NetworkSpec, seconds: float) -> float:
     optimizer = torch.optim.AdamW(learned, lr=1e-4)
     batch_size = 64
     while True:
-        images = torch.randn(batch_size, 3, spec.input_px, spec.input_px).to(
-            memory_format=torch.channels_last
-        )
+        images = torch.randn(batch_size, 3, spec.input_px, spec.input_px).to(memory_format=torch.channels_last)
         labels = torch.randint(CLASSES, (batch_size,))
         times: list[float] = []
         while sum(times) < seconds or len(times) < 2:

@@ -18,9 +18,9 @@ import torch
 
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.datasets.synthetic import SyntheticSource
-from familiar.faces.photo import save_photo
 from familiar.loading.cache import CropCache
 from familiar.losses.softmax import ArcFace
+from familiar.photos.decoding import save_photo
 from familiar.recipes import recipe_named
 from familiar.training.fit import fit
 from familiar.training.history import EpochRecord
@@ -40,9 +40,7 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=960)
     parser.add_argument("--where", choices=("loader", "device"), default="loader")
     parser.add_argument("--memory", action="store_true", help="Ten epochs, and the peak memory after each.")
-    parser.add_argument(
-        "--cold", action="store_true", help="Epochs that decode files beside epochs from the cache."
-    )
+    parser.add_argument("--cold", action="store_true", help="Epochs that decode files beside epochs from the cache.")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {device}")

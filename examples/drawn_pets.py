@@ -6,7 +6,7 @@ from pathlib import Path
 from familiar.core.types import Photo
 from familiar.datasets.inspection import contact_sheet
 from familiar.datasets.synthetic import SyntheticSource
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 IDENTITIES, PHOTOS_EACH, TILE_PX = 6, 7, 110
 

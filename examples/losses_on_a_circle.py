@@ -104,9 +104,7 @@ def draw_gradients() -> Figure:
         "Dashed: these two are driven apart.",
     )
     photos, centres = start()
-    for axes, (name, (loss, what)) in zip(
-        _panels(figure, top=0.83, between=0.2), LOSSES.items(), strict=True
-    ):
+    for axes, (name, (loss, what)) in zip(_panels(figure, top=0.83, between=0.2), LOSSES.items(), strict=True):
         axes.set(xlim=(-1.24, 1.24), ylim=(-1.16, 1.16), aspect="equal")
         axes.axis("off")
         axes.add_patch(Circle((0, 0), 1, fill=False, color=LINE, linewidth=1.5))
@@ -138,9 +136,7 @@ def _draw_photos(axes: Axes, photos: Tensor, steps: Tensor) -> int:
         if moves:
             edge = math.copysign(0.06, length)  # of the photo's mark
             ends = [(x - along * y, y + along * x) for along in (edge, edge + LONGEST_ARROW * length)]
-            arrow = FancyArrowPatch(
-                *ends, arrowstyle="-|>,head_width=3.2,head_length=5", shrinkA=0, shrinkB=0
-            )
+            arrow = FancyArrowPatch(*ends, arrowstyle="-|>,head_width=3.2,head_length=5", shrinkA=0, shrinkB=0)
             arrow.set(color=colour, linewidth=2.6, zorder=5)
             axes.add_patch(arrow)
         mark = Line2D([x], [y], marker=MARKERS[label], markersize=10, color=colour, zorder=4)
@@ -167,9 +163,7 @@ def _draw_sectors(axes: Axes, centres: Tensor, loss: nn.Module) -> None:
     sides = zip(centres.tolist(), gaps.roll(1).tolist(), gaps.tolist(), COLOURS, strict=True)
     for middle, before, after, colour in sides:
         first, last = middle - before / 2 + half_margin, middle + after / 2 - half_margin
-        sector = Wedge(
-            (0, 0), 0.9, math.degrees(first), math.degrees(last), color=colour, alpha=0.13, linewidth=0
-        )
+        sector = Wedge((0, 0), 0.9, math.degrees(first), math.degrees(last), color=colour, alpha=0.13, linewidth=0)
         axes.add_patch(sector)
         axes.plot([0, 0.9 * math.cos(middle)], [0, 0.9 * math.sin(middle)], color=colour, linewidth=2)
 
@@ -182,9 +176,7 @@ def draw_descent() -> Figure:
         f"it moves most goes {FIRST_MOVE_DEG:g} degrees\n"
         "in the first step. Dotted: the classes' centres, which learn too.",
     )
-    for axes, (name, (loss, what)) in zip(
-        _panels(figure, top=0.81, between=0.28), LOSSES.items(), strict=True
-    ):
+    for axes, (name, (loss, what)) in zip(_panels(figure, top=0.81, between=0.28), LOSSES.items(), strict=True):
         photos, centres = _paths(loss)
         for label, path in zip(LABELS.tolist(), photos.T, strict=True):
             axes.plot(path, MARKERS[label] + "-", color=COLOURS[label], linewidth=2, markevery=STEPS)
@@ -232,9 +224,7 @@ def draw_margins() -> Figure:
 def _draw_logits(axes: Axes) -> None:
     angles = torch.linspace(0, math.pi, 721, dtype=torch.float64)
     cosines, degrees, seam = angles.cos(), angles.rad2deg(), math.pi - MARGIN_RAD
-    penalty, continuous = (
-        arcface_cosine(cosines, MARGIN_RAD, branch) for branch in ("penalty", "continuous")
-    )
+    penalty, continuous = (arcface_cosine(cosines, MARGIN_RAD, branch) for branch in ("penalty", "continuous"))
     here, beyond = angles <= seam, angles > seam
     axes.plot(degrees, cosines, color=FAINT, linewidth=2.2)
     axes.plot(degrees, cosface_cosine(cosines, COSINE_MARGIN), color=GREEN, linewidth=2.2)

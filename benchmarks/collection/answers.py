@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 from grouping import SETS, Labelled, embedded, test_table
-from rows.plots import TEXT_PT, panels, save
+from papers.plots import TEXT_PT, panels, save
 
-from familiar.evaluation.pictures.chart import LIGHT
-from familiar.faces.embedder import Embedder
-from familiar.gallery.enrol import enrol_embeddings
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery, Space
-from familiar.gallery.suggest import Question, answer, suggest
-from familiar.gallery.who import NOBODY, who_is_who
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.plots.chart import LIGHT
+from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.review_queue import Question, answer, suggest
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol_embeddings
 from familiar.metrics.clustering import contingency
 
 AT_ONCE = 10
@@ -33,9 +33,7 @@ Ask = Callable[[Gallery, np.random.Generator], list[Question]]
 
 
 def main(given: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--output", type=Path, required=True)
@@ -47,9 +45,7 @@ def main(given: Sequence[str]) -> None:
     sets["pooled"] = Labelled(*(np.concatenate([part[i] for part in sets.values()]) for i in (0, 1)))
     chosen = {name: sets[name] for name in options.sets.split(",")}
     found = {
-        name: {
-            how: mended(Space.of(embedder.metadata), rows, ask, options.answers) for how, ask in ASK.items()
-        }
+        name: {how: mended(Space.of(embedder.metadata), rows, ask, options.answers) for how, ask in ASK.items()}
         for name, rows in chosen.items()
     }
     table(found, options.answers)

@@ -19,9 +19,9 @@ import numpy as np
 
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.enrol import enrol_embeddings
-from familiar.gallery.search import search_photos
-from familiar.gallery.store import DATABASE, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.search.search import search_photos
 
 PART = 50_000  # vectors of one turn
 COMMIT = 20_000
@@ -38,9 +38,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--counts", default="100000,1000000")
     parser.add_argument("--folder", type=Path, help="to work in (default: the system's for temporary files)")
     given = parser.parse_args(options)
-    print(
-        "| vectors | enrolled a second | bare SQLite | x bare | file MB | open s | first search s | peak MB |"
-    )
+    print("| vectors | enrolled a second | bare SQLite | x bare | file MB | open s | first search s | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
     for count in [int(count) for count in given.counts.split(",")]:
         with tempfile.TemporaryDirectory(dir=given.folder) as root, get_context("spawn").Pool(1) as pool:

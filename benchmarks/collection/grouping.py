@@ -20,7 +20,7 @@ from sklearn.cluster import HDBSCAN
 
 from collection.vectors import synthetic
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.group import groupable
+from familiar.neighbors.clustering import groupable
 
 THRESHOLD = 0.4  # chosen on 20,000 of these vectors of another seed
 
@@ -36,9 +36,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of both, at --peer vectors")
     given = parser.parse_args(options)
     counts = [int(count) for count in given.counts.split(",") if count]
-    print(
-        "| vectors | neighbours s | merging s | total s | CPU s | peak MB | groups / true | pairwise F | B-cubed F |"
-    )
+    print("| vectors | neighbours s | merging s | total s | CPU s | peak MB | groups / true | pairwise F | B-cubed F |")
     print("|---|---|---|---|---|---|---|---|---|")
     totals = [_apart(_at_scale, count) for count in counts]
     if len(counts) > 1:

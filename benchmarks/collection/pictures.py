@@ -15,14 +15,14 @@ from PIL import Image
 
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
-from familiar.evaluation.pictures.chart import LIGHT, TEXT_PT, png
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import find_photos, load_photo, save_photo
-from familiar.gallery.enrol import enrol
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery, Space
-from familiar.gallery.suggest import answer, suggest
-from familiar.gallery.who import NOBODY, who_is_who
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.plots.chart import LIGHT, TEXT_PT, png
+from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.review_queue import answer, suggest
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.photos.decoding import find_photos, load_photo, save_photo
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"
 QUESTIONS = 4
@@ -32,9 +32,7 @@ DPI = 120
 
 
 def main(given: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args(given)
@@ -80,9 +78,7 @@ def groups(gallery: Gallery) -> Figure:
     """A row of faces for each group, largest first; those alone in the last rows."""
     who = who_is_who(gallery)
     numbers, sizes = np.unique(who.identity[who.identity != NOBODY], return_counts=True)
-    rows = [
-        (f"#{number}", who.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]
-    ]
+    rows = [(f"#{number}", who.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]]
     alone = np.flatnonzero(who.identity == NOBODY)
     rows += [("alone", alone[start : start + WIDEST]) for start in range(0, len(alone), WIDEST)]
     figure = Figure(figsize=(FACE_IN * (WIDEST + 1), FACE_IN * len(rows)), facecolor=LIGHT.paper)

@@ -18,7 +18,7 @@ import numpy as np
 
 from collection.vectors import LFW_DECAY, synthetic
 from familiar.core.vectors import prefix
-from familiar.neighbors.exact import search, search_prefix
+from familiar.neighbors.brute_force import search, search_prefix
 from familiar.neighbors.hnsw import INDEX_FILE, HnswIndex, Stamp
 
 K = 10
@@ -96,9 +96,7 @@ def _in_turns(
     return answers, {name: 1000 * float(np.median(taken)) for name, taken in seconds.items()}
 
 
-def _in_another_process(
-    folder: Path, stamp: Stamp, queries: np.ndarray
-) -> tuple[np.ndarray, float, float, float]:
+def _in_another_process(folder: Path, stamp: Stamp, queries: np.ndarray) -> tuple[np.ndarray, float, float, float]:
     """Keys found, median milliseconds a query, seconds to open, peak megabytes."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(_opened, (folder, stamp, queries))

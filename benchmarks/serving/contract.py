@@ -19,15 +19,15 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 from schemathesis.python import asgi
 
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
-from familiar.app.web.settings import Limits, Settings
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import save_photo
-from familiar.gallery.enrol import enrol
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery, Space
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.photos.decoding import save_photo
+from familiar.web.server import make_app
+from familiar.web.service import Service
+from familiar.web.settings import Limits, Settings
 
 DOCUMENT = "/api/v1/openapi.json"
 _TOKEN = "the token of the contract"
@@ -129,9 +129,7 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
 def _drawn_gallery(root: Path, model: Path) -> Path:
     """Eight drawn cats, three photos each, grouped."""
     photos = [
-        save_photo(
-            SyntheticPhoto("cats", identity, number, size_px=64).draw(), root / f"{identity}-{number}.png"
-        )
+        save_photo(SyntheticPhoto("cats", identity, number, size_px=64).draw(), root / f"{identity}-{number}.png")
         for identity in range(8)
         for number in range(3)
     ]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.photo import find_photos
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
 
 
@@ -56,9 +56,7 @@ def main(options: list[str]) -> None:
     in_process, over_http = (len(photos) / statistics.median(times) for times in (here, there))
     print("| photos a request | clients | in process /s | HTTP /s | ratio |")
     print("|---|---|---|---|---|")
-    print(
-        f"| {given.batch} | {given.clients} | {in_process:.0f} | {over_http:.0f} | {over_http / in_process:.2f} |"
-    )
+    print(f"| {given.batch} | {given.clients} | {in_process:.0f} | {over_http:.0f} | {over_http / in_process:.2f} |")
 
 
 def _post(server: Server, forms: Sequence[Form], clients: int) -> list[bytes]:
@@ -77,7 +75,5 @@ def _post(server: Server, forms: Sequence[Form], clients: int) -> list[bytes]:
 
 def _embedded(server: Server, forms: Sequence[Form], clients: int) -> list[list[float]]:
     return [
-        photo["faces"][0]["embedding"]
-        for body in _post(server, forms, clients)
-        for photo in json.loads(body)["photos"]
+        photo["faces"][0]["embedding"] for body in _post(server, forms, clients) for photo in json.loads(body)["photos"]
     ]

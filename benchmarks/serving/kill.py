@@ -22,9 +22,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.photo import save_photo
-from familiar.gallery.check import check
-from familiar.gallery.store import Gallery
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.integrity.check import check
+from familiar.photos.decoding import save_photo
 from serving.server import Form, Server, asked, serving
 
 CLIENTS = 4

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import httpx2
 
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import find_photos
-from familiar.gallery.browse import tiles
-from familiar.gallery.enrol import enrol
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery, Space
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.search.listing import tiles
+from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
 
 WEIGHTS = {
@@ -99,9 +99,7 @@ class _Load:
 
     async def _embed(self, http: httpx2.AsyncClient, rng: random.Random) -> httpx2.Response:
         form = rng.choice(self._forms)
-        return await http.post(
-            "/api/v1/embed", content=form.content, headers={"Content-Type": form.media_type}
-        )
+        return await http.post("/api/v1/embed", content=form.content, headers={"Content-Type": form.media_type})
 
     async def _name(self, http: httpx2.AsyncClient, rng: random.Random) -> httpx2.Response:
         number = rng.choice(self._identities)
@@ -118,9 +116,7 @@ class _Load:
         every = sorted(time for times in self._times.values() for time in times)
         for work, times in [*sorted(self._times.items()), ("all", every)]:
             p99 = statistics.quantiles(times, n=100)[-1]
-            print(
-                f"| {work} | {len(times):,} | {statistics.median(times):.0f} | {p99:.0f} | {max(times):.0f} |"
-            )
+            print(f"| {work} | {len(times):,} | {statistics.median(times):.0f} | {p99:.0f} | {max(times):.0f} |")
         refused = self._statuses.pop(503, 0)
         errors = sum(count for status, count in self._statuses.items() if status not in (200, 304))
         quarter = len(self._memory_mb) // 4

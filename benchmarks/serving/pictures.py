@@ -15,12 +15,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import find_photos, save_photo
-from familiar.gallery.corrections import name
-from familiar.gallery.enrol import enrol
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery, Space
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.editing.corrections import name
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
 
 DESKTOP, PHONE = (1_280, 800), (390, 844)
@@ -69,9 +69,9 @@ def main(options: list[str]) -> None:
 def _others(folder: Path) -> tuple[Path, Path]:
     """Two more photos of the first cat."""
     source = SyntheticSource.parse(ALBUM.replace("x6", "x8"))
-    one, other = [
-        save_photo(photo.draw(), folder / f"{place}.png") for place, photo in enumerate(source.photos(0))
-    ][-2:]
+    one, other = [save_photo(photo.draw(), folder / f"{place}.png") for place, photo in enumerate(source.photos(0))][
+        -2:
+    ]
     return one, other
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.enrol import enrol_embeddings
-from familiar.gallery.group import group
-from familiar.gallery.search import build_index, search_identities, search_photos
-from familiar.gallery.store import Gallery, Space
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.search.search import build_index, search_identities, search_photos
 from serving.server import asked, serving
 
 K = 10
@@ -72,9 +72,7 @@ def main(options: list[str]) -> None:
                 print(f"| {given.count:,} | {identities:,} | {by} | {medians} |", flush=True)
 
 
-def make_gallery(
-    folder: Path, count: int, queries: int = 0, decay: float = math.inf
-) -> tuple[int, list[np.ndarray]]:
+def make_gallery(folder: Path, count: int, queries: int = 0, decay: float = math.inf) -> tuple[int, list[np.ndarray]]:
     """A gallery of so many synthetic faces, grouped; how many groups, and vectors to ask for."""
     vectors, _ = synthetic(count + queries, decay=decay)
     decide = Threshold(0.5, 0.001, 0.9)

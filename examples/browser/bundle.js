@@ -1,4 +1,4 @@
-/** The bundle file, as src/familiar/faces/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
+/** The bundle file, as src/familiar/embedding/bundle.py writes and checks it: a network, and behind it our sealed JSON. */
 
 const FORMAT_VERSION = 1;
 const METADATA_KEY = "familiar";

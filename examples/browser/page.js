@@ -186,7 +186,7 @@ function showGroups() {
   const threshold = bundle.metadata.calibration[byId("threshold").value].similarity;
   byId("grouping").textContent =
     "The two groups whose mean vectors are most alike become one, as long as they are at least " +
-    `${threshold.toFixed(3)} alike: centroid linkage, as familiar.neighbors.group.`;
+    `${threshold.toFixed(3)} alike: centroid linkage, as familiar.neighbors.clustering.`;
   byId("groups").replaceChildren(
     ...together.map((members, place) => showGroup(`Group ${place + 1}: ${members.length} photos`, members)),
     ...(alone.length ? [showGroup(`Like no other: ${count(alone.length, "photo")}`, alone)] : []),

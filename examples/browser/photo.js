@@ -1,4 +1,4 @@
-/** A file to upright RGB pixels, transparency on white: src/familiar/faces/photo.py in a browser. */
+/** A file to upright RGB pixels, transparency on white: src/familiar/photos/decoding.py in a browser. */
 
 import { decodeJpeg, orientation } from "./jpeg.js";
 

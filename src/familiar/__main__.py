@@ -1,6 +1,6 @@
 """`python -m familiar`."""
 
-from familiar.app.cli import main
+from familiar.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from rows import best
-from rows.bench import Bench, Training
-from rows.shared import CATS, DEV_TRAIN, PEOPLE
+from papers import best
+from papers.bench import Bench, Training
+from papers.shared import CATS, DEV_TRAIN, PEOPLE
 
 HELD_OUT_AUC = {
     "people-112": 0.90,
@@ -41,9 +41,7 @@ def test_final_people_combines_best_settings_and_better_head(
     assert ("model.head=flatten" in final.settings) == (head == "flatten")
 
 
-def test_final_pets_uses_best_settings_and_held_out_species(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_final_pets_uses_best_settings_and_held_out_species(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     final = best.final_pets(judged(tmp_path, monkeypatch))
     assert {"input.size_px=192", "model.head=flatten"} <= set(final.settings)
     assert final.data[-1:] == best.HELD_OUT_SPECIES.data

@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-from rows.digits import mean_over_trainings
-from rows.figures import signed
-from rows.planes import Plane, around, boundaries, outlier, plane_figures
+from papers.digits import mean_over_trainings
+from papers.figures import signed
+from papers.planes import Plane, around, boundaries, outlier, plane_figures
 
 
 def on_grid(seed: int, rows: int = 40, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Points of whole numbers, so that many distances tie; never the origin. Every class has two or more."""
     generator = np.random.default_rng(seed)
     points = generator.integers(1, 6, (rows, 2)) * generator.choice([-1.0, 1.0], (rows, 2))
-    return points, np.concatenate([np.repeat(range(classes), 2), generator.integers(classes, size=rows)])[
-        :rows
-    ]
+    return points, np.concatenate([np.repeat(range(classes), 2), generator.integers(classes, size=rows)])[:rows]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,9 +69,7 @@ def test_center_inside_hull_adds_no_boundary() -> None:
 
 
 def test_interval_over_seeds_equals_student_t_closed_form() -> None:
-    half = (
-        2.7764451 * np.sqrt(2.5) / np.sqrt(5)
-    )  # of five values, four degrees of freedom; variance of 1 to 5
+    half = 2.7764451 * np.sqrt(2.5) / np.sqrt(5)  # of five values, four degrees of freedom; variance of 1 to 5
     text, certain = mean_over_trainings([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (text, certain) == (f"3.000 [{3 - half:.3f}, {3 + half:.3f}]", True)
     assert mean_over_trainings([-0.1, 0.1], signed) == ("+.000 [-1.271, +1.271]", False)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rows.history import History, read_history
-from rows.spread import spread
+from papers.history import History, read_history
+from papers.spread import spread
 
 from familiar.training.history import EpochRecord, write_history
 from familiar.training.run import RunFolder

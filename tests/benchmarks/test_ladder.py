@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import ladder
-from rows.bench import Bench
+from papers import ladder
+from papers.bench import Bench
 
 from familiar.core.vectors import normalise
 from familiar.training.recipe import Recipe
@@ -59,9 +59,7 @@ def test_pooled_figures_ignore_pairs_across_folds():
     assert len(different) == 48
     auc = np.mean([s > d for s in same for d in different])
     assert found["verification"].figures["auc"] == pytest.approx(auc, abs=1e-6)
-    accuracy = max(
-        (np.mean(np.array(same) >= at) + np.mean(np.array(different) < at)) / 2 for at in same + different
-    )
+    accuracy = max((np.mean(np.array(same) >= at) + np.mean(np.array(different) < at)) / 2 for at in same + different)
     assert found["verification"].figures["best_accuracy"] == pytest.approx(accuracy, abs=1e-6)
     assert found["retrieval"].figures["recall_at_1"] == pytest.approx(np.mean(first))
     replicates = found["verification"].replicates

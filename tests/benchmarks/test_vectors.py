@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows.figures import mean_of
-from rows.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_short
+from papers.figures import mean_of
+from papers.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_short
 
 from familiar.datasets.folders import DataSpec
+from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
-from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import at_path, read_results
 from support.color_folders import colour_folder
 

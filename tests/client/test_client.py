@@ -16,12 +16,12 @@ import cv2
 import numpy as np
 import pytest
 
-from familiar.app.web.settings import Settings
 from familiar.client import Client, ServerError, connection
-from familiar.client.shapes import Identity, Progress
+from familiar.client.responses import Identity, Progress
 from familiar.core.errors import FamiliarError, UnreadablePhoto
-from familiar.faces.embedder import Embedder, crop_photo
-from familiar.gallery.group import group
+from familiar.embedding.embedder import Embedder, crop_photo
+from familiar.gallery.clustering.cluster import group
+from familiar.web.settings import Settings
 from support import color_album
 from support.server import running
 
@@ -127,9 +127,7 @@ def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: lis
     assert client.identity(BLUE).faces == 6
 
 
-def test_embed_matches_embedder_and_skips_bad_files(
-    client: Client, photos: list[Path], mean_colour_bundle: Path
-):
+def test_embed_matches_embedder_and_skips_bad_files(client: Client, photos: list[Path], mean_colour_bundle: Path):
     embedder = Embedder(mean_colour_bundle)
     expected = embedder.embed([crop_photo(path, embedder.metadata.preprocessing) for path in photos])
     seen = client.embed([*photos, b"no photo"])

@@ -21,9 +21,7 @@ def umask() -> Iterator[None]:
     os.umask(before)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x00\xff\r\n", b"x" * 3_000_000], ids=["empty", "binary", "large"]
-)
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\r\n", b"x" * 3_000_000], ids=["empty", "binary", "large"])
 def test_write_creates_only_the_file_with_its_content(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_atomically(path, content)
@@ -38,9 +36,7 @@ def test_write_replaces_existing_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_bare_file_name_is_written_to_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bare_file_name_is_written_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_atomically(Path("run.json"), b"here")
     assert (tmp_path / "run.json").read_bytes() == b"here"

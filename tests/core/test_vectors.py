@@ -279,9 +279,7 @@ def test_orthogonal_bridge_matrix_is_semi_orthogonal(seed: int, d_from: int, d_t
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.floats(-3, 3))
-def test_orthogonal_bridge_is_optimal_among_orthogonal_matrices(
-    seed: int, d_from: int, d_to: int, step: float
-) -> None:
+def test_orthogonal_bridge_is_optimal_among_orthogonal_matrices(seed: int, d_from: int, d_to: int, step: float) -> None:
     """Inner product before scaling; where no length is lost that is cosine and squared error as well."""
     source, target = related(seed, 10, d_from, d_to, 0.5)
     best = orthogonal_bridge(source, target).matrix
@@ -407,9 +405,7 @@ def test_default_penalty_is_near_optimal_on_new_rows(count: int) -> None:
     def cosine_on_new(bridge: Bridge) -> float:
         return mean_cosine(bridge(source[count:]), target[count:])
 
-    best = max(
-        cosine_on_new(ridge_bridge(source[:count], target[:count], 10.0**power)) for power in range(-6, 4)
-    )
+    best = max(cosine_on_new(ridge_bridge(source[:count], target[:count], 10.0**power)) for power in range(-6, 4))
     assert cosine_on_new(ridge_bridge(source[:count], target[:count])) > best - 0.02
 
 

@@ -105,9 +105,7 @@ def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
-def test_leaders_match_slow_reference(
-    rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int
-) -> None:
+def test_leaders_match_slow_reference(rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int) -> None:
     hashes, structures = rows
     leaders, similarity = near_leaders(hashes, structures, max_bits, 0.8, block_rows)
     assert leaders.tolist() == slow_leaders(hashes, structures, max_bits, 0.8)
@@ -214,9 +212,7 @@ def test_edited_photo_is_near_duplicate(change: str) -> None:
 
 
 def test_distinct_photos_with_same_identity_are_not_duplicates() -> None:
-    photos = [
-        SyntheticPhoto("cats", identity, index).draw().rgb_u8 for identity in (0, 1) for index in range(6)
-    ]
+    photos = [SyntheticPhoto("cats", identity, index).draw().rgb_u8 for identity in (0, 1) for index in range(6)]
     assert alike(*photos) == ()
 
 
@@ -235,12 +231,7 @@ def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) 
     others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)
     found = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
-    across = [
-        tuple(found.identities_of(group.rows))
-        for kind in KINDS
-        if kind.across
-        for group in found.groups(kind)
-    ]
+    across = [tuple(found.identities_of(group.rows)) for kind in KINDS if kind.across for group in found.groups(kind)]
     assert sorted(across) == [tuple(f"lfw_112/{name}" for name in pair) for pair in LFW_FAULTS]
     similarity = [group.similarity for kind in KINDS if kind.across for group in found.groups(kind)]
     assert all(one >= next_one for one, next_one in pairwise(similarity))

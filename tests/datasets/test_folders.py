@@ -65,9 +65,7 @@ def read(*sources: Path | str, **limits: object) -> IdentityTable:
 
 @pytest.fixture
 def cats(tmp_path: Path) -> Path:
-    return fill(
-        tmp_path / "cats", {"Tom": ["1.jpg", "2.PNG"], "Mia": ["1.webp"], "Zoe": ["9.jpeg", "10.jpeg"]}
-    )
+    return fill(tmp_path / "cats", {"Tom": ["1.jpg", "2.PNG"], "Mia": ["1.webp"], "Zoe": ["9.jpeg", "10.jpeg"]})
 
 
 # Scanning
@@ -86,9 +84,7 @@ def test_folders_become_sorted_identities(cats: Path) -> None:
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_scan_is_invariant_to_file_system_order(
-    cats: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_is_invariant_to_file_system_order(cats: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = scan_folders(cats)
     scandir = os.scandir
     monkeypatch.setattr(
@@ -195,9 +191,7 @@ def test_rejects_folder_without_photos_with_expected_layout(files: list[str], tm
     root.mkdir()
     for file in files:
         put(root / file)
-    with pytest.raises(
-        BadDataset, match=r"cats: holds no folder of photos\. Wanted: cats/IDENTITY/PHOTO\.jpg$"
-    ):
+    with pytest.raises(BadDataset, match=r"cats: holds no folder of photos\. Wanted: cats/IDENTITY/PHOTO\.jpg$"):
         scan_folders(root)
 
 
@@ -358,9 +352,7 @@ def test_by_hash_order_is_stable_when_name_joins(names: set[str], other: str, se
     order = by_hash(names, seed)
     assert sorted(order) == sorted(names)
     assert by_hash(reversed(order), seed) == order
-    assert [name for name in by_hash(names | {other}, seed) if name != other] == [
-        n for n in order if n != other
-    ]
+    assert [name for name in by_hash(names | {other}, seed) if name != other] == [n for n in order if n != other]
 
 
 def test_by_hash_depends_on_the_seed() -> None:
@@ -400,9 +392,7 @@ def test_larger_synthetic_source_contains_smaller() -> None:
     assert set(read("synthetic:cats:2x2").photos) < set(read("synthetic:cats:3x4").photos)
 
 
-@pytest.mark.parametrize(
-    ("asked", "drawn"), [(16, 32), (32, 32), (100, 100), (512, 512), (1024, 512), (None, 224)]
-)
+@pytest.mark.parametrize(("asked", "drawn"), [(16, 32), (32, 32), (100, 100), (512, 512), (1024, 512), (None, 224)])
 def test_synthetic_photo_has_nearest_allowed_size(asked: int | None, drawn: int) -> None:
     assert open_photo(SyntheticPhoto("cats", 0, 0), min_side_px=asked).size_px == (drawn, drawn)
 
@@ -492,9 +482,7 @@ def assert_consistent(table: IdentityTable) -> None:
 @given(labels_in_any_order, st.data())
 def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], data: st.DataObject) -> None:
     table = labelled(identities)
-    chosen = data.draw(
-        st.lists(st.sampled_from(range(len(table))), unique=True) if len(table) else st.just([])
-    )
+    chosen = data.draw(st.lists(st.sampled_from(range(len(table))), unique=True) if len(table) else st.just([]))
     part = table.rows(np.array(chosen, np.int64))
     assert_consistent(part)
     assert part.photos == tuple(table.photos[row] for row in chosen)
@@ -576,9 +564,7 @@ def test_rejects_unreadable_list(tmp_path: Path) -> None:
     ("name", "identities", "photos"),
     [("peopleDevTrain.txt", 4038, 9525), ("peopleDevTest.txt", 1711, 3708), ("people.txt", 5749, 13233)],
 )
-def test_lfw_lists_select_published_counts(
-    name: str, identities: int, photos: int, shared_data: Path
-) -> None:
+def test_lfw_lists_select_published_counts(name: str, identities: int, photos: int, shared_data: Path) -> None:
     people = tuple(sorted(read_identity_list(shared_data / "lfw_112" / name)))
     assert len(people) == identities
     table = read(shared_data / "lfw_112", identities=people)

@@ -126,9 +126,7 @@ def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
 def test_rejects_data_without_readable_photo(cats: Path) -> None:
     for path in cats.glob("*/*.jpg"):
         path.write_text("no photo")
-    with pytest.raises(
-        UnreadablePhoto, match=r"^not one of the 6 photos can be read; the first: .*60\.jpg: "
-    ):
+    with pytest.raises(UnreadablePhoto, match=r"^not one of the 6 photos can be read; the first: .*60\.jpg: "):
         inspect_table(scan_folders(cats))
 
 
@@ -142,9 +140,7 @@ def test_synthetic_photos_have_default_size() -> None:
 
 def test_progress_reports_each_photo() -> None:
     told: list[tuple[str, int]] = []
-    inspect_table(
-        DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: told.append((doing, done))
-    )
+    inspect_table(DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: told.append((doing, done)))
     assert told == [("read", 1), ("read", 2), ("read", 3), ("read", 4), ("compared", 4)]
 
 
@@ -171,8 +167,7 @@ def twice(tmp_path: Path) -> Path:
 def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
     found = inspect_table(scan_folders(twice))
     named = {
-        kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)]
-        for kind in KINDS
+        kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)] for kind in KINDS
     }
     assert named == {
         Kind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
@@ -240,9 +235,7 @@ def test_bin_width_doubles_for_skewed_counts() -> None:
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
 def test_bins_partition_identity_counts(counts: list[int]) -> None:
     bins = list(histogram(counts))
-    assert [one.identities for one in bins] == [
-        sum(one.low <= count <= one.high for count in counts) for one in bins
-    ]
+    assert [one.identities for one in bins] == [sum(one.low <= count <= one.high for count in counts) for one in bins]
     assert sum(one.identities for one in bins) == len(counts)
     assert all(before.high + 1 == after.low for before, after in pairwise(bins))
     assert len(bins) <= 21
@@ -291,9 +284,7 @@ def test_non_utf8_name_survives_json_round_trip(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(folder / "new\nline \U0001f408.png")
     (folder / os.fsdecode(b"\xfe.png")).touch()
     found = inspect_table(scan_folders(tmp_path / "cats")).as_dict()
-    written = json.dumps(found, ensure_ascii=False).encode(
-        "utf-8", "backslashreplace"
-    )  # as the command prints it
+    written = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as the command prints it
     read = json.loads(written)
     assert read["photos_of"] == {os.fsdecode(b"cats/M\xffia"): 2}
     assert [Path(path).exists() for path in read["blank"]] == [True]

@@ -148,9 +148,7 @@ def test_escapes_hostile_names(tmp_path: Path) -> None:
     html.encode()
     page = Page(html)
     assert not {"script", "b"} & {element for element, _ in page.elements}
-    assert all(
-        set(attributes) <= {"src", "alt", "width", "height", "loading"} for attributes in page.named("img")
-    )
+    assert all(set(attributes) <= {"src", "alt", "width", "height", "loading"} for attributes in page.named("img"))
     assert '"><script>alert(1)<script>' in page.text
     assert "new\\nline" in page.text
     assert "قطة \U0001f408" in page.text
@@ -194,9 +192,7 @@ def test_page_size_is_limited_with_many_duplicates(tmp_path: Path) -> None:
         for index in range(2):
             (tmp_path / "cats" / f"{index}{identity:02d}").mkdir(parents=True)
             pixels = np.roll(noise, identity * 7, axis=0)
-            Image.fromarray(pixels).save(
-                tmp_path / "cats" / f"{index}{identity:02d}" / "a.png", compress_level=1
-            )
+            Image.fromarray(pixels).save(tmp_path / "cats" / f"{index}{identity:02d}" / "a.png", compress_level=1)
     found = inspect_table(scan_folders(tmp_path / "cats"))
     assert len(found.duplicates) == 40
     assert len(render(found)) < 3_000_000

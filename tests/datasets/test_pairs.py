@@ -16,8 +16,7 @@ def table() -> IdentityTable:
     """Rows 0 to 5 are `ROWS`, in files of several kinds; rows 6 and 7 are drawn."""
     names = ("lfw/Ann", "lfw/Bob", "lfw/Cy", "synthetic:cats/000000")
     files = [
-        Path("lfw", row.split("_")[0], row + suffix)
-        for row, suffix in zip(ROWS, [".jpg", ".png"] * 3, strict=True)
+        Path("lfw", row.split("_")[0], row + suffix) for row, suffix in zip(ROWS, [".jpg", ".png"] * 3, strict=True)
     ]
     drawn = [SyntheticPhoto("cats", 0, index) for index in range(2)]
     return IdentityTable((*files, *drawn), np.array([0, 0, 0, 1, 1, 2, 3, 3]), names)
@@ -31,9 +30,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("header", ["2\n", "1\t2\n", "", "\n", "\ufeff2\n"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_reads_same_and_different_pairs(
-    header: str, newline: str, table: IdentityTable, tmp_path: Path
-) -> None:
+def test_reads_same_and_different_pairs(header: str, newline: str, table: IdentityTable, tmp_path: Path) -> None:
     text = header + "Ann\t1\t12\nBob\t2\t1\nAnn\t2\tCy\t1\nCy\t1\tBob\t1\n\n"
     pairs = read_lfw_pairs(written(tmp_path, text.replace("\n", newline)), table)
     assert [ROWS[row] for row in pairs.left] == ["Ann_0001", "Bob_0002", "Ann_0002", "Cy_0001"]
@@ -74,9 +71,7 @@ def test_accepts_names_with_digits_spaces_and_unicode(tmp_path: Path) -> None:
         ("ann\t1\t2", "ann/ann_0001"),
     ],
 )
-def test_rejects_missing_photo_with_file_and_line(
-    line: str, photo: str, table: IdentityTable, tmp_path: Path
-) -> None:
+def test_rejects_missing_photo_with_file_and_line(line: str, photo: str, table: IdentityTable, tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match=rf"pairs\.txt:3: photo {photo} is not in the data$"):
         read_lfw_pairs(written(tmp_path, f"1\nAnn\t1\t2\n{line}\n"), table)
 
@@ -154,9 +149,7 @@ def test_rejects_pair_count_that_differs_from_header(
 ) -> None:
     path = written(tmp_path, header + "Ann\t1\t2\nAnn\t1\tBob\t1\n")
     for reader in (read_lfw_pairs, read_lfw_folds):
-        with pytest.raises(
-            BadDataset, match=rf"pairs\.txt: its first line says {said} .* holds {found}\. Download"
-        ):
+        with pytest.raises(BadDataset, match=rf"pairs\.txt: its first line says {said} .* holds {found}\. Download"):
             reader(path, table)
 
 
@@ -190,9 +183,7 @@ def test_rejects_folds_without_header(table: IdentityTable, tmp_path: Path) -> N
 
 def test_rejects_pairs_outside_their_fold(table: IdentityTable, tmp_path: Path) -> None:
     swapped = "Ann\t1\t2\nBob\t1\t2\nAnn\t1\tBob\t1\nCy\t1\tBob\t2\n"
-    with pytest.raises(
-        BadDataset, match=r"pairs\.txt: pair 2 is out of place, since a fold has 1 pairs of one"
-    ):
+    with pytest.raises(BadDataset, match=r"pairs\.txt: pair 2 is out of place, since a fold has 1 pairs of one"):
         read_lfw_folds(written(tmp_path, f"2\t1\n{swapped}"), table)
 
 

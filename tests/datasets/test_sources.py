@@ -57,9 +57,7 @@ def test_mnist_supports_limits_lists_and_mixing(mnist: Path, tmp_path: Path) -> 
     table = read(f"mnist:{mnist}", tmp_path / "cats", identities=("3", "8"), max_photos=4)
     assert table.names == ("cats/Tom", "mnist/3", "mnist/8")
     assert table.photos_per_identity.tolist() == [1, 4, 4]
-    kept = [
-        photo.index for photo in read(f"mnist:{mnist}", max_photos=3).photos if isinstance(photo, IdxPhoto)
-    ]
+    kept = [photo.index for photo in read(f"mnist:{mnist}", max_photos=3).photos if isinstance(photo, IdxPhoto)]
     assert set(range(30)) - set(kept), "a share is not the first by number"
     assert len(read(f"mnist:{mnist}", max_identities=4).names) == 4
 
@@ -82,9 +80,7 @@ def test_mnist_can_be_inspected(mnist: Path) -> None:
     found = inspect_table(read(f"mnist:{mnist}"))
     document = found.as_dict()
     assert document["stored_as"] == {"IDX gray": 57}
-    assert (document["width_px"], document["height_px"], document["colourless"]) == ((28, 28, 28),) * 2 + (
-        57,
-    )
+    assert (document["width_px"], document["height_px"], document["colourless"]) == ((28, 28, 28),) * 2 + (57,)
     assert document["blank"] == ["mnist:train/4/00000014"]
     (twice,) = document["duplicates"]["exact_across"]
     assert twice["photos"] == ["mnist:train/0/00000000", "mnist:train/3/00000003"]
@@ -96,9 +92,7 @@ def test_mnist_can_be_inspected(mnist: Path) -> None:
 
 @pytest.mark.parametrize("text", ["mnist:", "mnist::test", "mnist:gone", "mnist:gone:test"])
 def test_rejects_missing_mnist_folder_with_syntax(text: str) -> None:
-    with pytest.raises(
-        BadDataset, match="no such folder; MNIST is written mnist:FOLDER, or mnist:FOLDER:test"
-    ):
+    with pytest.raises(BadDataset, match="no such folder; MNIST is written mnist:FOLDER, or mnist:FOLDER:test"):
         read(text)
 
 
@@ -164,9 +158,7 @@ def petface(tmp_path: Path) -> Path:
 
 
 def photos_of(table: IdentityTable) -> list[str]:
-    return [
-        f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)
-    ]
+    return [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
 
 
 def test_petface_species_contains_all_its_photos(petface: Path) -> None:
@@ -197,8 +189,7 @@ def test_petface_part_accepts_txt_or_csv_list(petface: Path) -> None:
     before = photos_of(read(f"petface:{petface}:cat:val"))
     put(
         listing.with_suffix(".csv"),
-        b"\xef\xbb\xbffilename,label\n"
-        + b"".join(line + b",7\n" for line in listing.read_bytes().splitlines()),
+        b"\xef\xbb\xbffilename,label\n" + b"".join(line + b",7\n" for line in listing.read_bytes().splitlines()),
     )
     listing.unlink()
     assert photos_of(read(f"petface:{petface}:cat:val")) == before
@@ -257,13 +248,9 @@ def petface_words(folder: str) -> Iterable[str]:
 
 
 @pytest.mark.parametrize("text", ["petface:", "petface:cat", "petface::cat", *petface_words("PetFace")])
-def test_rejects_invalid_petface_source_with_syntax(
-    petface: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_invalid_petface_source_with_syntax(petface: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(petface.parent)
-    with pytest.raises(
-        BadDataset, match=r"PetFace is written petface:FOLDER:SPECIES.*may end in :train, :val, :test"
-    ):
+    with pytest.raises(BadDataset, match=r"PetFace is written petface:FOLDER:SPECIES.*may end in :train, :val, :test"):
         read(text)
 
 

@@ -86,9 +86,7 @@ def test_split_test_side_is_uniform_over_seeds() -> None:
         (100, 0.001, 0.001, (96, 2, 2)),
     ],
 )
-def test_sides_have_requested_shares(
-    count: int, validation: float, test: float, wanted: tuple[int, int, int]
-) -> None:
+def test_sides_have_requested_shares(count: int, validation: float, test: float, wanted: tuple[int, int, int]) -> None:
     split = split_by_identity(table_of(cats=count), 3, validation, test)
     assert tuple(map(len, sides(split))) == wanted
     assert split.seed == 3
@@ -126,9 +124,7 @@ def test_small_root_goes_to_train_side() -> None:
         (6, 0.45, 0.45, "train", 0),
     ],
 )
-def test_rejects_too_few_identities_by_side(
-    count: int, validation: float, test: float, side: str, there: int
-) -> None:
+def test_rejects_too_few_identities_by_side(count: int, validation: float, test: float, side: str, there: int) -> None:
     with pytest.raises(
         BadDataset, match=f"^{count} identities are too few: the {side} side would have {there}, and needs 2"
     ):
@@ -186,10 +182,7 @@ def unchecked_signatures() -> Iterator[None]:
         b"[]",
         b"null",
         b"7",
-        *(
-            json.dumps({key: value for key, value in GOOD.items() if key != left_out}).encode()
-            for left_out in GOOD
-        ),
+        *(json.dumps({key: value for key, value in GOOD.items() if key != left_out}).encode() for left_out in GOOD),
         *(
             json.dumps(GOOD | changes).encode()
             for changes in (
@@ -255,7 +248,5 @@ def test_split_by_name_rejects_invalid_names_for_both_sides(side: Literal["train
     with pytest.raises(BadDataset, match=rf"^split\.{side} lists identities that are not in the data: Mia;"):
         split_by_name(table, [folders[0], "Mia"], side=side)
     counts = (4, 1) if side == "train" else (1, 4)
-    with pytest.raises(
-        BadDataset, match=rf"leaves {counts[0]} identities to train on and {counts[1]} to validate"
-    ):
+    with pytest.raises(BadDataset, match=rf"leaves {counts[0]} identities to train on and {counts[1]} to validate"):
         split_by_name(table, folders[:4], side=side)

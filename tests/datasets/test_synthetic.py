@@ -100,9 +100,7 @@ def test_each_parameter_changes_pixels() -> None:
 
 @pytest.mark.parametrize("difficulty", [0.0, 1.0])
 def test_identity_vectors_are_unique(difficulty: float) -> None:
-    vectors = [
-        identity_vector(0, species, identity, difficulty) for species in SPECIES for identity in range(200)
-    ]
+    vectors = [identity_vector(0, species, identity, difficulty) for species in SPECIES for identity in range(200)]
     assert len({vector.tobytes() for vector in vectors}) == 400
 
 
@@ -147,11 +145,7 @@ def _border(rgb_u8: np.ndarray) -> np.ndarray:
 def _share_nearer(species: Species, difficulty: float, feature: Feature) -> float:
     """How often two photos of one identity are nearer than two of strangers (the area under the ROC)."""
     rows = np.stack(
-        [
-            feature(pixels(species, i, j, size_px=96, difficulty=difficulty))
-            for i in range(30)
-            for j in range(4)
-        ]
+        [feature(pixels(species, i, j, size_px=96, difficulty=difficulty)) for i in range(30) for j in range(4)]
     )
     distances = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     identity = np.repeat(np.arange(30), 4)

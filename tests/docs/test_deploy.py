@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.bundle import load_bundle
-from familiar.faces.embedder import Embedder
-from familiar.faces.tensor import Preprocessing
-from familiar.faces.verify import verify_photos
+from familiar.embedding.bundle import load_bundle
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.verification import verify_photos
+from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle
 
 ROOT = Path(__file__).parents[2]

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from familiar.datasets.folders import DataSpec
+from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
-from familiar.evaluation.measured import Asked
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import colour_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-NAMED_BY_DATA = (
-    *("absent", "by_source", "columns", "degradations", "sweeps", "interval", "percentiles", "reasons"),
-)
+NAMED_BY_DATA = (*("absent", "by_source", "columns", "degradations", "sweeps", "interval", "percentiles", "reasons"),)
 
 
 def keys(found: Any, at: str = "") -> set[str]:

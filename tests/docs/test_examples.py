@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from familiar.faces.photo import load_photo
+from familiar.photos.decoding import load_photo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

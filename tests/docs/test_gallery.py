@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from familiar.app.cli import familiar
+from familiar.cli.main import familiar
 from familiar.datasets.synthetic import SyntheticSource
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
 (CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)

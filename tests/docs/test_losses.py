@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from familiar import losses
-from familiar.faces.photo import load_photo
+from familiar.photos.decoding import load_photo
 from familiar.training.loss_settings import LOSSES, OF_EVERY_LOSS
 from familiar.training.objective import LOSS_BUILDERS
 from familiar.training.recipe import MiningSettings, Recipe
@@ -73,9 +73,7 @@ def test_python_examples_run() -> None:
 
 def test_links_point_to_existing_files_and_headings() -> None:
     targets = re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", PAGE)
-    headings = {
-        line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")
-    }
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in PAGE.splitlines() if line.startswith("#")}
     assert len(targets) > 8
     assert [path for path, _ in targets if path and not (DOCS / path).exists()] == []
     assert [place for path, place in targets if not path and place[1:] not in headings] == []
@@ -102,6 +100,4 @@ def test_arrows_reduce_the_loss_and_equal_the_sum_over_lines() -> None:
         if name not in ("normface", "arcface"):
             # Along the circle, each photo's arrow is the sum of what its lines do to it.
             across = (photos[None] - photos[:, None]).sin()
-            torch.testing.assert_close(
-                (script["pulls"](loss, photos) * across).sum(1), of_photos, atol=1e-5, rtol=1e-5
-            )
+            torch.testing.assert_close((script["pulls"](loss, photos) * across).sum(1), of_photos, atol=1e-5, rtol=1e-5)

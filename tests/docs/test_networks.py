@@ -19,9 +19,7 @@ ROWS = {row[0].strip("`"): row for row in CELLS if len(row) == 11}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS)
-)
+@pytest.mark.parametrize("name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS))
 def test_table_lists_every_network_with_its_sizes(name: str) -> None:
     spec, size = NETWORKS[name], NETWORKS[name].size()
     _, input_px, dim, trained, total, flops, whole, half, *measured = ROWS[name]

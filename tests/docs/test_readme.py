@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.app.cli import familiar
+from familiar.cli.main import familiar
 from familiar.core.types import Photo
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from familiar.app.cli import familiar
-from familiar.app.web.settings import Settings
+from familiar.cli.main import familiar
+from familiar.web.settings import Settings
 from support import color_album
 from support.server import running
 
@@ -49,9 +49,7 @@ def test_table_lists_exactly_the_api_paths(url: str):
     for row in re.findall(r"^\| [^|]+ \| (`(?:GET|POST).*?) \|$", PAGE, flags=re.MULTILINE):
         last = ""
         for path in re.findall(r"`([^`]+)`", row):
-            path = path.removeprefix(
-                next((f"{method} " for method in METHODS if path.startswith(method)), "")
-            )
+            path = path.removeprefix(next((f"{method} " for method in METHODS if path.startswith(method)), ""))
             if not path.startswith("/"):  # the last part of the one before, changed
                 path = f"{last.rpartition('/')[0]}/{path}"
             told.add(last := path)

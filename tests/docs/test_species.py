@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from familiar.app.cli import familiar
-from familiar.faces.router import write_router
+from familiar.cli.main import familiar
+from familiar.embedding.species.router_file import write_router
 from support.tiny_router import save_coloured, tiny_router
 
 PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()

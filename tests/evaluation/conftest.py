@@ -7,8 +7,8 @@ import pytest
 
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import IdentityTable
-from familiar.evaluation.measured import Measured
-from familiar.faces.embedder import Embedder
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.context import Measured
 from support.color_folders import colour_folder
 
 
@@ -30,9 +30,7 @@ def measured(mean_colour_bundle: Path) -> MakeMeasured:
     ) -> Measured:
         generator = np.random.default_rng(seed)
         labels = np.repeat(np.arange(identities), per)
-        rows = generator.normal(size=(identities, dim))[labels] + noise * generator.normal(
-            size=(len(labels), dim)
-        )
+        rows = generator.normal(size=(identities, dim))[labels] + noise * generator.normal(size=(len(labels), dim))
         table = IdentityTable(
             photos=tuple(Path(f"none/{label:02d}/{row}.png") for row, label in enumerate(labels.tolist())),
             labels=labels.astype(np.int64),

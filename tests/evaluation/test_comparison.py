@@ -56,9 +56,7 @@ def test_better_model_is_significantly_better(pair):
     assert "B is better" in summary(tuple(found.values()), ("A", "B"))
     turned = {one.figure: one for one in compare(good, worse)}
     assert turned["verification.auc"].better == "first"
-    assert turned["verification.auc"].interval == pytest.approx(
-        tuple(-side for side in reversed(auc.interval))
-    )
+    assert turned["verification.auc"].interval == pytest.approx(tuple(-side for side in reversed(auc.interval)))
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
+from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
-from familiar.evaluation.measured import Asked
 from familiar.evaluation.results import read_results
 from support.color_folders import colour_folder
 
@@ -31,9 +31,7 @@ def spec(*roots: Path) -> DataSpec:
 @pytest.mark.usefixtures("without_report")
 def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
-    pairs.write_text(
-        "2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n"
-    )
+    pairs.write_text("2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n")
     results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(pairs_file=pairs))
     assert results["verification"]["pairs"] == "listed"
     assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (2, 2)
@@ -62,9 +60,7 @@ def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path
 
 def test_split_selects_evaluated_identities(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
     names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
-    run = run_with_split(
-        tmp_path / "run", mean_colour_bundle, train=names[:6], validation=names[6:8], test=names[8:]
-    )
+    run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], validation=names[6:8], test=names[8:])
     unasked = evaluate(run, spec(colours), tmp_path / "out", ONE_SUITE)["data"]
     assert (unasked["split"], unasked["identities"], unasked["identities_seen_in_training"]) == ("test", 4, 0)
     whole = evaluate(run, spec(colours), tmp_path / "out", ONE_SUITE, split="all")["data"]

@@ -10,8 +10,8 @@ import pytest
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import scan_folders
 from familiar.evaluation.leaks import find_leaks
-from familiar.faces.photo import load_photo
 from familiar.metrics.mistakes import worst_mistakes
+from familiar.photos.decoding import load_photo
 
 FAULTS = [{"Bart_Hendricks", "Ricky_Ray"}, {"Carlos_Beltran", "Raul_Ibanez"}]
 SIDE_PX = 20

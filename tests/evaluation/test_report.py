@@ -13,15 +13,15 @@ import pytest
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.folders import scan_folders
-from familiar.evaluation.measured import Asked, Measured, measure
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.context import Asked, Measured, measure
 from familiar.evaluation.report import write_report
-from familiar.evaluation.report.evidence import Evidence, gather, wilson_low
+from familiar.evaluation.report.examples import Evidence, gather, wilson_low
+from familiar.evaluation.report.labels import percent, written
 from familiar.evaluation.report.page import render
 from familiar.evaluation.report.photos import neighbour_grid
-from familiar.evaluation.report.verdict import has_moved, how_good, on_whom, verdict, which_threshold
-from familiar.evaluation.report.words import percent, written
+from familiar.evaluation.report.summary import has_moved, how_good, on_whom, verdict, which_threshold
 from familiar.evaluation.suites.catalog import Results, run_suites
-from familiar.faces.embedder import Embedder
 from support.color_folders import colour_folder
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -176,9 +176,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
-        self.links += [
-            value or "" for key, value in attrs if key in ("src", "href", "srcset", "action", "poster")
-        ]
+        self.links += [value or "" for key, value in attrs if key in ("src", "href", "srcset", "action", "poster")]
         assert not any(key.startswith("on") for key, _ in attrs)
         if "id" in found:
             assert found["id"] not in self.ids
@@ -210,8 +208,7 @@ def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp
     inner = [link for link in page.links if link.startswith("#")]
     assert {link[1:] for link in inner} <= page.ids
     assert all(
-        link.startswith(("data:image/png;base64,", "data:image/jpeg;base64,"))
-        for link in set(page.links) - set(inner)
+        link.startswith(("data:image/png;base64,", "data:image/jpeg;base64,")) for link in set(page.links) - set(inner)
     )
     assert all(page.alts)
     assert page.headings[0] == 1
@@ -327,9 +324,7 @@ def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_
         judged = None
     results = document(measured)
     page = Reader(write_report(tmp_path / "out", results, measured, judged).read_text())
-    assert ("says nothing about others" in page.text) == any(
-        results[suite] for suite in ("retrieval", "verification")
-    )
+    assert ("says nothing about others" in page.text) == any(results[suite] for suite in ("retrieval", "verification"))
     for suite, reason in results["reasons"].items():
         assert reason.removeprefix(f"{suite}: ") in page.text
 

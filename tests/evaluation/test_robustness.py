@@ -10,12 +10,12 @@ from sklearn.metrics import roc_auc_score
 
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, scan_folders
-from familiar.evaluation import probes
-from familiar.evaluation.degradations import DEGRADATIONS
-from familiar.evaluation.measured import Measured, measure
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation import perturbation
+from familiar.evaluation.context import Measured, measure
+from familiar.evaluation.corruptions import DEGRADATIONS
 from familiar.evaluation.suites.robustness import robustness
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 
 def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
@@ -58,9 +58,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
         for row in range(len(labels)):
             others = [(float(queries[row] @ clean[j]), j) for j in range(len(labels)) if j != row]
             hits.append(labels[max(others)[1]] == labels[row])
-        return float(np.mean(hits)), float(
-            roc_auc_score(same, [queries[i] @ clean[j] for i, j in different_rows])
-        )
+        return float(np.mean(hits)), float(roc_auc_score(same, [queries[i] @ clean[j] for i, j in different_rows]))
 
     recall, auc = judged(clean)
     assert found["clean"] == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
@@ -136,9 +134,7 @@ def test_undefined_metrics_are_none(
     found = outcome.figures
     assert {name for name, value in found["clean"].items() if value is None} == missing
     for part in found["degradations"].values():
-        assert {f"{name}_drop" for name in missing} == {name for name in part if part[name] is None} - {
-            "severity"
-        }
+        assert {f"{name}_drop" for name in missing} == {name for name in part if part[name] is None} - {"severity"}
         assert part["similarity_drop"] >= 0
         assert part["interval"] == {}
     assert found["sweeps"]["blur"][0]["auc"] is None
@@ -165,10 +161,7 @@ def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_
     assert json.loads(json.dumps(one)) == json.loads(json.dumps(many))
     # A photo's noise is its own, whichever photos are probed beside it.
     alone = robustness(measure(Embedder(mean_colour_bundle), table.rows(np.arange(3)))).figures
-    apart = [
-        robustness(measure(Embedder(mean_colour_bundle), table.rows(np.array([row])))).figures
-        for row in range(3)
-    ]
+    apart = [robustness(measure(Embedder(mean_colour_bundle), table.rows(np.array([row])))).figures for row in range(3)]
     assert alone["degradations"]["noise"]["similarity_drop"] == pytest.approx(
         np.mean([found["degradations"]["noise"]["similarity_drop"] for found in apart])
     )
@@ -181,9 +174,7 @@ def test_probed_photos_are_searched_among_all_photos(
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.robustness.PROBED_PHOTOS", 10)
     opened: set[int] = set()
-    monkeypatch.setattr(
-        Measured, "crop", lambda self, row, crop=Measured.crop: opened.add(row) or crop(self, row)
-    )
+    monkeypatch.setattr(Measured, "crop", lambda self, row, crop=Measured.crop: opened.add(row) or crop(self, row))
     found = robustness(measured).figures
     rows = measured.sample_of(10)
     assert (found["photos"], found["identities"], found["seed"]) == (10, 5, 0)
@@ -207,8 +198,8 @@ def test_flip_applies_to_degraded_photos(embedder: Embedder, tmp_path: Path):
 def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
     measured = measure(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
     one_point = replace(measured, embeddings=np.tile(measured.embeddings[:1], (8, 1)))
-    asked = probes.probe(one_point.labels, np.arange(8))
-    found = probes.answer(asked, one_point.embeddings, one_point.embeddings)
+    asked = perturbation.probe(one_point.labels, np.arange(8))
+    found = perturbation.answer(asked, one_point.embeddings, one_point.embeddings)
     assert (found.recall_at_1, found.auc) == (0.0, 0.5)
 
 

@@ -15,7 +15,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.core.vectors import normalise, prefix
 from familiar.datasets.folders import IdentityTable, scan_folders
-from familiar.evaluation.measured import Asked, Measured, measure
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.context import Asked, Measured, measure
 from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic
@@ -27,7 +28,6 @@ from familiar.evaluation.suites.separation import separation
 from familiar.evaluation.suites.slices import slices
 from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
-from familiar.faces.embedder import Embedder
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.retrieval import retrieval as retrieval_figures
@@ -74,9 +74,7 @@ def test_reliability_uses_bundle_calibration_curve(measured):
     weights = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
     bins = np.minimum((said * 15).astype(int), 14)
     kept = [b for b in range(15) if (bins == b).any()]
-    assert [row["weight"] for row in probability["bins"]] == pytest.approx(
-        [weights[bins == b].sum() for b in kept]
-    )
+    assert [row["weight"] for row in probability["bins"]] == pytest.approx([weights[bins == b].sum() for b in kept])
     assert [row["observed"] for row in probability["bins"]] == pytest.approx(
         [weights[(bins == b) & same].sum() / weights[bins == b].sum() for b in kept]
     )
@@ -106,9 +104,7 @@ def test_retrieval_reports_leave_one_out_and_gallery_metrics(measured):
     figures = retrieval(found).figures
     assert figures["recall_at_1"] == retrieval_figures(found.embeddings, found.labels).recall_at_k[1]
     half = gallery_half(found.labels, 0)
-    ranked = rank_queries(
-        found.embeddings[~half], found.labels[~half], (found.embeddings[half], found.labels[half])
-    )
+    ranked = rank_queries(found.embeddings[~half], found.labels[~half], (found.embeddings[half], found.labels[half]))
     assert figures["query_gallery"]["mrr"] == pytest.approx((1 / ranked.first_match_rank).mean())
     assert (figures["query_gallery"]["queries"], figures["query_gallery"]["gallery"]) == (24, 24)
 
@@ -193,9 +189,7 @@ def test_slices_are_sorted_worst_first(measured, tmp_path):
     bad = measured(identities=6, noise=3.0, seed=4)
     whole = measured()
     found = replace(whole, embeddings=np.concatenate([good.embeddings, bad.embeddings]))
-    facts = [
-        {"identity": f"{identity:02d}", "light": "day" if identity < 6 else "night"} for identity in range(12)
-    ]
+    facts = [{"identity": f"{identity:02d}", "light": "day" if identity < 6 else "night"} for identity in range(12)]
     asked = Asked(slices=write_csv(tmp_path / "facts.csv", facts))
     rows = slices(replace(found, asked=asked)).figures["columns"]["light"]
     assert [row["value"] for row in rows] == ["night", "day"]

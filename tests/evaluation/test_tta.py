@@ -9,11 +9,11 @@ from sklearn.metrics import roc_auc_score
 
 from familiar.core.types import Photo
 from familiar.datasets.folders import scan_folders
-from familiar.evaluation.measured import Measured, measure
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.context import Measured, measure
 from familiar.evaluation.suites.tta import enlarged, five_crops, tta
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import load_photo, save_photo
-from familiar.faces.tensor import Preprocessing
+from familiar.photos.decoding import load_photo, save_photo
+from familiar.photos.preprocessing import Preprocessing
 
 WAYS = ("flip", "five_crops")
 
@@ -185,9 +185,7 @@ def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
     assert found["photos"] == 6
 
 
-def test_large_data_is_limited_to_probed_photos(
-    left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     measured = measure(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
     rows = measured.sample_of(10)

@@ -23,11 +23,11 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.bundle import load_bundle
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.tensor import Preprocessing
-from familiar.faces.verify import verify_embeddings, verify_photos
-from familiar.neighbors.group import group
+from familiar.embedding.bundle import load_bundle
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.verification import verify_embeddings, verify_photos
+from familiar.neighbors.clustering import group
+from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
 
@@ -55,13 +55,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     modules = EXAMPLE / "node_modules"
     installed = modules / ".package-lock.json"
     with FileLock(tmp_path_factory.getbasetemp().parent / "npm.lock"):  # of all test processes one fetches
-        if (
-            not installed.exists()
-            or installed.stat().st_mtime < (EXAMPLE / "package-lock.json").stat().st_mtime
-        ):
-            done = npm(
-                ["ci", "--ignore-scripts"], return_completed_process=True, cwd=EXAMPLE, capture_output=True
-            )
+        if not installed.exists() or installed.stat().st_mtime < (EXAMPLE / "package-lock.json").stat().st_mtime:
+            done = npm(["ci", "--ignore-scripts"], return_completed_process=True, cwd=EXAMPLE, capture_output=True)
             if done.returncode:
                 pytest.skip(f"npm cannot fetch what the page needs: {done.stderr.decode()[-300:]}")
     folder = tmp_path_factory.mktemp("served")
@@ -202,9 +197,7 @@ def test_embeddings_match_python(
 
 
 @pytest.mark.exhaustive
-def test_embeddings_match_python_for_every_exif_orientation(
-    opened: Page, make_bundle: MakeBundle, tmp_path: Path
-):
+def test_embeddings_match_python_for_every_exif_orientation(opened: Page, make_bundle: MakeBundle, tmp_path: Path):
     drawn = Image.fromarray(SyntheticPhoto("cats", 3, 0, size_px=128).draw().rgb_u8[:, :101])
     for orientation in range(1, 9):
         turned = Image.Exif()
@@ -225,9 +218,7 @@ def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundl
     choose_photos(opened, photos)
     calibration = load_bundle(bundle).metadata.calibration
     embedded = embed_photos(Embedder(bundle), photos)
-    rows = {
-        photos[row].name: embedding for row, embedding in zip(embedded.rows, embedded.embeddings, strict=True)
-    }
+    rows = {photos[row].name: embedding for row, embedding in zip(embedded.rows, embedded.embeddings, strict=True)}
     verdicts: set[str] = set()
     for left, right in product(list(rows)[:2], list(rows)[2:]):
         opened.get_by_role("button", name=left).click()
@@ -264,9 +255,7 @@ def test_embeds_offline(opened: Page, context: BrowserContext, make_bundle: Make
 
 @pytest.mark.exhaustive
 def test_accepts_dropped_bundle_and_photo(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
-    dropped = {
-        path.name: base64.b64encode(path.read_bytes()).decode() for path in (photos[0], make_bundle("random"))
-    }
+    dropped = {path.name: base64.b64encode(path.read_bytes()).decode() for path in (photos[0], make_bundle("random"))}
     opened.evaluate(
         """files => {
             const dataTransfer = new DataTransfer();
@@ -313,9 +302,7 @@ def test_missing_node_modules_message_suggests_npm_ci(context: BrowserContext, o
     ],
     ids=["a weight", "the metadata", "the last byte"],
 )
-def test_rejects_modified_bundle(
-    opened: Page, make_bundle: MakeBundle, tmp_path: Path, place: int, says: str
-):
+def test_rejects_modified_bundle(opened: Page, make_bundle: MakeBundle, tmp_path: Path, place: int, says: str):
     content = bytearray(make_bundle("random").read_bytes())
     content[place] ^= 1
     (tmp_path / "changed.onnx").write_bytes(content)
@@ -345,9 +332,7 @@ def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
 
 
 @pytest.mark.exhaustive
-def test_bundle_of_another_space_embeds_all_photos_again(
-    opened: Page, make_bundle: MakeBundle, photos: list[Path]
-):
+def test_bundle_of_another_space_embeds_all_photos_again(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     choose_bundle(opened, make_bundle("one"))
     choose_photos(opened, photos)
     other = make_bundle("other", CENTRE_CROP, seed=1)
@@ -359,13 +344,9 @@ def test_bundle_of_another_space_embeds_all_photos_again(
     np.testing.assert_allclose(found.embeddings, expected, atol=1e-3, rtol=0)
 
 
-def test_uncalibrated_bundle_shows_notice_and_no_probability(
-    opened: Page, make_bundle: MakeBundle, photos: list[Path]
-):
+def test_uncalibrated_bundle_shows_notice_and_no_probability(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     fixed = Threshold(0.55, None, None)
-    choose_bundle(
-        opened, make_bundle("fixed", calibration=Calibration(fixed, fixed, fixed, None, None, None, 0, 0))
-    )
+    choose_bundle(opened, make_bundle("fixed", calibration=Calibration(fixed, fixed, fixed, None, None, None, 0, 0)))
     choose_photos(opened, photos[:3])
     expect(opened.get_by_text("never calibrated")).to_be_visible()
     opened.get_by_role("button", name=photos[0].name).click()
@@ -384,9 +365,7 @@ def test_content_security_policy_blocks_other_origins(context: BrowserContext, o
     assert any("Content Security Policy" in text for text in refused)
 
 
-def test_deploy_docs_javascript_matches_python(
-    opened: Page, served: Path, make_bundle: MakeBundle, photos: list[Path]
-):
+def test_deploy_docs_javascript_matches_python(opened: Page, served: Path, make_bundle: MakeBundle, photos: list[Path]):
     (block,) = re.findall(r"```js\n(.*?)```", (DOCS / "deploy.md").read_text("utf-8"), flags=re.DOTALL)
     (served / "deploy.js").write_text(block)
     bundle, first, second = make_bundle("random"), photos[0], photos[-1]

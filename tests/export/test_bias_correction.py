@@ -114,9 +114,7 @@ def test_later_layer_is_corrected_for_unrounded_input():
     round_weights(model, photos)
     after = tensors_of(model)
     x = photos.astype(np.float64)
-    hidden = np.maximum(
-        np.einsum("oi,nihw->nohw", tensors["v"][:, :, 0, 0], x) + tensors["a"].reshape(8, 1, 1), 0
-    )
+    hidden = np.maximum(np.einsum("oi,nihw->nohw", tensors["v"][:, :, 0, 0], x) + tensors["a"].reshape(8, 1, 1), 0)
     lost = (tensors["w"].astype(np.float64) - after["w"])[:, :, 0, 0] @ hidden.mean(axis=(0, 2, 3))
     np.testing.assert_allclose(after["b"], tensors["b"] + lost, atol=1e-6)
     first = (tensors["v"].astype(np.float64) - after["v"])[:, :, 0, 0] @ x.mean(axis=(0, 2, 3))
@@ -153,18 +151,14 @@ def test_correction_is_accurate_for_large_pixel_values():
     after = tensors_of(model)
     moved = (source["w"].astype(np.float64) - after["w"])[:, :, 0, 0]
     lost = moved @ photos.astype(np.float64).mean(axis=(0, 2, 3))
-    np.testing.assert_allclose(
-        after["b"] - source["b"].astype(np.float64), lost, atol=1e-5 * np.abs(lost).max()
-    )
+    np.testing.assert_allclose(after["b"] - source["b"].astype(np.float64), lost, atol=1e-5 * np.abs(lost).max())
 
 
 @pytest.mark.parametrize("count", [0, 1, FEWEST_PHOTOS - 1])
 def test_rejects_too_few_photos(count):
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     before = model.SerializeToString()
-    with pytest.raises(
-        BadRun, match=rf"{count} of them can be read, and it takes {FEWEST_PHOTOS}\. .* --data"
-    ):
+    with pytest.raises(BadRun, match=rf"{count} of them can be read, and it takes {FEWEST_PHOTOS}\. .* --data"):
         round_weights(model, photos_of_noise(N)[:count])
     assert model.SerializeToString() == before
     round_weights(model, photos_of_noise(FEWEST_PHOTOS))

@@ -12,14 +12,14 @@ import familiar
 from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec
+from familiar.embedding import bundle as bundle_format
+from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
 from familiar.export.bundle import UNKNOWN_LICENCE, export_run
 from familiar.export.gate import Figures, Gate
 from familiar.export.precision import PRECISIONS
-from familiar.faces import bundle as bundle_format
-from familiar.faces.bundle import load_bundle, seal
-from familiar.faces.embedder import Embedder, embed_photos
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
@@ -326,9 +326,7 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     trained = run.data_spec().read().of_identities(run.split().train)
     read = read_table(trained, run.recipe().input.preprocessing())
-    batch = next(
-        iter(PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(40), 40), torch.device("cpu")))
-    )
+    batch = next(iter(PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(40), 40), torch.device("cpu"))))
     assert seen["photos"].shape == (40, 3, 32, 32)
     np.testing.assert_array_equal(seen["photos"], batch.images.numpy())
     monkeypatch.setattr(export, "CALIBRATION_PHOTOS", 33)
@@ -445,9 +443,7 @@ def test_compatible_run_keeps_old_space_only_if_gate_passes(run, tmp_path, judge
     described["compatible"] = {"space_id": "of another", "components": 8}
     (tmp_path / "run" / "data.json").write_text(json.dumps(described))
     judged(BEFORE, WORSE)
-    kept, lost = (
-        export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2)
-    )
+    kept, lost = (export_run(tmp_path / "run", tmp_path / "cats.onnx", gate=ANYTHING).metadata for _ in range(2))
     assert kept.space_id == "of another" != lost.space_id
     assert kept.prefixes == lost.prefixes == (8, 16)
 
@@ -504,9 +500,7 @@ def test_takes_first_precision_within_max_bytes(run, exported, tmp_path):
         ("int8-weights", sizes["float16"] - 1),
         ("int8-weights", sizes["int8-weights"]),
     ]:
-        found = export_run(
-            run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING
-        )
+        found = export_run(run.path, tmp_path / "cats.onnx", precisions=three, max_bytes=max_bytes, gate=ANYTHING)
         assert found.metadata.precision == precision
         assert len(found.onnx) == (tmp_path / "cats.onnx").stat().st_size <= (max_bytes or 10**9)
     smallest = sizes["int8-weights"]

@@ -112,9 +112,7 @@ def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
     with pytest.raises(GateRefused) as refused:
         STANDARD.require(SOURCE, exported, "runs/cats in int8")
     said = str(refused.value)
-    assert said.startswith(
-        f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (at most 0.01 may go), "
-    )
+    assert said.startswith(f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (at most 0.01 may go), ")
     assert f"recall@1 0.9600 -> {recall:.4f} (at most 0.02); nothing was written. " in said
     for way_out in ("--precision mixed", "--set quantize.aware=true", "--max-auc-drop", "--max-recall-drop"):
         assert way_out in said

@@ -104,10 +104,7 @@ def test_8_bit_parity_requires_only_unit_length(precision):
             require_parity(unit_rows(), exported, precision)
     parity = require_parity(unit_rows(), -unit_rows(), precision)
     assert [parity.min_cosine, parity.mean_cosine] == pytest.approx([-1, -1])
-    assert (
-        require_parity(np.eye(4, dtype=np.float32), -np.eye(4, dtype=np.float32), precision).max_difference
-        == 2
-    )
+    assert require_parity(np.eye(4, dtype=np.float32), -np.eye(4, dtype=np.float32), precision).max_difference == 2
 
 
 class Flat(nn.Module):

@@ -71,9 +71,7 @@ def test_small_and_integer_tensors_are_unchanged():
 def test_rejects_weight_beyond_float16(value):
     weights = np.ones((8, 8), np.float32)
     weights[3, 4] = value
-    with pytest.raises(
-        ParityFailed, match=r"the weight w reaches .* nothing was written\. Export it in float32"
-    ):
+    with pytest.raises(ParityFailed, match=r"the weight w reaches .* nothing was written\. Export it in float32"):
         halve_weights(product_with(weights))
 
 
@@ -123,9 +121,7 @@ def layers(generator):
         return generator.standard_normal(shape).astype(np.float32)
 
     convolution = helper.make_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    depthwise = helper.make_node(
-        "Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], strides=[2, 2], group=20
-    )
+    depthwise = helper.make_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], strides=[2, 2], group=20)
     transposed = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)
     return {
         "convolution": (convolution, ["n", 4, 6, 6], numbers(20, 4, 3, 3), numbers(20)),

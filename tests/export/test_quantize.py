@@ -237,9 +237,7 @@ def small_network(reach=1.0, dim=8, channels=12):
     for number, values in enumerate(weights[:-1]):
         nodes.append(helper.make_node("Conv", [last, f"w{number}", f"b{number}"], [f"sum{number}"]))
         nodes.append(helper.make_node("Relu", [f"sum{number}"], [f"out{number}"]))
-        bias = np.abs(generator.standard_normal(channels)).astype(np.float32) * (
-            far.ravel() if number == 0 else 1
-        )
+        bias = np.abs(generator.standard_normal(channels)).astype(np.float32) * (far.ravel() if number == 0 else 1)
         tensors += [numpy_helper.from_array(values, f"w{number}")]
         tensors += [numpy_helper.from_array(bias.astype(np.float32), f"b{number}")]
         last = f"out{number}"
@@ -290,14 +288,10 @@ def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
     exact = embed(source, photos)
     with quantize._quantizer(source, photos) as quantizer:
         assert len(quantizer.layers) == 5
-        damage = [
-            1 - cosines(embed(quantizer.quantized([name]), photos), exact).mean() for name in quantizer.layers
-        ]
+        damage = [1 - cosines(embed(quantizer.quantized([name]), photos), exact).mean() for name in quantizer.layers]
         least_first = np.argsort(damage)
         names = [quantizer.layers[number] for number in least_first]
-        reached = [
-            cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)
-        ]
+        reached = [cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)]
     most = max([count for count, cosine in enumerate(reached, 1) if cosine >= wanted], default=1)
     monkeypatch.setattr(quantize, "COSINE_OF_MIXED", wanted)
     assert layers_in_8_bits(in_mixed_precision(source, photos)) == sorted(least_first[:most])

@@ -70,9 +70,7 @@ def test_rounding_is_idempotent(shape):
     )  # below that scales are no longer normal numbers of float16
     steps, scale = rows_in_8_bits(values)
     again, same_scale = rows_in_8_bits(multiplied(steps, scale).astype(np.float32))
-    assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [LARGEST_INT8] * len(
-        steps
-    )
+    assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [LARGEST_INT8] * len(steps)
     np.testing.assert_array_equal(again, steps)
     np.testing.assert_array_equal(same_scale, scale)
 
@@ -106,9 +104,7 @@ def test_row_does_not_depend_on_other_rows():
 def test_rejects_rows_beyond_float16(value):
     values = np.ones((3, 20), np.float32)
     values[1, 7] = value
-    with pytest.raises(
-        ParityFailed, match=r"the weight 1f reaches .* float16 ends at 65504; nothing was written"
-    ):
+    with pytest.raises(ParityFailed, match=r"the weight 1f reaches .* float16 ends at 65504; nothing was written"):
         rows_in_8_bits(values, "1f")
 
 
@@ -130,9 +126,7 @@ def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)
     found = rounded_to_the_sum(rows)
     assert (found == np.rint(found)).all()
-    assert (np.abs(found - rows) < 1).all(), (
-        "what is whole already stays, and nothing goes further than its neighbours"
-    )
+    assert (np.abs(found - rows) < 1).all(), "what is whole already stays, and nothing goes further than its neighbours"
     off = np.abs(found.sum(axis=1) - rows.sum(axis=1))
     assert (off <= 0.5 + 1e-9).all()
     nearest = np.rint(rows)
@@ -158,7 +152,5 @@ def test_as_float16_rounds_to_nearest_or_rejects():
     assert halved.dtype == np.float16
     assert halved.tolist() == [float(np.float16(0.1)), -65_504.0, 65_504.0, 0.0, 0.0]
     for value in (65_520.0, -1e9, np.inf, -np.inf, np.nan):
-        with pytest.raises(
-            ParityFailed, match=r"the weight w reaches .*; nothing was written\. Export it in float32"
-        ):
+        with pytest.raises(ParityFailed, match=r"the weight w reaches .*; nothing was written\. Export it in float32"):
             as_float16(np.array([1.0, value], np.float32), "w")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from familiar.faces.embedder import Embedder
-from familiar.faces.tensor import Preprocessing
-from familiar.gallery import store
-from familiar.gallery.store import Gallery, Space
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle
 from support.small_gallery import SPACE, draw_pets
 
@@ -18,7 +18,7 @@ CROPS = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a gallery is opened: nobody waits long for another."""
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.2)
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import pytest
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
-from familiar.gallery import corrections
-from familiar.gallery.calibration import calibrate, calibration, grouping, uncalibrate
-from familiar.gallery.group import group
-from familiar.gallery.search import search_identities, search_photos
-from familiar.gallery.store import Gallery
+from familiar.gallery.clustering.calibration import calibrate, calibration, grouping, uncalibrate
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.search.search import search_identities, search_photos
 from familiar.metrics.calibration import calibrate as fit
 from support.small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
 
@@ -86,9 +86,7 @@ def test_rejects_too_few_confirmed_pairs(folder):
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # grouped is not confirmed
             calibrate(gallery)
         corrections.confirm(gallery, range(1, 7))
-        with pytest.raises(
-            NothingToMeasure, match="15 pairs of confirmed faces show one individual and 0 two"
-        ):
+        with pytest.raises(NothingToMeasure, match="15 pairs of confirmed faces show one individual and 0 two"):
             calibrate(gallery)
         assert calibration(gallery) == SPACE.calibration
         corrections.confirm(gallery, range(7, 9))

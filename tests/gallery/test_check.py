@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.faces.embedder import Embedder
-from familiar.gallery.check import Checked, check
-from familiar.gallery.enrol import enrol
-from familiar.gallery.store import Gallery
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.integrity.check import Checked, check
 from support.small_gallery import DIM, draw_pets, enrolled, individuals
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.gallery import corrections
-from familiar.gallery.decisions import decisions, undo
-from familiar.gallery.group import group
-from familiar.gallery.store import Gallery
-from familiar.gallery.who import who_is_who
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import decisions, undo
 from support.small_gallery import enrolled, groups, identity_of, in_one_photo, individuals, rows
 
 

@@ -7,11 +7,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from collection.walks import WALKS, draw_photos, embedder, killed, rehearse
+from collection.crash_scenarios import WALKS, draw_photos, embedder, killed, rehearse
 
 from familiar.core.errors import GalleryBusy
-from familiar.gallery import store
-from familiar.gallery.store import Gallery, Space
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database.connection import Gallery, Space
 from support.tiers import small_and_exhaustive
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kills", small_and_exhaustive(1, 4))  # benchmarks/crash.py does 200 of all works
 @pytest.mark.parametrize("walk", WALKS)
-def test_kill_keeps_acknowledged_writes_and_no_partial_write(
-    walk: str, kills: int, photos: Path, tmp_path: Path
-):
+def test_kill_keeps_acknowledged_writes_and_no_partial_write(walk: str, kills: int, photos: Path, tmp_path: Path):
     start, scratch = tmp_path / "start", tmp_path / "scratch"
     alone = rehearse(walk, start, photos, scratch)
     rng = random.Random()  # another moment in every run
@@ -80,7 +78,7 @@ def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
 
 
 def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.1)
     with Gallery.open(gallery) as ours:
         other = writing_elsewhere(gallery, 60)
         try:

@@ -9,19 +9,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from collection.walks import EACH, INDIVIDUALS, WALKS, WIDTH, Contents, contents, embedder, individuals
+from collection.crash_scenarios import (
+    EACH,
+    INDIVIDUALS,
+    WALKS,
+    WIDTH,
+    Contents,
+    contents,
+    embedder,
+    individuals,
+)
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
-from familiar.gallery.by_hand import delete_face
-from familiar.gallery.check import check, repair
-from familiar.gallery.corrections import merge, reject
-from familiar.gallery.decisions import decision
-from familiar.gallery.enrol import enrol_embeddings
-from familiar.gallery.group import group
-from familiar.gallery.rescue import TABLES
-from familiar.gallery.search import search_identities, search_photos
-from familiar.gallery.store import DATABASE, HIGH_WATER, Gallery, Space
-from familiar.gallery.who import who_is_who
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space
+from familiar.gallery.editing.corrections import merge, reject
+from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.editing.undo_log import decision
+from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.integrity.check import check, repair
+from familiar.gallery.integrity.recovery import TABLES
+from familiar.gallery.search.search import search_identities, search_photos
 from support.tiers import small_and_exhaustive
 
 PAGE = 4096
@@ -131,9 +140,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(whole: Path, held: Contents,
         of_faces = {row[0] for row in gone["faces"]}
         for table in SAVED:
             rest = {row for row in gone[table] if row[0] not in of_faces}
-            only_these[table] += (
-                bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
-            )
+            only_these[table] += bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
         if gone["photos"]:
             with Gallery.open(folder) as gallery:
                 paths = [row[2] for row in contents(gallery)["photos"]]
@@ -146,9 +153,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(whole: Path, held: Contents,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seed", "flips"), small_and_exhaustive((0, 6), (None, 30))
-)  # None: others in every run
+@pytest.mark.parametrize(("seed", "flips"), small_and_exhaustive((0, 6), (None, 30)))  # None: others in every run
 def test_flipped_byte_costs_at_most_one_page_of_faces(
     whole: Path, held: Contents, tmp_path: Path, seed: int | None, flips: int
 ):
@@ -193,9 +198,7 @@ def test_damaged_rejections_page_keeps_rows_on_other_pages(whole: Path, tmp_path
     start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
         with gallery.writing() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities"
-            )
+            connection.execute("INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities")
             connection.execute("DROP INDEX rejections_by_identity")  # whose pages look alike
         before = contents(gallery)
     content = (start / DATABASE).read_bytes()
@@ -212,9 +215,7 @@ def test_damaged_rejections_page_keeps_rows_on_other_pages(whole: Path, tmp_path
 
 def test_repair_keeps_faces_when_table_schema_is_garbled(whole: Path, held: Contents, tmp_path: Path):
     content = (whole / DATABASE).read_bytes()
-    folder = damaged(
-        whole, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
-    )
+    folder = damaged(whole, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos"))
     with pytest.raises(CorruptGallery, match="garbled"):  # SQLite quotes them in a message that is no text
         Gallery.open(folder)
     repair(folder)

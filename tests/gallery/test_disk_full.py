@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collection.walks import WALKS, broken, contents, draw_photos, in_the_end
+from collection.crash_scenarios import WALKS, broken, contents, draw_photos, in_the_end
 
 from familiar.core.errors import CannotWrite
-from familiar.gallery.check import repair
-from familiar.gallery.forget import forget_identity
-from familiar.gallery.store import DATABASE, Gallery
+from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.editing.forget import forget_identity
+from familiar.gallery.integrity.check import repair
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,7 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("room_kb", [2, 60])
 @pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])
-def test_full_disk_raises_cannot_write_and_loses_nothing(
-    walk: str, room_kb: int, photos: Path, tmp_path: Path
-):
+def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, room_kb: int, photos: Path, tmp_path: Path):
     work, left, whole = WALKS[walk].work, tmp_path / "left", tmp_path / "whole"
     WALKS[walk].prepare(left, photos)
     shutil.copytree(left, whole)

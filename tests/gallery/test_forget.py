@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.gallery import corrections
-from familiar.gallery import forget as forget_module
-from familiar.gallery import search as search_module
-from familiar.gallery.by_hand import add_face, delete_face, move_face
-from familiar.gallery.check import check
-from familiar.gallery.decisions import decisions, undo
-from familiar.gallery.forget import Forgotten, forget_identity, forget_photos
-from familiar.gallery.group import group
-from familiar.gallery.search import build_index, search_photos
-from familiar.gallery.store import OWN_PHOTOS, Gallery
-from familiar.gallery.who import who_is_who
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import OWN_PHOTOS, Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing import forget as forget_module
+from familiar.gallery.editing.forget import Forgotten, forget_identity, forget_photos
+from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.integrity.check import check
+from familiar.gallery.search import search as search_module
+from familiar.gallery.search.search import build_index, search_photos
 from support.small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
 
 NAME = "Schnurrhilde"
@@ -167,9 +167,7 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder
     assert forget_identity(gallery, number).erased
     assert holding(folder, *secrets) == set()
     with gallery.reading() as connection:
-        left = connection.execute(
-            "SELECT id FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)"
-        )
+        left = connection.execute("SELECT id FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
         assert left.fetchall() == []
     while decisions(gallery):  # what is left of the log can still be taken back
         undo(gallery)
@@ -235,9 +233,7 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder:
 
 
 @pytest.mark.usefixtures("indexed")
-def test_next_open_erases_the_index_after_a_kill(
-    gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([30, 2, 40]))
     group(gallery)
     build_index(gallery)
@@ -253,9 +249,7 @@ def test_next_open_erases_the_index_after_a_kill(
 
 
 @pytest.mark.usefixtures("indexed")
-def test_index_built_during_forgetting_is_deleted(
-    gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([3, 2]))
     group(gallery)
     built = search_module.HnswIndex.build
@@ -418,9 +412,7 @@ def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_p
     assert other.exists()
 
 
-def test_forgetting_deletes_uploads_when_opened_through_a_symlink(
-    gallery: Gallery, folder: Path, tmp_path: Path
-):
+def test_forgetting_deletes_uploads_when_opened_through_a_symlink(gallery: Gallery, folder: Path, tmp_path: Path):
     enrolled(gallery, individuals([2]))
     first, second = uploaded(gallery, 1), uploaded(gallery, 2)
     link = tmp_path / "link"
@@ -439,9 +431,7 @@ def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, mon
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "unlink", refused)
-    with pytest.raises(
-        CannotWrite, match=r"jpg: cannot be deleted \(Permission denied\); nothing was forgotten"
-    ):
+    with pytest.raises(CannotWrite, match=r"jpg: cannot be deleted \(Permission denied\); nothing was forgotten"):
         forget_photos(gallery, [path.resolve()])
     assert len(gallery.faces().ids) == 2
 

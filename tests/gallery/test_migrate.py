@@ -10,21 +10,21 @@ import pytest
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, SpaceMismatch
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalise
-from familiar.faces.align import align
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.photo import load_photo, save_photo
-from familiar.gallery import corrections
-from familiar.gallery import migrate as migrate_module
-from familiar.gallery.by_hand import add_face, delete_face, move_face
-from familiar.gallery.calibration import calibrate, calibration, grouping
-from familiar.gallery.check import check
-from familiar.gallery.decisions import decisions, undo
-from familiar.gallery.enrol import enrol
-from familiar.gallery.forget import forget_photos
-from familiar.gallery.group import group
-from familiar.gallery.migrate import Migrated, migrate
-from familiar.gallery.search import search_photos
-from familiar.gallery.store import Gallery, Space
+from familiar.detection.alignment import align
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.gallery.clustering.calibration import calibrate, calibration, grouping
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.forget import forget_photos
+from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.integrity.check import check
+from familiar.gallery.search.search import search_photos
+from familiar.gallery.transfer import migrate as migrate_module
+from familiar.gallery.transfer.migrate import Migrated, migrate
+from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import SAID, draw_pets, enrolled, looking_like, rows
 
 
@@ -32,9 +32,7 @@ def kept(gallery: Gallery) -> dict[str, Any]:
     """All that no migration changes."""
     tables = rows(gallery, (*SAID, "photos", "decisions", "changes"))
     with gallery.reading() as connection:
-        faces = connection.execute(
-            "SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces"
-        )
+        faces = connection.execute("SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces")
         return tables | {"faces": faces.fetchall()}
 
 
@@ -65,9 +63,7 @@ def test_reembeds_every_photo_and_keeps_corrections(
     assert done[-1] == 24
     assert kept(album) == before
     assert album.space == Space.of(other_embedder.metadata)
-    np.testing.assert_allclose(
-        album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5
-    )
+    np.testing.assert_allclose(album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5)
     assert rows(album, ("next_embeddings", "migration")) == {"next_embeddings": [], "migration": []}
     assert check(album).problems == ()
     assert enrol(album, other_embedder, pets).known == 24
@@ -78,9 +74,7 @@ def test_reembeds_every_photo_and_keeps_corrections(
     assert rows(album)["assignments"] == []
 
 
-def test_same_space_with_smaller_dim_truncates_embeddings(
-    album: Gallery, embedder: Embedder, pets: list[Path]
-):
+def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedder: Embedder, pets: list[Path]):
     with album.writing() as connection:
         wider = replace(album.space, prefixes=(16, 8))
         connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
@@ -95,9 +89,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(
         migrate(album, other_metadata(embedder, embedding_dim=5))
 
 
-def test_same_space_and_dim_updates_only_the_calibration(
-    album: Gallery, embedder: Embedder, pets: list[Path]
-):
+def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedder: Embedder, pets: list[Path]):
     enrol(album, embedder, pets)
     vectors = album.faces().embeddings
     again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
@@ -156,9 +148,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     before = corrected(album, embedder, [*pets, lost])
     vectors = album.faces().embeddings
     aside = lost.rename(lost.with_name("aside.png"))
-    with pytest.raises(
-        FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"
-    ):
+    with pytest.raises(FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"):
         migrate(album, other_embedder)
     assert album.space == Space.of(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
@@ -171,9 +161,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     assert kept(album) == before
 
 
-def test_resumes_after_an_interruption(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
-):
+def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
     enrol(album, embedder, pets)
     done: list[int] = []
 
@@ -249,9 +237,7 @@ def test_photo_edited_during_migration_is_embedded_again(
             assert enrol(other, embedder, crowd).edited == 1
 
     calls: list[int] = []
-    assert migrate(
-        album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edited(n))
-    )
+    assert migrate(album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edited(n)))
     assert album.faces().ids.tolist() == ids
     (expected,) = embed_photos(other_embedder, crowd[:1]).embeddings
     np.testing.assert_allclose(album.faces().embeddings[0], expected, atol=1e-5)
@@ -287,9 +273,7 @@ def test_error_during_the_swap_keeps_the_old_model(
 
 
 @pytest.mark.slow
-def test_own_calibration_is_refitted(
-    album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
-):
+def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
     enrol(album, embedder, pets)
     for pet in range(8):
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
@@ -333,9 +317,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     shorter: bool,
 ):
     with album.writing() as connection:
-        connection.execute(
-            "UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),)
-        )
+        connection.execute("UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),))
     enrol(album, embedder, pets)
     group(album)
     move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
@@ -354,9 +336,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
         migrate(album, other_metadata(embedder, embedding_dim=8, prefixes=(8,)))
     else:
         with album.writing(faces_change=True) as connection:  # whose photo is that of another
-            connection.execute(
-                "UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,)
-            )
+            connection.execute("UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,))
         migrate(album, other_embedder)
     assert rows(album) == before
     assert [made.kind for made in decisions(album)] == ["split", "add face", "split"]

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery import corrections, schema, store
-from familiar.gallery.by_hand import delete_face
-from familiar.gallery.decisions import undo
-from familiar.gallery.store import Gallery
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database import schema
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.editing.undo_log import undo
 from support.small_gallery import SAID, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
@@ -21,7 +23,7 @@ def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     with gallery.writing() as connection:
         connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
-    for module in (schema, store):
+    for module in (schema, connection_module):
         monkeypatch.setattr(module, "VERSION", NEXT)
     return folder
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.vectors import normalise
-from familiar.gallery import corrections, forget
-from familiar.gallery import search as search_module
-from familiar.gallery.group import group
-from familiar.gallery.search import (
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections, forget
+from familiar.gallery.search import search as search_module
+from familiar.gallery.search.search import (
     Filter,
     build_index,
     open_index,
@@ -18,9 +19,8 @@ from familiar.gallery.search import (
     search_photos,
     verify,
 )
-from familiar.gallery.store import Gallery
-from familiar.neighbors.adapt import adapt
 from familiar.neighbors.hnsw import INDEX_FILE
+from familiar.neighbors.whitening import adapt
 from support.small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
 
 
@@ -62,9 +62,7 @@ def described(gallery: Gallery) -> Gallery:
         for face in range(1, 13):
             taken = None if face == 12 else f"2024-{face:02}-15T12:00:00"
             connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken, face))
-            connection.execute(
-                "UPDATE faces SET species = ? WHERE id = ?", ("cats" if face % 2 else "dogs", face)
-            )
+            connection.execute("UPDATE faces SET species = ? WHERE id = ?", ("cats" if face % 2 else "dogs", face))
     corrections.split(gallery, [1, 2, 3], "Mia")
     corrections.split(gallery, [4, 5], "Tom")
     return gallery
@@ -140,9 +138,7 @@ def test_search_identities_matches_slow_reference(gallery: Gallery):
         for number in range(4):  # the fifth are nobody's
             connection.execute("INSERT INTO identities VALUES (?, ?)", (number + 1, f"pet {number}"))
             faces = (np.flatnonzero(of == number) + 1).tolist()
-            connection.executemany(
-                "INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces)
-            )
+            connection.executemany("INSERT INTO assignments VALUES (?, ?, 1)", ((face, number + 1) for face in faces))
     query = random_rows(1, seed=2)[0]
     expected = []
     for number in range(4):
@@ -191,9 +187,7 @@ EXACT = np.concatenate(
     asked=st.integers(0, len(EXACT) - 1),
     k=st.integers(1, 6),
 )
-def test_cached_templates_match_a_loop_over_all_faces(
-    gallery, faces: list[tuple[int, int]], asked: int, k: int
-):
+def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple[int, int]], asked: int, k: int):
     """Identity 0 is nobody."""
     vectors, query = EXACT.astype(np.float32)[[row for _, row in faces]], EXACT.astype(np.float32)[asked]
     with gallery.writing(faces_change=True) as connection:
@@ -201,13 +195,9 @@ def test_cached_templates_match_a_loop_over_all_faces(
             connection.execute(f"DELETE FROM {table}")
     ids = enrolled(gallery, vectors)
     with gallery.writing() as connection:
-        connection.executemany(
-            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5))
-        )
+        connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 5)))
         for face, (identity, _) in zip(ids, faces, strict=True):
-            connection.executemany(
-                "INSERT INTO assignments VALUES (?, ?, 0)", [(face, identity)] if identity else []
-            )
+            connection.executemany("INSERT INTO assignments VALUES (?, ?, 0)", [(face, identity)] if identity else [])
     expected = []
     for number in sorted({identity for identity, _ in faces} - {0}):
         mine = [place for place, (identity, _) in enumerate(faces) if identity == number]
@@ -269,9 +259,7 @@ def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
     enrolled(gallery, np.concatenate([people, cats]))
     with gallery.writing() as connection:
         connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(7, 62)))
-        connection.executemany(
-            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11))
-        )
+        connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11)))
         for face in range(1, 62):
             whose = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
             connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, whose))
@@ -282,9 +270,7 @@ def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
     assert found[0].identity == 1
     assert found[0].mean == pytest.approx(float(template @ seen[-1]), abs=1e-6)
     assert found[0].best == pytest.approx(float((seen[:6] @ seen[-1]).max()), abs=1e-6)
-    odds = [
-        np.exp(20 * (match.mean + 0.6 - 0.25) - 12) / 8 for match in search_identities(gallery, asked, 99)
-    ]
+    odds = [np.exp(20 * (match.mean + 0.6 - 0.25) - 12) / 8 for match in search_identities(gallery, asked, 99)]
     assert found[0].probability == pytest.approx(odds[0] / (1 + sum(odds)), rel=1e-4)
     assert search_identities(gallery, asked, only=Filter(identities=(1,)))[0].mean == found[0].mean
     answer = verify(gallery, asked, 1)
@@ -298,9 +284,7 @@ def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
     assert len(search_identities(gallery, asked, 99)) == 10, "what is kept of kinds is of one revision"
 
 
-def test_concurrent_enrollment_and_deletion_do_not_break_search(
-    gallery, folder, monkeypatch: pytest.MonkeyPatch
-):
+def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, random_rows(5))
     allowed, hits = search_module._allowed, search_module._hits
 
@@ -344,7 +328,7 @@ def exactly(gallery: Gallery, query: np.ndarray, k: int) -> list[int]:
 
 
 def test_a_fresh_index_answers_with_exact_similarities(indexed: Gallery, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(search_module.exact, "search", None)  # nobody looks at every face
+    monkeypatch.setattr(search_module.brute_force, "search", None)  # nobody looks at every face
     for seed in range(5):
         query = random_rows(1, seed=seed + 10)[0]
         hits = search_photos(indexed, query, 10)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import TrainingFailed, UnreadablePhoto
 from familiar.datasets.folders import DataSpec
-from familiar.faces.photo import save_photo
-from familiar.faces.tensor import Preprocessing, standardise
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.batches import PhotoBatches, standardise_batch
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, PhotoKey, in_order
 from familiar.loading.sampler import ShuffledBatches
+from familiar.photos.decoding import save_photo
+from familiar.photos.preprocessing import Preprocessing, standardise
 from support.tiers import small_and_exhaustive
 
 CPU = torch.device("cpu")
@@ -174,9 +174,7 @@ def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", small_and_exhaustive(1, 4))
-def test_killed_worker_raises_training_failed(
-    cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
+def test_killed_worker_raises_training_failed(cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As the system ends a process that takes too much memory: while it loads, and while it sends."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     batches = PhotoBatches(photos_of(cats), in_order(range(9), count), CPU, workers=1)

@@ -22,11 +22,11 @@ from PIL import Image
 from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.datasets.folders import DataSpec, IdentityTable, PhotoRef, scan_folders
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.tensor import Preprocessing, resize_crop
 from familiar.loading import cache as module
 from familiar.loading import crops as crops_module
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import Crops, ReadTable, crop_of, read_table
+from familiar.photos.preprocessing import Preprocessing, resize_crop
 from support.idx_files import idx_bytes, write_mnist
 
 PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
@@ -123,9 +123,7 @@ def test_packed_crops_equal_decoded_crops_and_decode_once(
     assert sorted(path.name for path in packs(cache)[0].iterdir()) == ["crops.u8", "pack.json"]
 
 
-def test_idx_images_are_identified_by_their_pixels(
-    cache: CropCache, opened: list[PhotoRef], tmp_path: Path
-) -> None:
+def test_idx_images_are_identified_by_their_pixels(cache: CropCache, opened: list[PhotoRef], tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12}, packed=False)
     table = DataSpec((f"mnist:{folder}",)).read()
     before = read_table(table, PREPROCESSING, cache)
@@ -161,9 +159,7 @@ def test_without_cache_photos_are_decoded_on_access(cats: Path, opened: list[Pho
 def test_reports_progress_for_each_photo(cats: Path, cache: CropCache) -> None:
     for where in (None, cache):
         told: list[tuple[int, int]] = []
-        read_table(
-            scan_folders(cats), PREPROCESSING, where, lambda done, of, told=told: told.append((done, of))
-        )
+        read_table(scan_folders(cats), PREPROCESSING, where, lambda done, of, told=told: told.append((done, of)))
         assert told == [(done, 6) for done in range(1, 7)]
 
 
@@ -206,9 +202,7 @@ def test_library_version_changes_the_pack(
     assert len(packs(cache)) == 2
 
 
-def test_format_or_source_code_changes_the_pack(
-    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_format_or_source_code_changes_the_pack(cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch) -> None:
     read(cats, cache)
     monkeypatch.setattr(module, "FORMAT", 99)
     read(cats, cache)
@@ -222,12 +216,10 @@ def test_format_or_source_code_changes_the_pack(
     monkeypatch.setattr(Path, "read_bytes", changed)
     read(cats, cache)
     assert len(packs(cache)) == 3
-    assert read_of >= {"photo.py", "align.py", "tensor.py", "embedder.py", "face.py", "coat.py"}
+    assert read_of >= {"decoding.py", "alignment.py", "preprocessing.py", "embedder.py", "face.py", "coat.py"}
 
 
-def test_renamed_photos_use_the_same_pack(
-    cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path
-) -> None:
+def test_renamed_photos_use_the_same_pack(cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path) -> None:
     here = read(cats, cache)
     for name in ("Mia", "Tom", "Zoe"):
         shutil.copytree(cats / name, tmp_path / "elsewhere" / "pets" / f"{name}s")
@@ -247,7 +239,7 @@ def test_detects_changed_file_with_same_size(
 ) -> None:
     """With what was remembered of it (as of a file that has settled), and without."""
     if warm:
-        monkeypatch.setattr("familiar.loading.contents._SETTLED_NS", 0)
+        monkeypatch.setattr("familiar.loading.file_hashes._SETTLED_NS", 0)
     before = read(cats, cache)
     changed = cats / "Tom" / "1.png"
     content, stat = changed.read_bytes(), changed.stat()
@@ -299,9 +291,7 @@ def test_unreadable_photos_are_skipped_with_a_warning(
     assert len(packs(cache)) == 1
 
 
-def test_warm_start_reports_current_photo_paths(
-    cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warm_start_reports_current_photo_paths(cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture) -> None:
     bad = damage(cats)
     read(cats, cache)
     moved = cats.rename(cats.with_name("moved"))
@@ -312,9 +302,7 @@ def test_warm_start_reports_current_photo_paths(
     assert len(packs(cache)) == 1
 
 
-def test_photo_that_becomes_readable_is_repacked(
-    cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_photo_that_becomes_readable_is_repacked(cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes: a decoder that failed for another reason, such as too little memory."""
 
     def fail(photo: PhotoRef, preprocessing: Preprocessing) -> np.ndarray:
@@ -354,9 +342,7 @@ def test_rejects_table_without_photos(cache: CropCache, cached: bool) -> None:
         read_table(IdentityTable((), np.empty(0, np.int64), ()), PREPROCESSING, cache if cached else None)
 
 
-def test_synthetic_photos_are_not_drawn_to_check_readability(
-    cats: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_synthetic_photos_are_not_drawn_to_check_readability(cats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SyntheticPhoto, "draw", lambda _: pytest.fail("drawn"))
     (cats / "Tom" / "1.png").write_text("no photo")
     table = DataSpec((str(cats), "synthetic:cats:2x3")).read()
@@ -617,7 +603,7 @@ from pathlib import Path
 import familiar.loading.cache as cache
 import familiar.loading.crops as crops
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
+from familiar.photos.preprocessing import Preprocessing
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
@@ -666,9 +652,7 @@ def test_read_only_folder_is_used_without_changes(theirs: Path, packed: bool) ->
         try:
             os.setuid(65534)
             crops = read_table(table, PREPROCESSING, cache).crops
-            same = all(
-                (crops[row] == crop_of(photo, PREPROCESSING)).all() for row, photo in enumerate(crops.photos)
-            )
+            same = all((crops[row] == crop_of(photo, PREPROCESSING)).all() for row, photo in enumerate(crops.photos))
             os.write(told, f"{same} {crops.pack is not None}".encode())
         finally:
             os._exit(0)
@@ -688,7 +672,7 @@ from pathlib import Path
 import familiar.loading.cache as cache
 import familiar.loading.crops as crops
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
+from familiar.photos.preprocessing import Preprocessing
 
 source, folder, slowly, ready = sys.argv[1:]
 add = cache.Draft.add

@@ -9,11 +9,11 @@ from PIL import Image
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, scan_folders
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.tensor import Preprocessing
-from familiar.loading.augment.change import augment, photo_generator
+from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.crops import crop_of, read_table
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, in_order
+from familiar.photos.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size_px=32, resize_px=36)
 CERTAIN = Augmentation(rotate_p=1.0, affine_p=1.0, jitter_p=1.0)

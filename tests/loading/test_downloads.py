@@ -50,9 +50,7 @@ def refusal(download: Callable[[Path], bool], folder: Path) -> str:
 # MNIST
 
 
-def test_downloaded_mnist_is_readable(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloaded_mnist_is_readable(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(mirror, monkeypatch)
     folder = tmp_path / "mnist"
     assert download_mnist(folder)
@@ -81,9 +79,7 @@ def test_existing_dataset_is_not_downloaded_again(
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")} == before
 
 
-def test_downloads_into_empty_or_new_folder(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloads_into_empty_or_new_folder(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(mirror, monkeypatch)
     (tmp_path / "empty").mkdir()
     assert download_mnist(tmp_path / "empty")
@@ -108,14 +104,10 @@ def test_failed_mnist_download_leaves_no_files(
         monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", ["http://127.0.0.1:9/"])
     else:
         file.write_bytes(file.read_bytes()[:-5] + (b"other" if fault == "changed" else b""))
-    assert refusal(download_mnist, tmp_path / "mnist").startswith(
-        "MNIST cannot be downloaded (Error downloading "
-    )
+    assert refusal(download_mnist, tmp_path / "mnist").startswith("MNIST cannot be downloaded (Error downloading ")
 
 
-def test_interrupted_download_leaves_no_files(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_download_leaves_no_files(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(mirror, monkeypatch)
 
     def interrupt(_: Path) -> None:
@@ -127,9 +119,7 @@ def test_interrupted_download_leaves_no_files(
     assert left_in(tmp_path) == set()
 
 
-def test_rejects_folder_with_other_files(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_folder_with_other_files(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(mirror, monkeypatch)
     serve_lfw(mirror, monkeypatch)
     (tmp_path / "mine").mkdir()
@@ -148,9 +138,7 @@ def test_rejects_folder_with_other_files(
 
 def test_rejects_incomplete_mnist_folder(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", {"train": 10})
-    with pytest.raises(
-        CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"
-    ):
+    with pytest.raises(CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"):
         download_mnist(tmp_path / "mnist")
 
 
@@ -214,8 +202,6 @@ def test_failed_lfw_download_leaves_no_files(
 
 
 @pytest.mark.slow
-def test_rejects_archive_with_missing_photos(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_archive_with_missing_photos(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_lfw(mirror, monkeypatch, without="Ann_Lee_0003.jpg")
     assert "LFW cannot be downloaded" in refusal(download_lfw, tmp_path / "lfw")

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 LOAD = """
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
+from familiar.photos.preprocessing import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
@@ -26,7 +26,7 @@ for _ in batches:
 DECODE = """
 import familiar.loading.crops as crops
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
+from familiar.photos.preprocessing import Preprocessing
 
 crops._ALONE = 2
 photos = DataSpec(("synthetic:cats:20x20",)).read().photos
@@ -50,9 +50,7 @@ def is_alive(process: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not list its processes")
 @pytest.mark.parametrize("work", [LOAD, DECODE])
 def test_killed_program_leaves_no_child_processes(work: str) -> None:
-    run = subprocess.Popen(
-        [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    run = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert run.stdin is not None
     assert run.stdout is not None
     processes = [int(word) for word in run.stdout.readline().split()]

@@ -136,8 +136,6 @@ def test_rejects_nonpositive_photo_count_or_batch_size(photos: int, batch: int) 
         ([], 1, 1, "batches of 1 identities, but there are only 0"),
     ],
 )
-def test_rejects_impossible_identity_batches(
-    counts: list[int], identities: int, photos: int, message: str
-) -> None:
+def test_rejects_impossible_identity_batches(counts: list[int], identities: int, photos: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         IdentityBatches(labels_of(counts).astype(np.int64), identities, photos)

@@ -10,12 +10,12 @@ from torch.nn.functional import normalize
 from familiar.losses import (
     CirclePairs,
     CircleTriplets,
+    blockwise,
     circle_from_similarities,
     circle_loss,
     circle_pair_loss,
     mine_batch_hard,
     mine_semi_hard,
-    pairwise,
     triplet_loss,
     unit_prefix,
 )
@@ -219,7 +219,7 @@ def test_matches_slow_reference(n, names, margin, gamma, detach, seed, block):
     embeddings, _ = batch(n=n, seed=seed)
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(pairwise.BLOCK_VALUES, "cpu", block)
+        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
         found = value_and_gradient(CirclePairs(margin, gamma, detach), embeddings, labels)
     wanted = value_and_gradient(
         lambda rows, labels: slow_pairs(rows, labels, margin, gamma, detach), embeddings, labels
@@ -255,9 +255,7 @@ def test_without_positives_or_negatives_is_differentiable_zero(rows, labels):
 @pytest.mark.parametrize("gamma", [1e-3, 256.0, 1e6])
 @pytest.mark.parametrize("opposite", [False, True])
 def test_loss_is_finite_for_identical_and_opposite_vectors(gamma, opposite):
-    embeddings = torch.tensor([[1.0, 0.0]] * 4) * (
-        torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]) if opposite else 1
-    )
+    embeddings = torch.tensor([[1.0, 0.0]] * 4) * (torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]) if opposite else 1)
     value, gradient = value_and_gradient(
         lambda rows, labels: circle_pair_loss(rows, labels, 0.25, gamma),
         embeddings,
@@ -295,9 +293,7 @@ def test_prefix_losses_match_separate_unit_prefixes():
         return torch.stack([loss(unit_prefix(rows, length), labels) for length in (2, 6)]) @ weights
 
     torch.testing.assert_close(
-        value_and_gradient(
-            lambda rows, labels: loss.of_prefixes(rows, labels, [2, 6]) @ weights, embeddings, labels
-        ),
+        value_and_gradient(lambda rows, labels: loss.of_prefixes(rows, labels, [2, 6]) @ weights, embeddings, labels),
         value_and_gradient(each, embeddings, labels),
     )
 

@@ -91,9 +91,7 @@ def network(dtype: torch.dtype) -> nn.Module:
 def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Gradients of the first of a few steps, and the parameters after the last."""
     found: dict[str, Tensor] = {}
-    parameters = dict(
-        [*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")]
-    )
+    parameters = dict([*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")])
     optimizer = torch.optim.SGD(parameters.values(), lr=0.5, momentum=0.9)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -182,9 +180,9 @@ def gradient_on_one(rank: int) -> Tensor | None:
 
 
 def different_losses(rank: int) -> Tensor:
-    return value_and_gradients(
-        across_ranks(lambda *batch: (rank + 1) * squared_similarities(*batch)), *half(rank)
-    )["embeddings"]
+    return value_and_gradients(across_ranks(lambda *batch: (rank + 1) * squared_similarities(*batch)), *half(rank))[
+        "embeddings"
+    ]
 
 
 def twice(rank: int) -> Tensor:

@@ -40,9 +40,7 @@ def test_combined_with_only_angle_margin_equals_arcface(theta, margin_rad, branc
 
 
 @pytest.mark.parametrize("branch", ["penalty", "continuous"])
-@pytest.mark.parametrize(
-    ("factor", "margin_rad"), [(1, 0), (1, 0.3), (1, 2.3), (1.5, 0.4), (2, 0), (2, 1), (3, 0.2)]
-)
+@pytest.mark.parametrize(("factor", "margin_rad"), [(1, 0), (1, 0.3), (1, 2.3), (1.5, 0.4), (2, 0), (2, 1), (3, 0.2)])
 def test_combined_decreases_with_angle(factor, margin_rad, branch):
     if branch == "penalty" and penalty_margin_rad(factor, margin_rad) > 2.33:
         pytest.skip("refused by CombinedMargin")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.losses import pairwise
+from familiar.losses import blockwise
 from familiar.losses.mining import (
     Triplets,
     mine_batch_all,
@@ -150,7 +150,7 @@ def test_is_invariant_to_row_order_and_label_values(way, batch, data):
 def test_block_size_does_not_change_triplets(way, rows_at_once, monkeypatch):
     embeddings, labels = unit_rows(23), as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 10)
     expected = list(mined(way, embeddings, labels, 0.7))
-    monkeypatch.setitem(pairwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
+    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
     assert expected == list(mined(way, embeddings, labels, 0.7))
     assert expected
 
@@ -159,9 +159,7 @@ def test_random_selection_is_deterministic_for_a_seed():
     embeddings = unit_rows(40)
     first, again, other = (
         list(
-            mine_semi_hard(
-                embeddings, TEN_OF_FOUR, 1.0, select="random", generator=torch.Generator().manual_seed(seed)
-            )
+            mine_semi_hard(embeddings, TEN_OF_FOUR, 1.0, select="random", generator=torch.Generator().manual_seed(seed))
         )
         for seed in (3, 3, 4)
     )
@@ -180,11 +178,7 @@ def test_random_selection_covers_the_band_evenly():
     labels = as_labels([0, 0, 1, 2, 3, 4, 5, 6])
     generator = torch.Generator().manual_seed(0)
     drawn = Counter(
-        next(
-            n
-            for a, p, n in mine_semi_hard(embeddings, labels, 1.0, select="random", generator=generator)
-            if a == 0
-        )
+        next(n for a, p, n in mine_semi_hard(embeddings, labels, 1.0, select="random", generator=generator) if a == 0)
         for _ in range(400)
     )
     assert set(drawn) == {3, 4, 5, 6}

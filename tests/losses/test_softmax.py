@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from familiar.losses.center import CenterLoss
 from familiar.losses.margin import arcface_logits
-from familiar.losses.partial import PartialFC
+from familiar.losses.partial_fc import PartialFC
 from familiar.losses.softmax import (
     ArcFace,
     CombinedMargin,
@@ -78,9 +78,7 @@ def test_target_logit_decreases_with_angle(margin_rad):
 def test_logit_rises_at_seam_above_largest_margin():
     def step(margin_rad):
         seam = math.pi - margin_rad
-        return target_logit(math.cos(seam - 1e-9), margin_rad) - target_logit(
-            math.cos(seam + 1e-9), margin_rad
-        )
+        return target_logit(math.cos(seam - 1e-9), margin_rad) - target_logit(math.cos(seam + 1e-9), margin_rad)
 
     assert step(SEAMLESS_MARGIN_RAD) > 0 > step(SEAMLESS_MARGIN_RAD + 0.01)
 
@@ -102,9 +100,7 @@ def test_without_margin_equals_normalized_softmax():
     seed=st.integers(0, 999),
 )
 def test_arcface_matches_slow_reference(n, classes, dim, margin_rad, scale, smoothing, seed):
-    objective = arcface(
-        classes, dim, seed=seed, margin_rad=margin_rad, scale=scale, label_smoothing=smoothing
-    )
+    objective = arcface(classes, dim, seed=seed, margin_rad=margin_rad, scale=scale, label_smoothing=smoothing)
     embeddings, labels = rows(n, dim, seed=seed, classes=classes)
     expected = reference_loss(
         embeddings, objective.centres, labels, partial(arcface_angle, margin_rad=margin_rad), scale, smoothing
@@ -156,9 +152,7 @@ def test_arcface_is_finite_for_identical_and_opposite_vectors(dtype, margin_rad)
 def test_logit_gradient_is_finite_at_poles(cosine, margin_rad):
     """Where the sine's own is infinite, and times zero no number."""
     cosines = torch.tensor([[cosine, 0.5]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(
-        arcface_logits(cosines, torch.tensor([0]), margin_rad, 32.0).sum(), cosines
-    )
+    (gradient,) = torch.autograd.grad(arcface_logits(cosines, torch.tensor([0]), margin_rad, 32.0).sum(), cosines)
     assert gradient.isfinite().all()
     assert gradient[0, 0] > 0 or margin_rad > math.pi / 2
 
@@ -344,9 +338,7 @@ def test_every_classifier_is_finite_at_poles(name, dtype):
         embeddings = (sign * axes).requires_grad_()
         loss = objective(embeddings, torch.arange(3))
         assert loss.isfinite()
-        assert all(
-            gradient.isfinite().all() for gradient in gradients_of(loss, embeddings, objective.centres)
-        )
+        assert all(gradient.isfinite().all() for gradient in gradients_of(loss, embeddings, objective.centres))
 
 
 @every_classifier
@@ -419,12 +411,8 @@ def test_every_classifier_learns_to_separate_classes(name):
     else:
         objective = CLASSIFIERS[name][0](8, 8, scale=16.0)
     dense = [*network.parameters()]
-    sparse = [
-        p for key, p in objective.named_parameters() if key in getattr(objective, "sparse_parameters", ())
-    ]
-    dense += [
-        p for key, p in objective.named_parameters() if key not in getattr(objective, "sparse_parameters", ())
-    ]
+    sparse = [p for key, p in objective.named_parameters() if key in getattr(objective, "sparse_parameters", ())]
+    dense += [p for key, p in objective.named_parameters() if key not in getattr(objective, "sparse_parameters", ())]
     optimizers = [torch.optim.Adam(dense, lr=0.01)]
     optimizers += [torch.optim.SparseAdam(sparse, lr=0.01)] if sparse else []
     for _ in range(150):
@@ -457,9 +445,7 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
         logits = 3.0 * embeddings[:, :width] @ objective.centres[:, :width].T
         logits = logits + objective.bias if objective.bias is not None else logits
         expected = cross_entropy(logits, labels, label_smoothing=smoothing)
-        assert objective(3.0 * embeddings[:, :width], labels).item() == pytest.approx(
-            expected.item(), abs=1e-12
-        )
+        assert objective(3.0 * embeddings[:, :width], labels).item() == pytest.approx(expected.item(), abs=1e-12)
     names = [key for key, _ in objective.named_parameters()]
 
     def loss(embeddings, *parameters):
@@ -569,9 +555,7 @@ def test_normface_matches_pytorch_metric_learning():
 def test_sub_centers_match_pytorch_metric_learning():
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     objective = classifier("SubCenterArcFace", 7, 16, torch.float32, scale=24.0)
-    peer = peers.SubCenterArcFaceLoss(
-        num_classes=7, embedding_size=16, margin=float(np.degrees(0.4)), scale=24.0
-    )
+    peer = peers.SubCenterArcFaceLoss(num_classes=7, embedding_size=16, margin=float(np.degrees(0.4)), scale=24.0)
     # Theirs are columns, the three of a class side by side.
     agree(objective, peer, peer.W, objective.centres.detach().permute(2, 1, 0).flatten(1))
 

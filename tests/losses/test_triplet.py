@@ -211,9 +211,7 @@ def test_single_triplet_gradient_equals_closed_form():
 def test_identical_vectors_equal_closed_form(way, reduction):
     # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
-    value, gradient = value_and_gradient(
-        partial(FUNCTIONS[way], reduction=reduction), embeddings, TEN_OF_FOUR
-    )
+    value, gradient = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, TEN_OF_FOUR)
     expected = {"semi_hard": 0.0, "semi_hard_hardest": 0.0, "batch_hard_soft": math.log(2)}.get(way, 0.2)
     assert value.item() == pytest.approx(expected, abs=1e-12)
     assert gradient.abs().max() < 1e-12
@@ -243,9 +241,7 @@ def test_opposite_vectors_equal_closed_form(way, reduction):
 @pytest.mark.parametrize("names", [[], [5], [5, 5, 5], [1, 2, 3], [-(2**62)]])
 def test_batch_without_triplets_is_differentiable_zero(way, reduction, dtype, names):
     embeddings = unit_rows(len(names), dtype=dtype)
-    value, gradient = value_and_gradient(
-        partial(FUNCTIONS[way], reduction=reduction), embeddings, as_labels(names)
-    )
+    value, gradient = value_and_gradient(partial(FUNCTIONS[way], reduction=reduction), embeddings, as_labels(names))
     assert value.shape == ()
     assert value.item() == 0.0
     assert gradient.shape == embeddings.shape
@@ -305,9 +301,7 @@ def test_is_invariant_to_rotation(way, batch, seed):
     dim = embeddings.shape[1]
     turn = torch.linalg.qr(unit_rows(dim, dim, seed)).Q
     value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels, margin)
-    assert_same(
-        value_and_gradient(FUNCTIONS[way], embeddings @ turn, labels, margin), (value, gradient @ turn), 1e-8
-    )
+    assert_same(value_and_gradient(FUNCTIONS[way], embeddings @ turn, labels, margin), (value, gradient @ turn), 1e-8)
 
 
 # Derivatives
@@ -466,9 +460,7 @@ def test_active_fraction_is_one_for_identical_vectors():
 # Peers
 
 
-@pytest.mark.parametrize(
-    "way", [way for way in WAYS if way != "semi_hard_hardest"]
-)  # they have no miner for it
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "semi_hard_hardest"])  # they have no miner for it
 @pytest.mark.parametrize("dim", [4, 64])
 def test_matches_pytorch_metric_learning(way, dim):
     """Theirs scales rows to unit length, so its gradient lies along the sphere; and it averages what is not zero."""

@@ -46,9 +46,7 @@ def drawing(monkeypatch, *weights):
     monkeypatch.setattr(module, "identity_weights", lambda *_: iter(np.array(weights, np.float64)))
 
 
-labels_lists = st.lists(st.integers(0, 5), min_size=0, max_size=25).map(
-    lambda values: np.array(values, np.int64)
-)
+labels_lists = st.lists(st.integers(0, 5), min_size=0, max_size=25).map(lambda values: np.array(values, np.int64))
 
 
 @given(labels=labels_lists, count=st.integers(0, 200), seed=st.integers(0, 99), balanced=st.booleans())
@@ -128,9 +126,7 @@ def test_unit_weights_reproduce_metrics(monkeypatch):
     expected = {f"recall_at_{k}": recall for k, recall in summary.recall_at_k.items()}
     expected |= {"mrr": summary.mrr, "ndcg_at_10": summary.ndcg_at_10, "map_at_r": summary.map_at_r}
     drawing(monkeypatch, np.ones(60))
-    assert retrieval_intervals(ranked) == {
-        name: (pytest.approx(value),) * 2 for name, value in expected.items()
-    }
+    assert retrieval_intervals(ranked) == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
 
 
 def test_duplicated_identity_adds_no_pairs_with_its_copy(monkeypatch):
@@ -204,9 +200,9 @@ def test_auc_interval_covers_true_value():
         mood = rng.normal(size=50)[labels[pairs.left]]
         scores = rng.normal(size=len(mood))
         scores = np.where(pairs.same, 1 + np.sqrt(0.5) * (scores + mood), scores)
-        low, high = verification_intervals(
-            scores, labels[pairs.left], labels[pairs.right], replicates=100, seed=seed
-        )["auc"]
+        low, high = verification_intervals(scores, labels[pairs.left], labels[pairs.right], replicates=100, seed=seed)[
+            "auc"
+        ]
         covered += low <= truth <= high
     assert covered >= 53
 
@@ -254,9 +250,7 @@ def test_weighted_pairs_equal_repeated_pairs(monkeypatch):
         )
     )
     drawing(monkeypatch, np.ones(3))
-    found = verification_intervals(
-        scores, labels[pairs.left], labels[pairs.right], weights=times.astype(np.float64)
-    )
+    found = verification_intervals(scores, labels[pairs.left], labels[pairs.right], weights=times.astype(np.float64))
     assert found == {name: (pytest.approx(getattr(repeated, name)),) * 2 for name in found}
 
 

@@ -87,9 +87,7 @@ def test_weighted_pairwise_matches_slow_reference(partition, drawn):
 def test_weighted_bcubed_ignores_copies_with_same_identity(partition, drawn):
     labels, groups = partition
     assume(any(drawn[label] for label in labels))
-    copies = [
-        (label, copy, g) for label, g in zip(labels, groups, strict=True) for copy in range(drawn[label])
-    ]
+    copies = [(label, copy, g) for label, g in zip(labels, groups, strict=True) for copy in range(drawn[label])]
     precisions, recalls = [], []
     for label, copy, group in copies:
         mine = [g for other, c, g in copies if (other, c) == (label, copy)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.blocks import similarities, unit_rows
+from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics.identification import (
@@ -49,9 +49,7 @@ def slow_identify(gallery, probes):
 def probes_of(known, unknown):
     """Known probes as (rank, similarity), unknown ones as similarities; each of its own identity."""
     ranks, scores = zip(*known, *((0, score) for score in unknown), strict=True)
-    return IdentifiedProbes(
-        np.arange(len(ranks)), np.array(ranks), np.array(scores, np.float32), np.ones(len(ranks))
-    )
+    return IdentifiedProbes(np.arange(len(ranks)), np.array(ranks), np.array(scores, np.float32), np.ones(len(ranks)))
 
 
 @given(
@@ -79,17 +77,14 @@ def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     found = identify(gallery, probes)
     point = at_threshold(found, threshold)
     assert point.dir == pytest.approx(np.mean([rank == 1 and score >= threshold for rank, score in known]))
-    assert point.misnamed == pytest.approx(
-        np.mean([rank > 1 and score >= threshold for rank, score in known])
-    )
+    assert point.misnamed == pytest.approx(np.mean([rank > 1 and score >= threshold for rank, score in known]))
     assert point.dir + point.misnamed + point.refused == pytest.approx(1.0)
     assert point.far == pytest.approx(np.mean([score >= threshold for score in unknown]))
 
     rng = np.random.default_rng(seed)
     shuffles = rng.permutation(len(gallery[1])), rng.permutation(len(probes[1]))
     shuffled = [
-        (rows[order], 100 - labels[order])
-        for (rows, labels), order in zip((gallery, probes), shuffles, strict=True)
+        (rows[order], 100 - labels[order]) for (rows, labels), order in zip((gallery, probes), shuffles, strict=True)
     ]
     assert identify(*shuffled).rank.tolist() == found.rank[shuffles[1]].tolist()
     assert at_threshold(identify(*shuffled), threshold) == point
@@ -116,9 +111,7 @@ def test_rates_equal_worked_example():
 
 @given(
     unknown=st.lists(st.integers(-4, 4).map(lambda i: i / 4), min_size=1, max_size=30),
-    known=st.lists(
-        st.tuples(st.integers(1, 2), st.integers(-4, 4).map(lambda i: i / 4)), min_size=1, max_size=30
-    ),
+    known=st.lists(st.tuples(st.integers(1, 2), st.integers(-4, 4).map(lambda i: i / 4)), min_size=1, max_size=30),
     far=st.floats(0, 0.99),
 )
 def test_point_at_far_uses_largest_rate_within_target(unknown, known, far):

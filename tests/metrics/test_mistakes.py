@@ -43,9 +43,7 @@ def listed(found: RankedPairs) -> list[tuple[int, int]]:
 def test_matches_sort_over_all_pairs(photos: int, identities: int, count: int, block_rows: int | None):
     embeddings, labels = cloud(photos, identities)
     found = worst_mistakes(embeddings, labels, count, block_rows)
-    for kind, slow in zip(
-        (found.strangers, found.selves), slow_mistakes(embeddings, labels, count), strict=True
-    ):
+    for kind, slow in zip((found.strangers, found.selves), slow_mistakes(embeddings, labels, count), strict=True):
         assert listed(kind) == [(min(a, b), max(a, b)) for a, b, _ in slow]
         assert kind.similarity == pytest.approx(np.array([score for _, _, score in slow]), abs=1e-6)
         assert len(kind) == len(slow)

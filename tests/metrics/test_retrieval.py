@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from familiar.core.blocks import similarities, unit_rows
+from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics.retrieval import rank_queries, retrieval, summarise
@@ -130,7 +130,7 @@ def test_figures_do_not_depend_on_the_number_of_threads(monkeypatch):
     embeddings, labels = photos(identities=20, per=5, noise=1.0)
     found = []
     for threads in (1, 2, 5):
-        monkeypatch.setattr("familiar.core.blocks.available_cores", lambda threads=threads: threads)
+        monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
         found.append(retrieval(embeddings, labels, block_rows=7))
     assert found[0] == found[1] == found[2]
 
@@ -139,9 +139,7 @@ def test_ndcg_matches_scikit_learn_without_ties():
     embeddings, labels = photos(identities=5, per=14, noise=1.5)
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     others = ~np.eye(len(labels), dtype=bool)
-    expected = [
-        ndcg_score([labels[others[q]] == labels[q]], [scores[q, others[q]]], k=10) for q in range(len(labels))
-    ]
+    expected = [ndcg_score([labels[others[q]] == labels[q]], [scores[q, others[q]]], k=10) for q in range(len(labels))]
     assert rank_queries(embeddings, labels).ndcg_at_10 == pytest.approx(np.array(expected), abs=1e-12)
 
 
@@ -211,5 +209,5 @@ def test_similarities_are_bit_identical_for_any_block_and_tile(monkeypatch):
     whole = similarities(rows, rows)
     assert (np.diag(whole) == 1.0).all()
     assert (similarities(rows[7:8], rows) == whole[7]).all()
-    monkeypatch.setattr("familiar.core.blocks._TILE_COLUMNS", 7)
+    monkeypatch.setattr("familiar.core.blockwise._TILE_COLUMNS", 7)
     assert (similarities(rows, rows) == whole).all()

@@ -114,9 +114,7 @@ def test_coincident_identities_have_zero_separation():
     assert (found.members, found.centroids, found.centroids_to_mean) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    "row", [[0.0, 0.0, 0.0], [0.6, 0.8, 0.0], [1e-200, 3e-200, 0.0], [1e300, 1e300, 1.0]]
-)
+@pytest.mark.parametrize("row", [[0.0, 0.0, 0.0], [0.6, 0.8, 0.0], [1e-200, 3e-200, 0.0], [1e300, 1e300, 1.0]])
 def test_rejects_collapsed_embeddings(row):
     rows = np.tile(row, (7, 1))
     for figure in (dunn, silhouette):

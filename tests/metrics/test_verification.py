@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
-from familiar.core.blocks import similarities, unit_rows
+from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalise
 from familiar.metrics import roc as module
@@ -100,9 +100,9 @@ def test_metrics_match_scikit_learn_and_slow_references(same, different):
         assert figure[0] == pytest.approx(max(expected), abs=1e-9)
         assert accuracy_at(counts, figure[1], balanced=flag) == pytest.approx(figure[0], abs=1e-9)
         decisions = scores >= np.float32(figure[1])  # as a caller with float32 similarities would decide
-        assert accuracy_at(
-            roc_counts(decisions[truth == 1] * 1.0, decisions[truth == 0] * 1.0), 0.5, flag
-        ) == (pytest.approx(figure[0], abs=1e-9))
+        assert accuracy_at(roc_counts(decisions[truth == 1] * 1.0, decisions[truth == 0] * 1.0), 0.5, flag) == (
+            pytest.approx(figure[0], abs=1e-9)
+        )
     for threshold in (*scores[:5], 0.1):
         point = rates_at(counts, float(threshold))
         assert point.tar == pytest.approx(np.mean(same >= threshold), abs=1e-9)
@@ -204,9 +204,7 @@ def test_all_pairs_metrics_match_listed_pairs(seed, identities, per, coarse, blo
     for figure in (roc_auc, average_precision):
         assert figure(counts) == pytest.approx(figure(listed), abs=1e-9)
     for balanced in (False, True):
-        assert best_accuracy(counts, balanced)[0] == pytest.approx(
-            best_accuracy(listed, balanced)[0], abs=1e-9
-        )
+        assert best_accuracy(counts, balanced)[0] == pytest.approx(best_accuracy(listed, balanced)[0], abs=1e-9)
     assert equal_error_rate(counts)[0] == pytest.approx(equal_error_rate(listed)[0], abs=1e-9)
     assert equal_error_rate(counts)[1] == pytest.approx(equal_error_rate(listed)[1], abs=2 / 1024)
     assert accuracy_at(counts, float(np.float32(0.123))) == pytest.approx(
@@ -231,7 +229,7 @@ def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
     embeddings = normalise(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
     found = []
     for threads, looked_up in [(1, 10**6), (2, 10**6), (5, 100)]:
-        monkeypatch.setattr("familiar.core.blocks.available_cores", lambda threads=threads: threads)
+        monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
         monkeypatch.setattr(module, "_LOOKED_UP", looked_up)
         found.append(dataclasses.astuple(roc_counts_all_pairs(embeddings, labels, block_rows=7)))
     for other in found[1:]:
@@ -287,9 +285,7 @@ def test_rate_between_scores_is_accurate_within_grid_step():
     counts = roc_counts_all_pairs(embeddings, labels)
     for threshold in (-0.2001, 0.30007, 0.7003):
         in_step = np.mean(np.abs(different - threshold) < 1 / 1024)
-        assert rates_at(counts, threshold).far == pytest.approx(
-            np.mean(different >= threshold), abs=in_step + 1e-9
-        )
+        assert rates_at(counts, threshold).far == pytest.approx(np.mean(different >= threshold), abs=in_step + 1e-9)
 
 
 def test_different_pairs_are_interpolated_between_scores():

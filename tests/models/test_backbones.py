@@ -150,9 +150,7 @@ def test_batch_norm_epsilon_loads_with_weights():
 
 @torch.no_grad()
 def test_short_trunk_equals_full_trunk_at_stride_16(monkeypatch):
-    whole, short = (
-        make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, ShortMobileNetV3Trunk)
-    )
+    whole, short = (make("mobilenetv3_small_100").eval() for make in (MobileNetV3Trunk, ShortMobileNetV3Trunk))
     monkeypatch.setattr(timm, "create_model", lambda *_, **__: whole.backbone)
     load_published_weights(short)
     images = torch.randn(2, 3, 112, 112)

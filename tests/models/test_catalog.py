@@ -51,9 +51,7 @@ def size_of(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    all_exhaustive_but(
-        ["mobilenetv3_small_100", "efficientnet_b0_frozen", "facenet_nns2", "nano", "digits"], NETWORKS
-    ),
+    all_exhaustive_but(["mobilenetv3_small_100", "efficientnet_b0_frozen", "facenet_nns2", "nano", "digits"], NETWORKS),
 )
 def test_every_spec_matches_its_network(name):
     spec = network_spec(name)
@@ -74,9 +72,7 @@ def test_every_spec_matches_its_network(name):
 
 @pytest.mark.one_case
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS)
-)
+@pytest.mark.parametrize("name", all_exhaustive_but(["nano", "simple_v2", "facenet_nns2", "digits"], NETWORKS))
 def test_layers_add_up_to_network_size(name):
     spec = network_spec(name)
     rows = spec.layers()
@@ -128,9 +124,7 @@ def test_every_unfrozen_parameter_receives_gradient(name):
 
 @pytest.mark.one_case
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["mobilenetv3_small_050", "simple", "efficientnet_b0_rebuilt", "facenet_nns2"]
-)
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "simple", "efficientnet_b0_rebuilt", "facenet_nns2"])
 def test_building_is_deterministic(name):
     states = []
     for seed in (3, 3, 4):

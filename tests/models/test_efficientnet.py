@@ -56,9 +56,7 @@ def test_blocks_follow_seed_where_it_differs_from_paper():
     depthwise = [block.branch.depthwise[1] for block in blocks]
     kernels = [3, 3, 3, 5, 5, 3, 3, 3, 5, 5, 5, 5, 5, 5, 5, 5]
     strides = [1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 1, 1]
-    assert [(layer.kernel_size[0], layer.stride[0]) for layer in depthwise] == list(
-        zip(kernels, strides, strict=True)
-    )
+    assert [(layer.kernel_size[0], layer.stride[0]) for layer in depthwise] == list(zip(kernels, strides, strict=True))
     assert all(layer.groups == layer.in_channels == layer.out_channels for layer in depthwise)
     assert [block.branch.squeeze.weigh[1].out_channels for block in blocks] == (
         [8, 4, 6, 6, 10, 10, 20, 20, 20, 28, 28, 28, 48, 48, 48, 48]

@@ -70,9 +70,7 @@ def test_blocks_match_table_2(nn2):
 
 def test_stem_matches_table_2():
     rows = [row for row in network_spec("facenet_nn2").layers() if row.name.startswith("trunk.stem")]
-    found = [
-        (row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")
-    ]
+    found = [(row.kind, row.output, row.parameters) for row in rows if row.kind not in ("BatchNorm2d", "ReLU")]
     assert found == STEM
     assert [row.kind for row in rows].count("BatchNorm2d") == [row.kind for row in rows].count("ReLU") == 3
 

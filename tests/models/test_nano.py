@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from familiar.core.calibration import Calibration, Threshold
+from familiar.embedding.bundle import BundleMetadata, load_bundle, seal
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import in_float16
-from familiar.faces.bundle import BundleMetadata, load_bundle, seal
 from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
 from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite

@@ -83,9 +83,7 @@ def test_layers_match_printed_summary(name, head, trunk, dense):
 def test_blocks_double_the_channels_and_halve_the_side(name, blocks):
     convolutions = [row for row in on_meta(name, 112, blocks=blocks) if row.kind == "Conv2d"]
     assert [row.output[0] for row in convolutions] == [32 * 2**block for block in range(blocks)]
-    channels, side, _ = [row for row in on_meta(name, 112, blocks=blocks) if row.name.startswith("trunk")][
-        -1
-    ].output
+    channels, side, _ = [row for row in on_meta(name, 112, blocks=blocks) if row.name.startswith("trunk")][-1].output
     halved = {"simple": 112 // 2**blocks, "simple_v2": -(-112 // 2**blocks)}
     assert (channels, side) == (32 * 2 ** (blocks - 1), halved[name])
 

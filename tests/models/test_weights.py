@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.functional import hardswish
 
 from familiar.core.errors import BadWeights
-from familiar.faces.photo import load_photo
 from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmTrunk
 from familiar.models.catalog import network_spec
 from familiar.models.weights import (
@@ -25,6 +24,7 @@ from familiar.models.weights import (
     read_tensors,
     reinflate_batch_norm,
 )
+from familiar.photos.decoding import load_photo
 
 pytestmark = pytest.mark.slow
 
@@ -43,9 +43,7 @@ def with_random_statistics(network, seed=0):
         for norm in norms_of(network):
             norm.running_mean.copy_(0.02 * torch.randn(norm.num_features, generator=generator))
             norm.running_var.copy_(0.005 + 0.02 * torch.rand(norm.num_features, generator=generator))
-            norm.weight.copy_(
-                norm.running_var.sqrt() * (0.7 + torch.rand(norm.num_features, generator=generator))
-            )
+            norm.weight.copy_(norm.running_var.sqrt() * (0.7 + torch.rand(norm.num_features, generator=generator)))
             norm.bias.copy_(0.2 * torch.randn(norm.num_features, generator=generator))
     return network.eval()
 
@@ -207,9 +205,7 @@ def test_rejects_unknown_weight_format(tmp_path, name):
         read_tensors(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "content", [[1, 2], {"epoch": 3}, {"state_dict": {"a": torch.ones(1)}}, {3: torch.ones(1)}]
-)
+@pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}, {"state_dict": {"a": torch.ones(1)}}, {3: torch.ones(1)}])
 def test_rejects_file_without_named_tensors(tmp_path, content):
     torch.save(content, tmp_path / "weights.pt")
     with pytest.raises(BadWeights, match=r"weights\.pt"):

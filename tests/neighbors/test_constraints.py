@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalise
+from familiar.neighbors.clustering import group, groupable
 from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known
-from familiar.neighbors.group import group, groupable
 from support.clustering_reference import groups_of
 
 
@@ -85,8 +85,8 @@ def test_constraints_hold_with_approximate_neighbors(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = scattered(count, rng), anything_known(count, rng)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("familiar.neighbors.group.MANY", 0)
-        patch.setattr("familiar.neighbors.graph.EXACT_SCORES", 0)
+        patch.setattr("familiar.neighbors.clustering.MANY", 0)
+        patch.setattr("familiar.neighbors.knn_graph.EXACT_SCORES", 0)
         assert_holds(constraints, group(rows, threshold, constraints=constraints))
 
 
@@ -177,9 +177,7 @@ def test_settled_seeds_do_not_search_for_neighbors():
     assert group(rows, 0.3, 1, known([-1, -1, 0, 0])).tolist() == joined
     start = groupable(rows, 1, known([0, -1, 1, 1], (True, False)))
     searched = start.rows[start.links.searched]
-    np.testing.assert_allclose(
-        np.sort(np.rad2deg(np.arctan2(searched[:, 1], searched[:, 0]))), [4, 50, 53], atol=1e-4
-    )
+    np.testing.assert_allclose(np.sort(np.rad2deg(np.arctan2(searched[:, 1], searched[:, 0]))), [4, 50, 53], atol=1e-4)
     assert group(rows, 0.99, 1, known([0, -1, 1, 1], (True, True))).tolist() == joined
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.core.vectors import normalise
 from familiar.neighbors import hnsw
-from familiar.neighbors.exact import rerank, search
+from familiar.neighbors.brute_force import rerank, search
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE, HnswIndex, Stamp, erase
 
 pytest.importorskip("usearch", reason="usearch is not installed")
@@ -103,9 +103,7 @@ def test_reopened_index_returns_the_same_results(saved):
     assert reopened is not None
     index, queries = built(), rows(20, seed=1)
     assert (len(reopened), reopened.dim) == (len(index), index.dim)
-    np.testing.assert_array_equal(
-        reopened.search(queries, 300)[0][:, :5], index.search(queries, 300)[0][:, :5]
-    )
+    np.testing.assert_array_equal(reopened.search(queries, 300)[0][:, :5], index.search(queries, 300)[0][:, :5])
     again = reopened.save(folder / "copy", "w")  # a mapped one can be saved too
     assert HnswIndex.open(folder / "copy", again) is not None
 

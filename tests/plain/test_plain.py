@@ -14,7 +14,7 @@ import pytest
 
 from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, open_photo
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 pytestmark = pytest.mark.plain
 
@@ -96,8 +96,7 @@ def test_shipped_bundles_are_installed_and_work_without_network(tmp_path: Path):
     assert [row["name"] for row in listed] == SHIPPED
     drawn = DataSpec(("synthetic:cats:2x1",)).read().photos
     first, other = (
-        save_photo(open_photo(photo, min_side_px=128), tmp_path / f"{row}.png")
-        for row, photo in enumerate(drawn)
+        save_photo(open_photo(photo, min_side_px=128), tmp_path / f"{row}.png") for row, photo in enumerate(drawn)
     )
 
     def answer(left: Path, right: Path, name: str) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from familiar.training.network import build_network
 from familiar.training.schedule import decaying_rate
 
 
-@pytest.mark.parametrize(
-    "make", [circle_simple, circle_simple_v2, circle_efficientnet, circle_efficientnet_pretrained]
-)
+@pytest.mark.parametrize("make", [circle_simple, circle_simple_v2, circle_efficientnet, circle_efficientnet_pretrained])
 def test_settings_match_published_coursework(make):
     """FACTS 3."""
     recipe = make()
@@ -25,9 +23,7 @@ def test_settings_match_published_coursework(make):
     assert [loss.margin.at(epoch, 100) for epoch in epochs] == pytest.approx(
         [min(1, 0.2 + 0.02 * (epoch // 5)) for epoch in epochs]
     )
-    assert [loss.gamma.at(epoch, 100) for epoch in epochs] == [
-        64 * (1 + 0.5 * (epoch // 5)) for epoch in epochs
-    ]
+    assert [loss.gamma.at(epoch, 100) for epoch in epochs] == [64 * (1 + 0.5 * (epoch // 5)) for epoch in epochs]
     assert (recipe.sampler.identities, recipe.sampler.photos, recipe.by_identities) == (32, 5, True)
     assert (optimizer.name, optimizer.lr, optimizer.embedding_l2) == ("adam", 1e-3, 1e-4)
     decay = optimizer.decay_from * recipe.budget.epochs, optimizer.decay_to * recipe.budget.epochs

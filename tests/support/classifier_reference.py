@@ -26,18 +26,14 @@ def combined_angle(theta, margin_factor, margin_rad, margin, branch="penalty"):
 
 
 def cosine_of(row, centre):
-    cosine = (
-        math.fsum(a * b for a, b in zip(row, centre, strict=True)) / math.hypot(*row) / math.hypot(*centre)
-    )
+    cosine = math.fsum(a * b for a, b in zip(row, centre, strict=True)) / math.hypot(*row) / math.hypot(*centre)
     return max(-1.0, min(1.0, cosine))
 
 
 def cross_entropy_of(logits, label, smoothing):
     log_sum = max(logits) + math.log(math.fsum(math.exp(z - max(logits)) for z in logits))
     spread = smoothing / len(logits)
-    return math.fsum(
-        -(spread + (1 - smoothing) * (place == label)) * (z - log_sum) for place, z in enumerate(logits)
-    )
+    return math.fsum(-(spread + (1 - smoothing) * (place == label)) * (z - log_sum) for place, z in enumerate(logits))
 
 
 def reference_loss(embeddings, centres, labels, own_of_angle, scale, smoothing=0.0):

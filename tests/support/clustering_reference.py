@@ -5,9 +5,7 @@ import numpy as np
 from familiar.neighbors.constraints import Constraints
 
 
-def groups_of(
-    embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None
-) -> set[frozenset[int]]:
+def groups_of(embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None) -> set[frozenset[int]]:
     """The groups of distinct rows, each a neighbour of all others: the closest two that may merge, while close
     enough."""
     rows = embeddings.astype(np.float64)

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from familiar.core.types import Detection, Photo
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import save_photo
-from familiar.gallery.enrol import enrol
-from familiar.gallery.store import Gallery, Space
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.enrollment.enroll import enrol
+from familiar.photos.decoding import save_photo
 
 SIDE_PX = 32
 RGB_U8 = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
@@ -20,9 +20,7 @@ class Squares:
     def detect(self, photo: Photo) -> list[Detection]:
         width, height = photo.size_px
         lefts = range(0, width, height)
-        return [
-            Detection((float(left), 0.0, float(left + height), float(height)), None, 1.0) for left in lefts
-        ]
+        return [Detection((float(left), 0.0, float(left + height), float(height)), None, 1.0) for left in lefts]
 
 
 def photo(path: Path, *colours: str, shade: int = 0) -> Path:

@@ -5,12 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from familiar.core.types import Photo
-from familiar.faces.photo import save_photo
+from familiar.photos.decoding import save_photo
 
 
-def colour_folder(
-    root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1
-) -> Path:
+def colour_folder(root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1) -> Path:
     """ROOT/Person_00/Person_00_0001.png and so on, named as LFW's photos are."""
     generator = np.random.default_rng(seed)
     for identity in range(identities):

@@ -59,9 +59,7 @@ def serve_mnist(mirror: Mirror, patch: pytest.MonkeyPatch) -> None:
     write_mnist(mirror.folder, {"train": 40, "t10k": 20})
     files = [mirror.folder / name for name, _ in MNIST.resources]
     patch.setattr(MNIST, "mirrors", [mirror.url])
-    patch.setattr(
-        MNIST, "resources", [(file.name, hashlib.md5(file.read_bytes()).hexdigest()) for file in files]
-    )
+    patch.setattr(MNIST, "resources", [(file.name, hashlib.md5(file.read_bytes()).hexdigest()) for file in files])
 
 
 def serve_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, *, without: str = "") -> None:

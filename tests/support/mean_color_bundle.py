@@ -6,8 +6,8 @@ Its ONNX is encoded by hand, since the plain environment has no `onnx` to make o
 from pathlib import Path
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.faces.bundle import BundleMetadata, seal
-from familiar.faces.tensor import Preprocessing
+from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.photos.preprocessing import Preprocessing
 
 _THRESHOLD = Threshold(similarity=0.9, far=0.0, tar=1.0)
 CALIBRATED = Calibration(_THRESHOLD, _THRESHOLD, _THRESHOLD, 20.0, -18.0, 0.0, 1, 1)
@@ -51,8 +51,7 @@ def _mean_color_onnx() -> bytes:
 
     def value(name: str, *dimensions: str | int) -> bytes:
         shape = b"".join(
-            field(1, field(1, size) if isinstance(size, int) else field(2, size.encode()))
-            for size in dimensions
+            field(1, field(1, size) if isinstance(size, int) else field(2, size.encode())) for size in dimensions
         )
         return field(1, name.encode()) + field(2, field(1, field(1, 1) + field(2, shape)))
 

@@ -11,9 +11,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.app.web.guard import csrf_of, guarded
-from familiar.app.web.guard.session import cookie_name
-from familiar.app.web.settings import Settings
+from familiar.web.middleware import csrf_of, guarded
+from familiar.web.middleware.session import cookie_name
+from familiar.web.settings import Settings
 
 TOKEN = "the-token-of-this-album"
 HOME = "http://localhost:8000"

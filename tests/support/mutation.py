@@ -202,9 +202,7 @@ def judge(
         def judge_one(mutation: Mutation) -> Verdict:
             checkout = checkouts.get()
             try:
-                verdict = _judge(
-                    mutation, checkout, arguments, contexts, seconds, first.get(_key(mutation), "")
-                )
+                verdict = _judge(mutation, checkout, arguments, contexts, seconds, first.get(_key(mutation), ""))
             finally:
                 checkouts.put(checkout)
             sys.stderr.write(f"{_key(mutation)} {mutation.original!r} -> {mutation.replacement!r}: ")
@@ -247,9 +245,7 @@ def _judge(
     os.utime(path, (time.time(), mutation.start))  # a time of its own, by which Python knows compiled files
     try:
         folders = [
-            name
-            for name in (f"tests/{mutation.package}", str(SOURCE / mutation.package))
-            if (checkout / name).exists()
+            name for name in (f"tests/{mutation.package}", str(SOURCE / mutation.package)) if (checkout / name).exists()
         ]
         tests = folders if contexts is None else _tests_reaching(mutation, contexts, tuple(folders))
         tests = sorted(tests, key=lambda test: seconds.get(test, math.inf))
@@ -292,9 +288,7 @@ def _run(mutation: Mutation, checkout: Path, arguments: list[str], tests: list[s
         for line in done.stdout.splitlines()
         if line.startswith(("FAILED ", "ERROR "))
     ]
-    return Verdict(
-        mutation, True, failed[0] if failed else f"exit {done.returncode}: {done.stderr[-300:]}", count
-    )
+    return Verdict(mutation, True, failed[0] if failed else f"exit {done.returncode}: {done.stderr[-300:]}", count)
 
 
 def _tests_reaching(mutation: Mutation, contexts: Path, folders: tuple[str, ...]) -> list[str]:
@@ -340,9 +334,7 @@ def _files_importing(path: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("draw")
     drawing.add_argument("--count", type=int, default=60)
@@ -355,9 +347,7 @@ def main() -> None:
     judging.add_argument(
         "--durations", type=Path, help="what `pytest --durations-file` wrote: the fastest tests run first"
     )
-    judging.add_argument(
-        "--first", type=Path, help="verdicts of an earlier run: the tests that caught are run first"
-    )
+    judging.add_argument("--first", type=Path, help="verdicts of an earlier run: the tests that caught are run first")
     judging.add_argument("--jobs", type=int, default=2)
     judging.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
@@ -365,9 +355,7 @@ def main() -> None:
         rows = [asdict(mutation) for mutation in draw(given.count, given.seed)]
     else:
         earlier = json.loads(given.first.read_text()) if given.first else []
-        first = {
-            _key(Mutation(**row["mutation"])): row["caught_by"] for row in earlier if "::" in row["caught_by"]
-        }
+        first = {_key(Mutation(**row["mutation"])): row["caught_by"] for row in earlier if "::" in row["caught_by"]}
         done = json.loads(given.output.read_text()) if given.output.exists() else []
         judged = {_key(Mutation(**row["mutation"])) for row in done}
         drawn = [Mutation(**row) for row in json.loads(given.mutations.read_text())]
@@ -378,9 +366,7 @@ def main() -> None:
         rows = done
         for verdict in judge(mutations, arguments, given.contexts, seconds, first, given.jobs):
             rows.append(asdict(verdict))
-            given.output.write_text(
-                json.dumps(rows, indent=1), encoding="utf-8"
-            )  # a later call goes on from here
+            given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")  # a later call goes on from here
         sys.stderr.write(f"{sum(row['caught'] for row in rows)} of {len(rows)} caught\n")
     given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 

@@ -10,9 +10,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.faces.bundle import BundleMetadata, seal
-from familiar.faces.embedder import crop_photo
-from familiar.faces.tensor import Preprocessing, to_tensor
+from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.embedder import crop_photo
+from familiar.photos.preprocessing import Preprocessing, to_tensor
 
 EMBEDDING_DIM = 16
 

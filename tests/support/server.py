@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
-from familiar.app.web.settings import Settings
+from familiar.web.server import make_app
+from familiar.web.service import Service
+from familiar.web.settings import Settings
 
 
 @contextlib.contextmanager

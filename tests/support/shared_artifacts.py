@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from familiar.training import trainer
+
 if TYPE_CHECKING:  # the plain environment has no torch
     from familiar.training.run import RunFolder
 
@@ -31,7 +33,6 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """Two epochs of the tiny recipe on the drawn `my cats` beside it, with its bundle. Not to be changed."""
     from familiar.export.bundle import export_run
-    from familiar.training import loop
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder
     from support.tiny_run import TINY, save_photos
@@ -39,7 +40,7 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     def make(folder: Path) -> None:
         cats = save_photos(folder / "my cats", "synthetic:cats:12x8")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "draw_curves", lambda *_: None)
+            patch.setattr(trainer, "draw_curves", lambda *_: None)
             fit(TINY.with_settings(["budget.epochs=2", "split.validation=0.4"]), cats, folder / "tiny")
         export_run(folder / "tiny", RunFolder(folder / "tiny").bundle)
 

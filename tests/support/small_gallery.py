@@ -12,13 +12,13 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalise
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import save_photo
-from familiar.gallery import by_hand
-from familiar.gallery.by_hand import Box, _Seen
-from familiar.gallery.enrol import enrol_embeddings
-from familiar.gallery.store import Gallery, Space
-from familiar.gallery.who import NOBODY, who_is_who
+from familiar.embedding.embedder import Embedder
+from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+from familiar.gallery.database.connection import Gallery, Space
+from familiar.gallery.editing import manual_faces
+from familiar.gallery.editing.manual_faces import Box, _Seen
+from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.photos.decoding import save_photo
 
 DIM = 16
 THRESHOLD = 0.6  # strangers of `individuals` are alike by 0, the others by .9
@@ -66,7 +66,10 @@ def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
     def look(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _Seen:
         return _Seen(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
 
-    with patch.object(by_hand, "_look", look), patch.object(by_hand, "_check_space", lambda *_: None):
+    with (
+        patch.object(manual_faces, "_look", look),
+        patch.object(manual_faces, "_check_space", lambda *_: None),
+    ):
         yield object.__new__(Embedder)
 
 
@@ -88,9 +91,7 @@ def identity_of(gallery: Gallery, face: int) -> int:
 def rows(gallery: Gallery, tables: Iterable[str] = SAID) -> dict[str, list[Any]]:
     """All that lies in these tables."""
     with gallery.reading() as connection:
-        return {
-            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
-        }
+        return {table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables}
 
 
 def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix: str = ".png") -> list[Path]:

@@ -7,11 +7,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from familiar.core.types import Photo
-from familiar.faces.bundle import BundleMetadata, seal
-from familiar.faces.embedder import Embedder
-from familiar.faces.photo import save_photo
-from familiar.faces.routed import RoutedEmbedder
-from familiar.faces.species import HeldOut, SpeciesHead
+from familiar.embedding.bundle import BundleMetadata, seal
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species.classifier import HeldOut, SpeciesHead
+from familiar.embedding.species.router import RoutedEmbedder
+from familiar.photos.decoding import save_photo
 
 NAMES = ("cat", "dog", "person")
 

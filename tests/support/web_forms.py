@@ -8,12 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from starlette.testclient import TestClient
 
-from familiar.app.web.server import make_app
-from familiar.app.web.service import Service
-from familiar.app.web.settings import Settings
-from familiar.gallery.group import sweep
-from familiar.gallery.store import Gallery
-from familiar.gallery.who import who_is_who
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.cluster import sweep
+from familiar.gallery.database.connection import Gallery
+from familiar.web.server import make_app
+from familiar.web.service import Service
+from familiar.web.settings import Settings
 
 
 def post(client: TestClient, path: str, **fields: object) -> httpx2.Response:
@@ -55,6 +55,4 @@ def faces_on(page: str) -> list[int]:
 
 
 def served(settings: Settings) -> TestClient:
-    return TestClient(
-        make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)
-    )
+    return TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))

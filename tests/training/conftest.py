@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from familiar.datasets.folders import DataSpec
-from familiar.training import fit, loop
+from familiar.training import fit, trainer
 from support.tiny_run import save_photos
 
 
@@ -20,16 +20,16 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than training here."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
     monkeypatch.setattr(fit, "picture_of_mining", lambda *_: None)
 
 
 @pytest.fixture
 def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs that pass without anything being computed, for what follows from their validations."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: (1.0, 1.0))
-    monkeypatch.setattr(loop, "embed_dataset", lambda *_, **__: np.zeros((1, 1), np.float32))
+    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(trainer.Trainer, "_one_step", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(trainer, "embed_dataset", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 
 @pytest.fixture(scope="session")

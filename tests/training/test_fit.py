@@ -15,8 +15,8 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
 from familiar.training import fit as module
-from familiar.training import loop
 from familiar.training import tensorboard as records
+from familiar.training import trainer
 from familiar.training.fit import fit, threads_beside
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -53,15 +53,11 @@ def test_history_has_one_row_per_epoch(finished):
     rows = history(run, without=())
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert [float(row["loss"]) for row in rows] == [record.loss for record in epochs]
-    assert [bool(row["validation_accuracy"]) for row in rows] == [False, True, True], (
-        "every second, and the last"
-    )
+    assert [bool(row["validation_accuracy"]) for row in rows] == [False, True, True], "every second, and the last"
     assert all(float(row["photos_per_second"]) > 0 < float(row["gradient_norm"]) for row in rows)
     assert [float(row["margin"]) for row in rows] == [0.0, 0.2, 0.2]
     assert float(rows[-1]["lr"]) == pytest.approx(TINY.optimizer.final_lr)
-    best = max(
-        (row for row in rows if row["validation_accuracy"]), key=lambda row: float(row["validation_accuracy"])
-    )
+    best = max((row for row in rows if row["validation_accuracy"]), key=lambda row: float(row["validation_accuracy"]))
     assert result.best_epoch == int(best["epoch"])
     assert result.best_score == float(best["validation_accuracy"])
 
@@ -159,9 +155,7 @@ def test_resume_rejects_incompatible_state(finished, tmp_path, cats):
 def test_skips_unreadable_photos_and_rejects_added_on_resume(tmp_path, caplog):
     data = save_photos(tmp_path / "cats")
     (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"no photo")
-    (tmp_path / "cats" / "cat 3" / "2.png").write_bytes(
-        (tmp_path / "cats" / "cat 3" / "1.png").read_bytes()[:99]
-    )
+    (tmp_path / "cats" / "cat 3" / "2.png").write_bytes((tmp_path / "cats" / "cat 3" / "1.png").read_bytes()[:99])
     run = RunFolder(tmp_path / "run")
     with caplog.at_level(logging.WARNING), pytest.raises(Interrupted):
         fit(TINY, data, run.path, on_epoch=stop_after(1))
@@ -201,7 +195,7 @@ def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     decoded = []
     decode = crop_cache.crop_of
     monkeypatch.setattr(crop_cache, "crop_of", lambda *photo: decoded.append(photo) or decode(*photo))
-    monkeypatch.setattr(loop.Trainer, "_validated", lambda _self, record, _ends: record)
+    monkeypatch.setattr(trainer.Trainer, "_validated", lambda _self, record, _ends: record)
     monkeypatch.setattr(module, "load_weights", lambda *_, **__: None)
     cache, told = CropCache(tmp_path / "cache"), []
     fit(TINY, cats, tmp_path / "first", cache=cache, on_photo=lambda *at: told.append(at))
@@ -283,10 +277,10 @@ def test_resume_rejects_changed_photos(finished, tmp_path, cats):
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
-    monkeypatch.setattr(loop, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
     first = fit(recipe, cats, tmp_path)
-    monkeypatch.setattr(loop.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(trainer.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
     again = fit(recipe, cats, tmp_path, resume=True)
     assert first.stopped == again.stopped == "patience"
     assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
@@ -413,9 +407,7 @@ def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
 def test_rejects_missing_compiler_before_starting(tmp_path, monkeypatch, cats):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(module.shutil, "which", lambda _: None)
-    with pytest.raises(
-        FamiliarError, match=r"needs a C\+\+ compiler \(g\+\+, clang\+\+, cl\).* without --compile"
-    ):
+    with pytest.raises(FamiliarError, match=r"needs a C\+\+ compiler \(g\+\+, clang\+\+, cl\).* without --compile"):
         fit(TINY, cats, tmp_path / "run", compiled=True)
     assert not (tmp_path / "run").exists()
 

@@ -208,9 +208,7 @@ def test_half_precision_embeddings_get_finite_gradients():
 
     assert embed(images(4).float()).dtype in (torch.bfloat16, torch.float32)
     loss = SemiHard(0.2)
-    value = backward(
-        network, embed, lambda raw: loss(nn.functional.normalize(raw), LABELS), images().float(), 4
-    )
+    value = backward(network, embed, lambda raw: loss(nn.functional.normalize(raw), LABELS), images().float(), 4)
     assert value >= 0
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
@@ -233,9 +231,7 @@ def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     recipe = TINY.with_settings(["loss.name=semi_hard", "sampler.identities=6", "sampler.photos=4"])
     seen = []
     original = gradient_caching._statistics_stay
-    monkeypatch.setattr(
-        gradient_caching, "_statistics_stay", lambda network: seen.append(1) or original(network)
-    )
+    monkeypatch.setattr(gradient_caching, "_statistics_stay", lambda network: seen.append(1) or original(network))
     whole, chunked = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "chunked")
     fit(recipe, cats, whole.path)
     assert not seen

@@ -175,9 +175,7 @@ def test_rejects_prefixes_that_do_not_increase(prefixes):
     ],
 )
 def test_rejects_invalid_prefix_weights(weights):
-    with pytest.raises(
-        ValueError, match=r"^prefix_weights has one weight, .*, for each of the prefixes 64,128"
-    ):
+    with pytest.raises(ValueError, match=r"^prefix_weights has one weight, .*, for each of the prefixes 64,128"):
         LossSettings(prefixes=(64, 128), prefix_weights=weights)
 
 

@@ -10,12 +10,12 @@ from torch import nn
 
 from familiar.core.errors import BadRecipe, BadWeights
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.weights import has_folded_batch_norm
+from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.recipe import Recipe
@@ -55,9 +55,7 @@ def starting_from(weights, **model):
 
 
 def photos(count=6, augmentation=None):
-    read = read_table(
-        DataSpec((f"synthetic:cats:{count}x2",)).read(), Preprocessing(size_px=32, resize_px=32)
-    )
+    read = read_table(DataSpec((f"synthetic:cats:{count}x2",)).read(), Preprocessing(size_px=32, resize_px=32))
     return FaceDataset(read.table, read.crops, augmentation)
 
 
@@ -111,9 +109,7 @@ def test_unfolded_weights_use_imagenet_normalization(tmp_path):
 
 
 def test_keeps_explicit_normalization(folded_file):
-    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(
-        ["input.normalisation=imagenet"]
-    )
+    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(["input.normalisation=imagenet"])
     assert initial_network(chosen)[1] == chosen
 
 

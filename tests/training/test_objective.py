@@ -9,8 +9,8 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from familiar.core.errors import BadRecipe, BadRun
+from familiar.embedding.bundle import load_bundle
 from familiar.export.bundle import export_run
-from familiar.faces.bundle import load_bundle
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
 from familiar.training.fit import fit
@@ -46,10 +46,7 @@ def test_losses_take_hyperparameters_from_schedules(name):
     made = objective(f"loss.name={name}")
     settings = made.settings
     moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
-    moved = {
-        key: 1.5 if key == "margin_factor" else getattr(settings, key).extremes[-1] / 2 or 0.5
-        for key in moving
-    }
+    moved = {key: 1.5 if key == "margin_factor" else getattr(settings, key).extremes[-1] / 2 or 0.5 for key in moving}
     changed = replace(settings, **{key: Schedule(value) for key, value in moved.items()})
     made = Objective(changed, 8, 4)
     made.start_epoch(0, 10)
@@ -67,9 +64,7 @@ def test_every_constant_setting_reaches_its_loss(name):
             bool: not value,
             int: 5,
             float: 0.7,
-            str: {"branch": "continuous", "reduction": "all", "select": "random", "mining": "semi_hard"}.get(
-                key
-            ),
+            str: {"branch": "continuous", "reduction": "all", "select": "random", "mining": "semi_hard"}.get(key),
         }
         if key in ("name", "compatible_with", "mined_on", "raw_embeddings") or type(value) not in others:
             continue
@@ -97,9 +92,7 @@ def test_rejects_invalid_loss_setting_before_starting(tmp_path, cats, settings, 
 
 
 def test_circle_loss_schedules_match_seed_002():
-    made = objective(
-        "loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5"
-    )
+    made = objective("loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5")
     made.start_epoch(12, 60)
     assert (made.loss.margin, made.loss.gamma) == (pytest.approx(0.24), 128.0)
     assert made.hyperparameters["gamma"] == 128.0
@@ -233,9 +226,7 @@ def test_compatible_run_is_exported_in_old_space(tmp_path, cats, shared_bundle):
     longer = recipe.with_settings(["model.embedding_dim=8"])
     with pytest.raises(BadRecipe, match=r"16 components.*model\.embedding_dim"):
         fit(longer, cats, tmp_path / "shorter")
-    with pytest.raises(
-        BadRecipe, match=r"^nothing\.onnx: no such file; .* --set loss\.compatible_with=FILE$"
-    ):
+    with pytest.raises(BadRecipe, match=r"^nothing\.onnx: no such file; .* --set loss\.compatible_with=FILE$"):
         fit(recipe.with_settings(["loss.compatible_with=nothing.onnx"]), cats, tmp_path / "none")
     assert not (tmp_path / "none").exists(), "nothing was begun"
     bundle.path.write_bytes((tmp_path / "alone.onnx").read_bytes())
@@ -246,9 +237,7 @@ def test_compatible_run_is_exported_in_old_space(tmp_path, cats, shared_bundle):
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_bundle_reports_trained_prefixes(tmp_path, cats):
-    recipe = SMALL.with_settings(
-        ["loss.name=batch_all", "loss.prefixes=4,8,16", "loss.prefix_weights=0.2,0.3,0.5"]
-    )
+    recipe = SMALL.with_settings(["loss.name=batch_all", "loss.prefixes=4,8,16", "loss.prefix_weights=0.2,0.3,0.5"])
     fit(recipe, cats, tmp_path / "run")
     assert export_run(tmp_path / "run", tmp_path / "model.onnx").metadata.prefixes == (4, 8, 16)
 
@@ -263,9 +252,7 @@ def test_sparse_centers_have_their_own_optimizer():
     assert isinstance(made.loss, PartialFC)
     assert optimizer.sparse is not None
     assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centres)]
-    assert all(
-        each is not made.loss.centres for group in optimizer.dense.param_groups for each in group["params"]
-    )
+    assert all(each is not made.loss.centres for group in optimizer.dense.param_groups for each in group["params"])
     optimizer.set_rates(2)
     assert optimizer.sparse.param_groups[0]["lr"] == optimizer.rates[0] > 0
     before = made.loss.centres.detach().clone()

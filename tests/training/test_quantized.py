@@ -49,17 +49,13 @@ def test_validates_rounded_network_and_saves_plain_weights(tmp_path, cats):
     """From a run, another loss on its head."""
     begun, run = RunFolder(tmp_path / "begun"), RunFolder(tmp_path / "run")
     fit(TINY.with_settings(["budget.epochs=1", "input.normalisation=symmetric"]), cats, begun.path)
-    result = fit(
-        AWARE.with_settings([f"model.initial_weights={begun.path}", "loss.name=cosface"]), cats, run.path
-    )
+    result = fit(AWARE.with_settings([f"model.initial_weights={begun.path}", "loss.name=cosface"]), cats, run.path)
     recipe = run.recipe()
     assert recipe.quantize.aware
     assert recipe.input.normalisation == "symmetric"
     plain = build_network(recipe)
     load_weights(run.embedder, network=plain)
-    assert (
-        safetensors.torch.load_file(run.embedder).keys() == safetensors.torch.load_file(begun.embedder).keys()
-    )
+    assert safetensors.torch.load_file(run.embedder).keys() == safetensors.torch.load_file(begun.embedder).keys()
     row = history(run)[result.best_epoch - 1]
     recorded = pytest.approx(float(row["stranger_similarity"]), abs=1e-6)
     assert stranger_similarity(plain, recipe, cats, run.split()) != recorded

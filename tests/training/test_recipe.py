@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadRecipe
-from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
+from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
 from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
 from familiar.training.recipe import (
     BudgetSettings,
@@ -110,9 +110,7 @@ WITHOUT_LOSS = st.fixed_dictionaries(
             margin=share(high=2.0),
             normalisation=st.sampled_from(["auto", "imagenet", "symmetric"]),
         ),
-        "augmentation": st.builds(
-            Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)
-        ),
+        "augmentation": st.builds(Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)),
         "split": st.fixed_dictionaries(
             {
                 "validation": share(0.001, 0.5),
@@ -273,9 +271,7 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
     own = LOSSES[loss][0].settings
-    others = [
-        key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own
-    ]
+    others = [key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own]
     for key in others:
         setting, value = key.removeprefix("loss."), other_value(key)
         refused = f"^{loss} has no setting {setting}; it has {', '.join(own)}$"
@@ -352,9 +348,7 @@ def test_rejects_schedule_that_leaves_range_during_run(text, why):
     assert DEFAULT.with_settings([text, "budget.epochs=10"]).budget.epochs == 10
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("True", True), ("FALSE", False), (" false", False)]
-)
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("FALSE", False), (" false", False)])
 def test_bias_accepts_true_and_false_in_any_case(text, value):
     changed = DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
     assert changed.loss.bias is value
@@ -391,9 +385,7 @@ def test_prefixes_are_parsed_from_text(text):
 @pytest.mark.parametrize("prefixes", ["64", "64,256", "64,128,256"])
 def test_rejects_last_prefix_unequal_to_embedding_dim(prefixes):
     weights = ",".join("1" for _ in prefixes.split(","))
-    with pytest.raises(
-        BadRecipe, match=r"^the last of loss\.prefixes is the whole embedding, 128, not (64|256)$"
-    ):
+    with pytest.raises(BadRecipe, match=r"^the last of loss\.prefixes is the whole embedding, 128, not (64|256)$"):
         DEFAULT.with_settings([f"loss.prefixes={prefixes}", f"loss.prefix_weights={weights}"])
     with pytest.raises(BadRecipe, match="the whole embedding, 64, not 128"):
         DEFAULT.with_settings(["loss.prefixes=32,128", "loss.prefix_weights=1,1", "model.embedding_dim=64"])
@@ -403,9 +395,7 @@ def test_rejects_last_prefix_unequal_to_embedding_dim(prefixes):
 def test_offline_mining_needs_plain_triplet_loss(loss):
     offline = [f"loss.name={loss}", "mining.mode=offline"]
     if loss not in MINED:
-        with pytest.raises(
-            BadRecipe, match=r"mining\.mode=offline needs loss\.name to be one of batch_all, semi"
-        ):
+        with pytest.raises(BadRecipe, match=r"mining\.mode=offline needs loss\.name to be one of batch_all, semi"):
             DEFAULT.with_settings(offline)
         return
     assert DEFAULT.with_settings(offline).mining == MiningSettings(mode="offline")

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from familiar.datasets.folders import DataSpec
-from familiar.training import loop
+from familiar.training import trainer
 from familiar.training.checkpoint import load_state
 from familiar.training.fit import fit
 from familiar.training.recipe import Recipe
@@ -34,9 +34,7 @@ pytestmark = pytest.mark.slow
 RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_rad=0 to 0.2 over 0.75"])
 RECIPES = {
     "shuffled": RECIPE,
-    "identities": RECIPE.with_settings(
-        ["sampler.name=identities", "sampler.identities=4", "sampler.photos=3"]
-    ),
+    "identities": RECIPE.with_settings(["sampler.name=identities", "sampler.identities=4", "sampler.photos=3"]),
 }
 KILLED = -signal.SIGKILL
 
@@ -87,9 +85,7 @@ class Unbroken:
 
 
 @pytest.fixture(scope="module", params=small_and_exhaustive(*RECIPES))
-def unbroken(
-    request: pytest.FixtureRequest, attempts: Attempts, cats: DataSpec, tmp_path_factory: Any
-) -> Unbroken:
+def unbroken(request: pytest.FixtureRequest, attempts: Attempts, cats: DataSpec, tmp_path_factory: Any) -> Unbroken:
     run = RunFolder(tmp_path_factory.mktemp("unbroken"))
     started = time.perf_counter()
     assert attempts.whole(RECIPES[request.param], cats, run) == 0
@@ -215,7 +211,7 @@ def die_while_writing(die_at: int) -> None:
 
 def attempt(recipe: str, data: str, run: str, resume: bool, die_at: int) -> None:
     die_while_writing(die_at)
-    loop.draw_curves = lambda *_: None  # which takes longer than training
+    trainer.draw_curves = lambda *_: None  # which takes longer than training
     fit(Recipe.from_json(recipe), DataSpec((data,)), Path(run), resume=resume)
 
 

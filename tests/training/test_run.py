@@ -26,9 +26,7 @@ def begun(run):
 
 
 def record(run, spec):
-    run.data_json.write_text(
-        json.dumps({"spec": asdict(spec), "contents": "c", "train": {}, "validation": {}})
-    )
+    run.data_json.write_text(json.dumps({"spec": asdict(spec), "contents": "c", "train": {}, "validation": {}}))
 
 
 def test_file_names_match_documentation(run):

@@ -56,9 +56,7 @@ def test_learning_rate_equals_closed_form(peak, share, warmup, epochs, at):
     else:
         progress = (at_epoch - warm) / (epochs - warm) if epochs > warm else 0.0
         expected = final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
-    assert learning_rate(peak, final, warmup, epochs, at_epoch) == pytest.approx(
-        expected, rel=1e-9, abs=1e-12
-    )
+    assert learning_rate(peak, final, warmup, epochs, at_epoch) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @given(**RUNS, later=st.floats(0, 1))

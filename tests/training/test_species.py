@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
-from familiar.faces.embedder import Embedder
-from familiar.faces.species import HeldOut
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species.classifier import HeldOut
 from familiar.training import species as species_module
 from familiar.training.species import (
     fit_on_photos,
@@ -91,9 +91,7 @@ def test_regression_weighs_species_equally():
     labels = np.array([NAMES.index(name) for name in species])
     x = rows.astype(np.float64)
     again = np.concatenate([np.arange(len(x)), *[np.flatnonzero(labels == 1)] * 9])
-    for one, ten in zip(
-        softmax_regression(x, labels, 3), softmax_regression(x[again], labels[again], 3), strict=True
-    ):
+    for one, ten in zip(softmax_regression(x, labels, 3), softmax_regression(x[again], labels[again], 3), strict=True):
         np.testing.assert_allclose(one, ten, atol=1e-6)
 
 
@@ -153,9 +151,7 @@ def test_head_separates_clouds_and_reports_accuracy():
 
 def test_folds_do_not_share_identities(monkeypatch: pytest.MonkeyPatch):
     rows, species, whose = clouds(identities=7, photos=3)
-    identity_of = {
-        row.tobytes(): identity for row, identity in zip(rows.astype(np.float64), whose, strict=True)
-    }
+    identity_of = {row.tobytes(): identity for row, identity in zip(rows.astype(np.float64), whose, strict=True)}
     fitted: list[set[str]] = []
     plain = softmax_regression
 

@@ -11,10 +11,10 @@ import torch
 
 from familiar.core.errors import BadBundle, BadRun, SpaceMismatch
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
-from familiar.faces import bundle as bundle_format
-from familiar.faces.bundle import load_bundle, seal
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.verify import verify_photos
+from familiar.embedding import bundle as bundle_format
+from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.verification import verify_photos
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -75,8 +75,7 @@ def test_verification_matches_bundle(shared_run: RunFolder, cats: DataSpec):
 def test_dropout_and_batch_statistics_are_off(shared_run: RunFolder, drawn: IdentityTable):
     embedder = torch_embedder(shared_run.path, CPU)
     one, again = (
-        embed_photos(embedder, photos, open_photo=open_photo).embeddings
-        for photos in (drawn.photos, drawn.photos[:1])
+        embed_photos(embedder, photos, open_photo=open_photo).embeddings for photos in (drawn.photos, drawn.photos[:1])
     )
     np.testing.assert_allclose(one[:1], again, atol=1e-5)
 
@@ -84,9 +83,7 @@ def test_dropout_and_batch_statistics_are_off(shared_run: RunFolder, drawn: Iden
 def test_computes_on_requested_device(shared_run: RunFolder):
     size_px = TINY.input.size_px
     nowhere = torch_embedder(shared_run.path, torch.device("meta"))
-    with pytest.raises(
-        NotImplementedError, match="meta"
-    ):  # which computes shapes, and has no numbers to give back
+    with pytest.raises(NotImplementedError, match="meta"):  # which computes shapes, and has no numbers to give back
         nowhere.run(np.ones((2, 3, size_px, size_px), np.float32))
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from familiar.core.errors import TrainingFailed, UnreadablePhoto
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import DataSpec
-from familiar.faces.tensor import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
+from familiar.photos.preprocessing import Preprocessing
 from familiar.training.validation import compared_rows, embed_dataset, validate, validation_pairs
 from support.tiny_run import save_photos
 
@@ -69,9 +69,7 @@ def test_figures_match_slow_reference(noise, count, seed):
     scores = np.float32([wide[i] @ wide[j] for i, j in zip(pairs.left, pairs.right, strict=True)])
     same, strangers = scores[pairs.same], scores[~pairs.same]
     auc = np.mean([(s > d) + 0.5 * (s == d) for s in same for d in strangers])
-    accuracy = max(
-        ((same >= threshold).mean() + (strangers < threshold).mean()) / 2 for threshold in (*scores, np.inf)
-    )
+    accuracy = max(((same >= threshold).mean() + (strangers < threshold).mean()) / 2 for threshold in (*scores, np.inf))
     assert found.auc == pytest.approx(auc, abs=1e-6)
     assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
     assert found.stranger_similarity == pytest.approx(strangers.mean(), abs=1e-6)
@@ -151,7 +149,5 @@ def test_compared_rows_limit_identities_and_photos(labels, seed):
     taken = counts > 0
     assert np.array_equal(counts[taken], np.minimum(np.bincount(labels), 8)[taken])
     if not taken.all():
-        assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), (
-            "those with many first"
-        )
+        assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), "those with many first"
     assert np.array_equal(rows, compared_rows(labels, seed)), "the same at every validation"

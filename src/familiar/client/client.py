@@ -9,7 +9,7 @@ from httpx2 import Response
 
 from familiar.client.connection import Connection
 from familiar.client.photos import Source, part
-from familiar.client.shapes import (
+from familiar.client.responses import (
     Answers,
     Box,
     Corrected,
@@ -205,7 +205,7 @@ class Client:
     ) -> Answers:
         """Who is like exactly one of `embedding`, a unit vector of the gallery's space, and `face`, one of its faces.
 
-        `by`: only photos, or only identities. The others as in `familiar.gallery.search`.
+        `by`: only photos, or only identities. The others as in `familiar.gallery.search.search`.
         """
         only = {
             "identities": None if identities is None else list(identities),

@@ -10,7 +10,7 @@ import httpx2
 
 from familiar.client.photos import Part
 from familiar.core.errors import FamiliarError
-from familiar.core.text import one_line
+from familiar.core.terminal_text import one_line
 
 TRIES = 3
 LONGEST_WAIT_SECONDS = 10.0  # before one more try
@@ -105,9 +105,7 @@ def _require_success(response: httpx2.Response) -> None:
         said = response.json()
     if not (isinstance(said, dict) and isinstance(said.get("type"), str)):
         raise ServerError(status, "unknown", f"{response.url}: answered {status} {response.reason_phrase}")
-    raise ServerError(
-        status, said["type"].removeprefix(_KIND), one_line(str(said.get("detail", said["type"])))
-    )
+    raise ServerError(status, said["type"].removeprefix(_KIND), one_line(str(said.get("detail", said["type"]))))
 
 
 def _wait_seconds(response: httpx2.Response) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.text import printable
+from familiar.core.terminal_text import printable
 
 Source = Path | bytes
 Part = tuple[str, Any]  # as httpx2 takes them

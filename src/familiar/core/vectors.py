@@ -92,9 +92,7 @@ class Bridge:
         return normalise(vectors @ self.matrix + self.offset)
 
 
-def orthogonal_bridge(
-    source: Float32[np.ndarray, "n d_from"], target: Float32[np.ndarray, "n d_to"]
-) -> Bridge:
+def orthogonal_bridge(source: Float32[np.ndarray, "n d_from"], target: Float32[np.ndarray, "n d_to"]) -> Bridge:
     """The rotation (reflections allowed) that brings each source row as near to its target row as one can.
 
     Orthogonal Procrustes (Schoenemann 1966): `U V^T` of the singular value decomposition `U S V^T` of

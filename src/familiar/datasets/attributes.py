@@ -55,12 +55,9 @@ def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ())
     _require_one_photo_each(path, told, table, key)
     found = [_row_of(told, table, photo, key) for photo in range(len(table))]
     if not any(row is not None for row in found):
-        raise BadDataset(
-            f"{path}: none of its rows is of {'a photo' if key == 'photo' else 'an identity'} in the data"
-        )
+        raise BadDataset(f"{path}: none of its rows is of {'a photo' if key == 'photo' else 'an identity'} in the data")
     return tuple(
-        Attribute(name, _quartered([None if row is None else row[name] or None for row in found]))
-        for name in columns
+        Attribute(name, _quartered([None if row is None else row[name] or None for row in found])) for name in columns
     )
 
 
@@ -71,9 +68,7 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
             rows: list[tuple[int, dict[str, str]]] = []
             for row in reader:
                 if None in row or None in row.values():
-                    raise BadDataset(
-                        f"{path}:{reader.line_num}: has more or fewer fields than the first line"
-                    )
+                    raise BadDataset(f"{path}:{reader.line_num}: has more or fewer fields than the first line")
                 rows.append((reader.line_num, {name.strip(): value.strip() for name, value in row.items()}))
             header = [name.strip() for name in reader.fieldnames or ()]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -83,9 +78,7 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     return header, rows
 
 
-def _row_of(
-    told: dict[str, dict[str, str]], table: IdentityTable, photo: int, key: str
-) -> dict[str, str] | None:
+def _row_of(told: dict[str, dict[str, str]], table: IdentityTable, photo: int, key: str) -> dict[str, str] | None:
     identity = table.names[table.labels[photo]]
     name = table.photos[photo].name
     whole = identity if key == "identity" else f"{identity}/{name}"

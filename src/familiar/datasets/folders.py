@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from familiar.core import run_files
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.types import Photo
 from familiar.datasets.sources import PhotoRef, Root, named_sources, some_of
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.photo import load_photo
+from familiar.photos.decoding import load_photo
 
 log = logging.getLogger(__name__)
 
-RECORD = "data.json"  # of a run: which photos it was made from
 DRAWN_SIDES_PX = (32, 512)  # what SyntheticPhoto can be drawn at
 
 
@@ -117,7 +117,7 @@ class DataSpec:
     @staticmethod
     def recorded(run: Path) -> "DataSpec":
         """What a run read its photos from. BadRun where it does not say."""
-        path = run / RECORD
+        path = run / run_files.DATA
         try:
             spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
             listed = spec["identities"]

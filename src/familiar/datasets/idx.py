@@ -69,9 +69,7 @@ def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tupl
 
     BadDataset where a file is missing or broken, labels do not fit the images, or one is no digit.
     """
-    images_file, labels_file = (
-        _find(folder, f"{MNIST_PARTS[part]}-{kind}") for kind in ("images-idx3", "labels-idx1")
-    )
+    images_file, labels_file = (_find(folder, f"{MNIST_PARTS[part]}-{kind}") for kind in ("images-idx3", "labels-idx1"))
     stat = images_file.stat()
     images = _images(images_file, stat.st_size, stat.st_mtime_ns)
     labels = read_idx(labels_file, 1)
@@ -86,8 +84,7 @@ def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tupl
         )
     return {
         f"{digit}": tuple(
-            IdxPhoto(images_file, f"mnist:{part}/{digit}", int(index))
-            for index in np.flatnonzero(labels == digit)
+            IdxPhoto(images_file, f"mnist:{part}/{digit}", int(index)) for index in np.flatnonzero(labels == digit)
         )
         for digit in np.unique(labels)
     }
@@ -150,6 +147,4 @@ def _find(folder: Path, stem: str) -> Path:
     for name in (f"{stem}-ubyte", f"{stem}-ubyte.gz"):
         if (folder / name).is_file():
             return folder / name
-    raise BadDataset(
-        f"{folder}: holds no {stem}-ubyte(.gz); familiar download mnist makes a folder that does"
-    )
+    raise BadDataset(f"{folder}: holds no {stem}-ubyte(.gz); familiar download mnist makes a folder that does")

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.text import printable
+from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import Alike, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
-from familiar.datasets.photo_facts import PhotoFacts, facts_of_all
+from familiar.datasets.image_stats import PhotoFacts, facts_of_all
 
 SAMPLE = 9
 _MOST_BINS = 12
@@ -38,9 +38,7 @@ def contact_sheet(photos: Sequence[Photo], columns: int, tile_px: int = 96) -> U
         width, height = photo.size_px
         scale = tile_px / max(width, height)
         fitted = (max(1, round(width * scale)), max(1, round(height * scale)))
-        rgb_u8 = cv2.resize(
-            photo.rgb_u8, fitted, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        )
+        rgb_u8 = cv2.resize(photo.rgb_u8, fitted, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
         top = position // columns * tile_px + (tile_px - fitted[1]) // 2
         left = position % columns * tile_px + (tile_px - fitted[0]) // 2
         sheet[top : top + fitted[1], left : left + fitted[0]] = rgb_u8
@@ -118,11 +116,7 @@ class Inspection:
 
     def groups(self, kind: Kind) -> list[Alike]:
         """Duplicates of a kind; the most alike first, then the largest."""
-        wanted = [
-            alike
-            for alike in self.duplicates
-            if kind == (alike.exact, len(self.identities_of(alike.rows)) > 1)
-        ]
+        wanted = [alike for alike in self.duplicates if kind == (alike.exact, len(self.identities_of(alike.rows)) > 1)]
         return sorted(wanted, key=lambda alike: (-alike.similarity, -len(alike.rows), alike.rows))
 
     def as_dict(self) -> dict[str, Any]:
@@ -200,14 +194,11 @@ def inspect_table(
         mean_value=_spread([one.mean_value for one in seen]),
         highest_value=_spread([one.highest_value for one in seen]),
         stored_as=dict(Counter(one.stored_as for one in seen).most_common()),
-        common_sizes=dict(
-            Counter(f"{one.size_px[0]} x {one.size_px[1]}" for one in seen).most_common(_COMMON_SIZES)
-        ),
+        common_sizes=dict(Counter(f"{one.size_px[0]} x {one.size_px[1]}" for one in seen).most_common(_COMMON_SIZES)),
         colourless=sum(one.colourless for one in seen),
         blank=tuple(row for row, one in zip(rows, seen, strict=True) if one.blank),
         duplicates=tuple(
-            Alike(tuple(rows[place] for place in alike.rows), alike.exact, alike.similarity)
-            for alike in duplicates
+            Alike(tuple(rows[place] for place in alike.rows), alike.exact, alike.similarity) for alike in duplicates
         ),
         sample=_sample(table, rows),
         unreadable=tuple(unreadable),

@@ -9,7 +9,7 @@ import cv2
 
 from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
-from familiar.core.text import printable
+from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import Alike
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
@@ -124,9 +124,7 @@ def _files(found: Inspection) -> str:
         rows = "".join(f'<tr><th scope="row">{escape(name)}<td>{count:,}' for name, count in counts.items())
         return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{rows}</table>'
 
-    stored = found.stored_as | (
-        {"gray, whatever the file says": found.colourless} if found.colourless else {}
-    )
+    stored = found.stored_as | ({"gray, whatever the file says": found.colourless} if found.colourless else {})
     return (
         "<h2>Sizes and values</h2><table><thead><tr><td>"
         '<th scope="col">smallest<th scope="col">median<th scope="col">largest</thead>'
@@ -140,8 +138,7 @@ def _files(found: Inspection) -> str:
 def _duplicates(found: Inspection) -> str:
     kinds = {kind: found.groups(kind) for kind in KINDS}
     rows = "".join(
-        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}'
-        f"<td>{sum(len(alike.rows) for alike in groups):,}"
+        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}<td>{sum(len(alike.rows) for alike in groups):,}'
         for kind, groups in kinds.items()
     )
     shown = "".join(_examples(found, kind, groups) for kind, groups in kinds.items() if groups)
@@ -172,9 +169,7 @@ def _left_out(found: Inspection) -> str:
         reasons = [printable(str(error)) for error in found.unreadable]
         parts.append(f"<h3>Cannot be read</h3>{_list(reasons)}")
     if found.blank:
-        parts.append(
-            f"<h3>Nearly one colour</h3>{_list([photo_name(found.table, row) for row in found.blank])}"
-        )
+        parts.append(f"<h3>Nearly one colour</h3>{_list([photo_name(found.table, row) for row in found.blank])}")
     if found.table.ignored:
         counts = [f"{reason}: {count:,}" for reason, count in sorted(found.table.ignored.items())]
         parts.append(f"<h3>Ignored</h3>{_list(counts)}")
@@ -214,9 +209,7 @@ def _fitted(photo: Photo, side_px: int) -> tuple[int, int]:
 
 def _jpeg(photo: Photo, size_px: tuple[int, int]) -> bytes:
     small = cv2.resize(photo.rgb_u8, size_px, interpolation=cv2.INTER_AREA)
-    _, encoded = cv2.imencode(
-        ".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
-    )
+    _, encoded = cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
     return encoded.tobytes()
 
 

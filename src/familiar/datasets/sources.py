@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import BadDataset
-from familiar.core.text import printable
+from familiar.core.terminal_text import printable
 from familiar.datasets.idx import IdxPhoto, mnist_photos
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
-from familiar.faces.photo import PHOTO_SUFFIXES
+from familiar.photos.decoding import PHOTO_SUFFIXES
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,7 @@ def named_sources(texts: Iterable[str]) -> dict[str, Scan]:
         layout, colon, _ = text.partition(":")
         name, scan = _LAYOUTS[layout](text) if colon and layout in _LAYOUTS else _folder(text)
         if name in named:
-            raise BadDataset(
-                f"two of the sources are called {name!r}; rename one, so that identities stay apart"
-            )
+            raise BadDataset(f"two of the sources are called {name!r}; rename one, so that identities stay apart")
         named[name] = scan
     return named
 
@@ -86,9 +84,7 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Root:
             ignored["identities without a photo"] += 1
     if not found:
         hint = f"; {loose} photos lie directly in it" if loose else ""
-        raise BadDataset(
-            f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg"
-        )
+        raise BadDataset(f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg")
     return Root(tuple(found), found.__getitem__)
 
 
@@ -96,9 +92,7 @@ def _folder(text: str) -> tuple[str, Scan]:
     folder = Path(text)
     if not text or not folder.is_dir():
         found = "is no folder" if text and folder.exists() else "no such folder"
-        raise BadDataset(
-            f"{text or 'an empty name'}: {found}; wanted is one that holds a folder per identity"
-        )
+        raise BadDataset(f"{text or 'an empty name'}: {found}; wanted is one that holds a folder per identity")
     return folder.resolve().name, lambda ignored: scan_folder(folder, ignored)
 
 
@@ -171,9 +165,7 @@ def _petface_list(folder: Path, part: str) -> Path:
     for name in (f"{part}.csv", f"{part}.txt"):
         if (folder / name).is_file():
             return folder / name
-    raise BadDataset(
-        f"{folder}: holds no {part}.csv or {part}.txt; PetFace's split folder belongs beside its images"
-    )
+    raise BadDataset(f"{folder}: holds no {part}.csv or {part}.txt; PetFace's split folder belongs beside its images")
 
 
 def _petface_names(listing: Path) -> Iterator[str]:

@@ -44,9 +44,7 @@ class Split:
             raise BadRun(f"{path}: no split can be read from it ({error})") from error
 
 
-def split_by_identity(
-    table: IdentityTable, seed: int = 0, validation: float = 0.1, test: float = 0.1
-) -> Split:
+def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
     """Shares of the identities, root by root, so that each root stands on each side in its share.
 
     Depends on `seed` and the names alone. BadDataset where a side that was asked for would have fewer

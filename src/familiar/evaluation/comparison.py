@@ -43,9 +43,7 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     drawn_first, drawn_second = (results.get("replicates", {}) for results in (first, second))
     figures = [name for name in drawn_first if len(drawn_second.get(name, ())) == len(drawn_first[name])]
     if not figures:
-        raise BadResults(
-            "the two results have no figure with an interval in common; judge ten identities or more"
-        )
+        raise BadResults("the two results have no figure with an interval in common; judge ten identities or more")
     differences = {name: np.array(drawn_second[name]) - np.array(drawn_first[name]) for name in figures}
     spans = intervals(differences)
     found: list[Difference] = []

@@ -8,20 +8,21 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from familiar.core import run_files
 from familiar.core.errors import BadDataset, BadRun, NothingToMeasure
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split
-from familiar.evaluation.absences import absences
-from familiar.evaluation.judged import Judged
+from familiar.detection.detectors import Detector
+from familiar.embedding.bundle import load_bundle, resolve_model
+from familiar.embedding.embedder import Embedder
+from familiar.evaluation.context import REPLICATES, SEED, Asked, Measured, measure
 from familiar.evaluation.leaks import find_leaks
-from familiar.evaluation.measured import REPLICATES, SEED, Asked, Measured, measure
+from familiar.evaluation.missing import absences
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import FORMAT_VERSION, write_results
 from familiar.evaluation.suites.catalog import check_names, run_suites
-from familiar.faces.bundle import load_bundle, resolve_model
-from familiar.faces.detect import Detector
-from familiar.faces.embedder import Embedder
+from familiar.evaluation.verification_pairs import Judged
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
@@ -114,7 +115,7 @@ def choose_identities(table: IdentityTable, model: Path, split: str | None) -> C
 
     BadDataset where the test side is asked for and is empty or unknown.
     """
-    path = run_folder(model) / "split.json"
+    path = run_folder(model) / run_files.SPLIT
     if not path.exists():
         if split == "test":
             raise BadDataset(f"{path.parent}: has no split.json, so there is no test side; use --split all")
@@ -139,7 +140,7 @@ def seen_photos(model: Path) -> IdentityTable | None:
     """What the run beside the model was trained on and chosen by; None where there is no run, or its photos moved."""
     folder = run_folder(model)
     try:
-        split = Split.read(folder / "split.json")
+        split = Split.read(folder / run_files.SPLIT)
         return DataSpec.recorded(folder).read().of_identities({*split.train, *split.validation})
     except (BadRun, BadDataset):
         return None

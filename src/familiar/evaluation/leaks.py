@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from familiar.core.machine import available_cores
+from familiar.core.cpu import available_cores
 from familiar.datasets.duplicates import Alike, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef
+from familiar.datasets.image_stats import PhotoFacts, facts_of_all
 from familiar.datasets.inspection import photo_path
-from familiar.datasets.photo_facts import PhotoFacts, facts_of_all
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
@@ -85,9 +85,7 @@ def find_leaks(
     leaks = [_leak(alike, photos, names, judged_rows) for alike in _alike(photos, on_photo)]
     return Leaks(
         across_splits=tuple(leak for leak in leaks if 0 < len(leak.judged) < len(leak.photos)),
-        across_identities=tuple(
-            leak for leak in leaks if len(np.unique(judged.labels[list(leak.judged)])) > 1
-        ),
+        across_identities=tuple(leak for leak in leaks if len(np.unique(judged.labels[list(leak.judged)])) > 1),
         judged_photos=len(judged_rows),
         seen_photos=None if seen is None else len(photos) - len(judged_rows),
     )

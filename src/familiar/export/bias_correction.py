@@ -36,11 +36,7 @@ def round_weights(model: onnx.ModelProto, photos: Photos) -> None:
     moved: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         values = numpy_helper.to_array(tensor)
-        if (
-            tensor.data_type == TensorProto.FLOAT
-            and values.ndim > 1
-            and values.size >= FEWEST_WORTH_SHORTENING
-        ):
+        if tensor.data_type == TensorProto.FLOAT and values.ndim > 1 and values.size >= FEWEST_WORTH_SHORTENING:
             steps, scale = rows_in_8_bits(values, name)
             rounded = steps.astype(np.float32) * scale.astype(np.float32)
             moved[name] = values.astype(np.float64) - rounded
@@ -57,16 +53,12 @@ def _mean_inputs(model: onnx.ModelProto, photos: Photos) -> dict[str, Float64[np
     """Of each layer that has a bias, by the name of its input: every channel's mean over photos and places."""
     wanted = {INPUT_NAME}  # ONNX Runtime wants to be asked for something
     wanted.update(
-        node.input[0]
-        for node in model.graph.node
-        if node.op_type in ("Conv", "Gemm") and len(node.input) == 3
+        node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm") and len(node.input) == 3
     )
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
     del watched.graph.output[:]
-    watched.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(wanted)
-    )
+    watched.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(wanted))
     session = ort.InferenceSession(watched.SerializeToString(), providers=["CPUExecutionProvider"])
     sums: dict[str, Float64[np.ndarray, " c"]] = {}
     for start in range(0, len(photos), BATCH):

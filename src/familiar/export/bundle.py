@@ -15,18 +15,18 @@ from torch import Tensor
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
+from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, seal
 from familiar.export.gate import COSINE_OF_ONE_SPACE, STANDARD, Figures, Gate, figures
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import Precision, in_float16
 from familiar.export.quantize import in_8_bit_weights, in_8_bits, in_mixed_precision
-from familiar.faces.bundle import Bundle, BundleMetadata, load_bundle, seal
-from familiar.faces.tensor import Preprocessing
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.metrics.calibration import calibrate
 from familiar.models.quantized import round_to_8_bits
+from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.recipe import Recipe
@@ -117,9 +117,7 @@ def _source(run: RunFolder, data: DataSpec | None) -> _Source:
         table = (data or run.data_spec()).read()
         held_out = table.of_identities(run.split().validation)
     except BadDataset as error:
-        raise BadRun(
-            f"{run.path}: its photos are not where it found them; say where they moved ({error})"
-        ) from error
+        raise BadRun(f"{run.path}: its photos are not where it found them; say where they moved ({error})") from error
     if not len(held_out):
         raise BadRun(f"{run.path}: none of its validation identities is in the data given")
     preprocessing = recipe.input.preprocessing()

@@ -49,9 +49,7 @@ def strip(model: onnx.ModelProto) -> None:
         part.doc_string = ""
         del part.metadata_props[:]
     kept = {INPUT_NAME, OUTPUT_NAME, ""}
-    values = [tensor.name for tensor in graph.initializer] + [
-        name for node in graph.node for name in node.output
-    ]
+    values = [tensor.name for tensor in graph.initializer] + [name for node in graph.node for name in node.output]
     short = {name: f"{number:x}" for number, name in enumerate(dict.fromkeys(values)) if name not in kept}
     for tensor in graph.initializer:
         tensor.name = short[tensor.name]

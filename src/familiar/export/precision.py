@@ -49,11 +49,7 @@ def _shorten(model: onnx.ModelProto, *, eight_bits: bool, kept: Collection[str] 
     scales: list[onnx.TensorProto] = []
     for tensor in graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if (
-            tensor.data_type != TensorProto.FLOAT
-            or values.size < FEWEST_WORTH_SHORTENING
-            or tensor.name in kept
-        ):
+        if tensor.data_type != TensorProto.FLOAT or values.size < FEWEST_WORTH_SHORTENING or tensor.name in kept:
             continue
         name = tensor.name
         # Names are hexadecimal numbers, so that no letter from g on is among them.

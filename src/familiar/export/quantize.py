@@ -86,9 +86,7 @@ class _Quantizer:
 
     def __init__(self, model: bytes, photos: Photos, folder: Path) -> None:
         self._model = onnx.load_from_string(model)
-        round_weights(
-            self._model, photos
-        )  # ONNX Runtime finds the same steps, since these are whole numbers of them
+        round_weights(self._model, photos)  # ONNX Runtime finds the same steps, since these are whole numbers of them
         for number, node in enumerate(self._model.graph.node):
             node.name = str(number)
         self._photos = photos
@@ -146,8 +144,7 @@ def _embed(model: bytes, photos: Photos) -> Float32[np.ndarray, "n d"]:
     options.log_severity_level = 3
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     found = [
-        session.run(None, {INPUT_NAME: photos[start : start + BATCH]})[0]
-        for start in range(0, len(photos), BATCH)
+        session.run(None, {INPUT_NAME: photos[start : start + BATCH]})[0] for start in range(0, len(photos), BATCH)
     ]
     return np.concatenate([np.asarray(embeddings) for embeddings in found])
 

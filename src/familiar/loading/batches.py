@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from familiar.core.errors import FamiliarError, TrainingFailed
-from familiar.faces.tensor import Preprocessing
-from familiar.loading.augment.batch import augment_batch
-from familiar.loading.augment.change import draw_change, photo_generator
+from familiar.loading.augment.ops_torch import augment_batch
+from familiar.loading.augment.pipeline import draw_change, photo_generator
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
+from familiar.photos.preprocessing import Preprocessing
 
 
 class NetworkBatch(NamedTuple):
@@ -84,9 +84,7 @@ class PhotoBatches:
         return NetworkBatch(images, labels, rows)
 
 
-def standardise_batch(
-    rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing
-) -> Float32[Tensor, "n 3 s s"]:
+def standardise_batch(rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing) -> Float32[Tensor, "n 3 s s"]:
     """What `faces.tensor.standardise` computes, to the bit, on the tensor's device; channels last in memory."""
     mean, std = _mean_and_std(preprocessing.mean, preprocessing.std, rgb_u8.device)
     pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8.flip(-1)
@@ -94,9 +92,7 @@ def standardise_batch(
 
 
 @lru_cache(maxsize=8)  # a transfer in every batch would hold a GPU up
-def _mean_and_std(
-    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _mean_and_std(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Of values in [0, 255]."""
     return torch.tensor(mean, device=device) * 255, torch.tensor(std, device=device) * 255
 

@@ -26,12 +26,12 @@ from jaxtyping import UInt8
 
 from familiar.datasets import synthetic
 from familiar.datasets.folders import open_photo
-from familiar.faces.align import find_face
-from familiar.faces.detect import WholePhoto
-from familiar.faces.embedder import crop_photo
-from familiar.faces.jpeg import decode_clean_jpeg
-from familiar.faces.photo import load_photo
-from familiar.faces.tensor import Preprocessing, resize_crop
+from familiar.detection.alignment import find_face
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.embedder import crop_photo
+from familiar.photos.decoding import load_photo
+from familiar.photos.fast_jpeg import decode_clean_jpeg
+from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 log = logging.getLogger(__name__)
 

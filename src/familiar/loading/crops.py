@@ -16,14 +16,13 @@ import cv2
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from familiar.core.cpu import available_cores
 from familiar.core.errors import BadDataset, FamiliarError
-from familiar.core.machine import available_cores
-from familiar.core.text import one_line
+from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.faces.embedder import crop_photo
-from familiar.faces.tensor import Preprocessing
+from familiar.embedding.embedder import crop_photo
 from familiar.loading.cache import (
     CropCache,
     Draft,
@@ -34,8 +33,9 @@ from familiar.loading.cache import (
     pack_key,
     remove_pack,
 )
-from familiar.loading.contents import content_hashes
+from familiar.loading.file_hashes import content_hashes
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, end_with_parent, process_context
+from familiar.photos.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +179,7 @@ def _find_or_make(
             return pack, found
         remove_pack(pack)
     if room < len(photos):
-        log.warning(
-            "the cache has room for %d of %d crops; the others are decoded every epoch", room, len(photos)
-        )
+        log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", room, len(photos))
     try:
         make_room(cache, min(room, len(photos)) * crop_bytes(preprocessing))
         draft = Draft(pack)

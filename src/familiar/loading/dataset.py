@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import IdentityTable
-from familiar.loading.augment.change import augment, photo_generator
+from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.cache import Pixels
 from familiar.loading.crops import Crops
@@ -80,9 +80,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         except FamiliarError as error:
             return error
         epochs, rows = (torch.tensor(column) for column in zip(*keys, strict=True))
-        return Batch(
-            torch.from_numpy(rgb_u8), torch.from_numpy(self.table.labels[rows.numpy()]), epochs, rows
-        )
+        return Batch(torch.from_numpy(rgb_u8), torch.from_numpy(self.table.labels[rows.numpy()]), epochs, rows)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.core.text import one_line
+from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
 
@@ -45,9 +45,7 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
         try:
             check(folder)
         except BadDataset as error:
-            raise CannotWrite(
-                f"{folder}: holds something else than {name} ({error}); name a new folder"
-            ) from error
+            raise CannotWrite(f"{folder}: holds something else than {name} ({error}); name a new folder") from error
         return False
     with _draft_of(folder) as draft:
         try:
@@ -97,9 +95,7 @@ def _check_mnist(folder: Path) -> None:
 def _fetch_lfw(draft: Path) -> Path:
     from sklearn.datasets import fetch_lfw_pairs
 
-    fetch_lfw_pairs(
-        subset="test", data_home=draft, delay=RETRY_AFTER_S
-    )  # fetches all of LFW, opens some of it
+    fetch_lfw_pairs(subset="test", data_home=draft, delay=RETRY_AFTER_S)  # fetches all of LFW, opens some of it
     photos = draft / "lfw_home" / "lfw_funneled"
     for name in LFW_PAIRS:
         (draft / "lfw_home" / name).replace(photos / name)

@@ -5,9 +5,7 @@ import os
 import threading
 from multiprocessing.context import BaseContext
 
-SCRIPTS_NEED_A_GUARD = (
-    'A script keeps its calls under if __name__ == "__main__":, since each such process imports it'
-)
+SCRIPTS_NEED_A_GUARD = 'A script keeps its calls under if __name__ == "__main__":, since each such process imports it'
 
 
 def process_context() -> BaseContext:

@@ -1,5 +1,7 @@
 """(embeddings, labels) to scalar (torch), and which triplets a batch holds. Knows nothing of photos or networks."""
 
+from familiar.losses.backward_compatible import CompatibleLoss
+from familiar.losses.blockwise import unit_prefix
 from familiar.losses.center import CenterLoss
 from familiar.losses.circle import (
     CirclePairs,
@@ -8,7 +10,7 @@ from familiar.losses.circle import (
     circle_loss,
     circle_pair_loss,
 )
-from familiar.losses.compatible import CompatibleLoss
+from familiar.losses.contrastive import Contrastive, contrastive_loss
 from familiar.losses.distillation import distillation_loss
 from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
 from familiar.losses.harmonic import HarmonicLoss
@@ -20,9 +22,7 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from familiar.losses.pair import Contrastive, contrastive_loss
-from familiar.losses.pairwise import unit_prefix
-from familiar.losses.partial import PartialFC
+from familiar.losses.partial_fc import PartialFC
 from familiar.losses.softmax import (
     ArcFace,
     CombinedMargin,

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from familiar.losses.pairwise import widened
-from familiar.losses.settings import check_classifier, check_range
+from familiar.losses.blockwise import widened
+from familiar.losses.validation import check_classifier, check_range
 
 
 class CenterLoss(nn.Module):

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
+from familiar.losses.blockwise import FAR, Block, PairLoss, Weighed, widened
 from familiar.losses.mining import MINERS, Triplets
-from familiar.losses.pairwise import FAR, Block, PairLoss, Weighed, widened
-from familiar.losses.settings import check_range
+from familiar.losses.validation import check_range
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
@@ -84,9 +84,7 @@ class CircleTriplets:
     def of_triplets(
         self, anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
     ) -> Float[Tensor, ""]:
-        return circle_loss(
-            anchors, positives, negatives, self.margin, self.gamma, detach_weights=self.detach_weights
-        )
+        return circle_loss(anchors, positives, negatives, self.margin, self.gamma, detach_weights=self.detach_weights)
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None

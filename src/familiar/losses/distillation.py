@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from familiar.losses.pairwise import unit_prefix
+from familiar.losses.blockwise import unit_prefix
 
 
 def distillation_loss(embeddings: Float[Tensor, "n d"], taught: Float[Tensor, "n k"]) -> Float[Tensor, ""]:

@@ -76,9 +76,7 @@ def _gather(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     for rows, wants, header in zip(tensors, differentiable, zip(*headers, strict=True), strict=True):
         counts, dims, kinds, wanted = zip(*header, strict=True)
         if len(set(dims)) > 1 or len(set(kinds)) > 1:
-            raise ValueError(
-                f"ranks hold rows of different dimensions or dtypes: {dims}, {[KINDS[k] for k in kinds]}"
-            )
+            raise ValueError(f"ranks hold rows of different dimensions or dtypes: {dims}, {[KINDS[k] for k in kinds]}")
         # A rank whose rows need no gradient (it may have none) still has to take part in the others' backward.
         taking_part = rows if wants or not any(wanted) else rows.detach().requires_grad_()
         joined.append(_Gather.apply(taking_part, list(counts)))

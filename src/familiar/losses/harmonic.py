@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from familiar.losses.pairwise import PairLoss, unit_prefix
+from familiar.losses.blockwise import PairLoss, unit_prefix
 
 MinedOn = Literal["own", "full"]
 

@@ -12,15 +12,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from familiar.losses.settings import check_range
+from familiar.losses.validation import check_range
 
 Branch = Literal["penalty", "continuous"]
 PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: the penalty would step up
 
 
-def arcface_cosine(
-    cosines: Float[Tensor, " n"], margin_rad: float, branch: Branch = "penalty"
-) -> Float[Tensor, " n"]:
+def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Branch = "penalty") -> Float[Tensor, " n"]:
     """`cos(theta + margin)` (ArcFace, arXiv 1801.07698, Eq. 3).
 
     Past `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which steps down at the seam by

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from familiar.losses.pairwise import FAR, Block, anchors_at_once, distance_blocks, plainly, widened
+from familiar.losses.blockwise import FAR, Block, anchors_at_once, distance_blocks, plainly, widened
 
 Select = Literal["all", "hardest", "random"]
 

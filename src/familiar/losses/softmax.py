@@ -24,7 +24,7 @@ from familiar.losses.margin import (
     combined_cosine,
     cosface_cosine,
 )
-from familiar.losses.settings import check_classifier, check_range
+from familiar.losses.validation import check_classifier, check_range
 
 NO_LABEL = -(2**62)  # torch would pass over a label of -100 in silence
 
@@ -40,9 +40,7 @@ class Softmax(nn.Module):
     `label_smoothing` in [0, 1). Of a prefix's centres the first components count as they are.
     """
 
-    def __init__(
-        self, embedding_dim: int, classes: int, bias: bool = True, label_smoothing: float = 0.0
-    ) -> None:
+    def __init__(self, embedding_dim: int, classes: int, bias: bool = True, label_smoothing: float = 0.0) -> None:
         super().__init__()
         check_classifier(embedding_dim, classes, 1.0, label_smoothing)
         self.label_smoothing = label_smoothing
@@ -72,9 +70,7 @@ class NormFace(nn.Module):
     `scale` above 0: with the essay's 1 the classes part little; 16 to 64 are usual. `label_smoothing` in [0, 1).
     """
 
-    def __init__(
-        self, embedding_dim: int, classes: int, scale: float = 16.0, label_smoothing: float = 0.0
-    ) -> None:
+    def __init__(self, embedding_dim: int, classes: int, scale: float = 16.0, label_smoothing: float = 0.0) -> None:
         super().__init__()
         check_classifier(embedding_dim, classes, scale, label_smoothing)
         self.scale = scale
@@ -83,9 +79,7 @@ class NormFace(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(
-            embeddings, self.centres, labels, lambda own: own, self.scale, self.label_smoothing
-        )
+        return cosine_cross_entropy(embeddings, self.centres, labels, lambda own: own, self.scale, self.label_smoothing)
 
 
 class ArcFace(nn.Module):

@@ -18,16 +18,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.mining import (
-    Select,
-    Triplets,
-    hardest_of_each,
-    mine_batch_all,
-    mine_batch_hard,
-    mine_hard_negative,
-    mine_semi_hard,
-)
-from familiar.losses.pairwise import (
+from familiar.losses.blockwise import (
     FAR,
     Block,
     PairLoss,
@@ -38,7 +29,16 @@ from familiar.losses.pairwise import (
     unit_prefix,
     widened,
 )
-from familiar.losses.settings import check_range
+from familiar.losses.mining import (
+    Select,
+    Triplets,
+    hardest_of_each,
+    mine_batch_all,
+    mine_batch_hard,
+    mine_hard_negative,
+    mine_semi_hard,
+)
+from familiar.losses.validation import check_range
 
 
 def triplet_gaps(
@@ -308,18 +308,14 @@ def hard_negative_triplet_loss(
     return HardNegative(margin, reduction)(embeddings, labels)
 
 
-def active_fraction(
-    embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2
-) -> float:
+def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2) -> float:
     """Share of all valid triplets with `d(a,p) + margin > d(a,n)`: what is left to learn. NaN where there are none.
 
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
     active = count_terms(BatchAll(margin), embeddings, labels)
-    photos = torch.bincount(
-        torch.searchsorted(labels.sort().values, labels)
-    )  # by the place of an identity's first
+    photos = torch.bincount(torch.searchsorted(labels.sort().values, labels))  # by the place of an identity's first
     valid = (photos * (photos - 1) * (len(labels) - photos)).sum()
     return (active.double() / valid).item()
 

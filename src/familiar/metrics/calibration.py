@@ -152,9 +152,7 @@ def fit_probability(scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"
     return ProbabilityCurve(slope, intercept - slope * centre)
 
 
-def calibration_error(
-    probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15
-) -> float:
+def calibration_error(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> float:
     """Expected calibration error in [0, 1] over equal bins, both kinds of pairs with the same total weight.
 
     Raises as `reliability`.
@@ -162,9 +160,7 @@ def calibration_error(
     return reliability(probabilities, same, bins).error
 
 
-def reliability(
-    probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15
-) -> Reliability:
+def reliability(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> Reliability:
     """Said and observed probability over equal bins of [0, 1], both kinds of pairs with the same total weight.
 
     Raises `NothingToMeasure` unless there are pairs of both kinds, `ValueError` on a probability outside

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
 
-from familiar.core.blocks import blocks
+from familiar.core.blockwise import blocks
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import check_unit_rows
 
@@ -73,9 +73,7 @@ class Contingency:
         precision, recall = right / (right + wrong), right / same
         return PrecisionRecall(precision, recall, _harmonic_mean(precision, recall))
 
-    def _weights(
-        self, weights: Float[np.ndarray, " identities"] | None
-    ) -> Float64[np.ndarray, " identities"]:
+    def _weights(self, weights: Float[np.ndarray, " identities"] | None) -> Float64[np.ndarray, " identities"]:
         if weights is None:
             return np.ones(len(self.identity_sizes))
         if weights.min() < 0 or not 0 < weights.sum() < np.inf:
@@ -179,9 +177,7 @@ def kmeans_groups(embeddings: Float32[np.ndarray, "n d"], k: int, seed: int = 0)
     return groups
 
 
-def _spread_rows(
-    rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Generator
-) -> Int64[np.ndarray, " c"]:
+def _spread_rows(rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Generator) -> Int64[np.ndarray, " c"]:
     """Greedy k-means++: rows drawn with probability as their squared distance to the nearest row chosen.
 
     Of 2 + log k drawn at a time the one that leaves the least distance is chosen: with two photos an
@@ -205,9 +201,7 @@ def _spread_rows(
     return np.array(chosen)
 
 
-def _nearest(
-    rows: Float32[np.ndarray, "n d"], centres: Float32[np.ndarray, "k d"]
-) -> Int64[np.ndarray, " n"]:
+def _nearest(rows: Float32[np.ndarray, "n d"], centres: Float32[np.ndarray, "k d"]) -> Int64[np.ndarray, " n"]:
     """Each row's nearest centre."""
     half_squares = np.square(centres).sum(axis=1) / 2
     nearest = np.empty(len(rows), np.int64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int, Int64
 
-from familiar.core.blocks import blocks, similarities, unit_rows
+from familiar.core.blockwise import blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.verification import MIN_FALSE_ACCEPTS
 

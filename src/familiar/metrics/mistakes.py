@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int, Int64
 
-from familiar.core.blocks import map_blocks, similarities, unit_rows
+from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.metrics.pairs import Pairs, pair_similarities
 
 
@@ -91,9 +91,7 @@ def _largest(
     They lie in the `count` rows of the largest maxima, so that hardly more than those maxima is looked at.
     """
     spans: list[tuple[int, int]] = list(zip(first.tolist(), stop.tolist(), strict=True))
-    peaks = np.array(
-        [row[start:end].max(initial=-np.inf) for row, (start, end) in zip(block, spans, strict=True)]
-    )
+    peaks = np.array([row[start:end].max(initial=-np.inf) for row, (start, end) in zip(block, spans, strict=True)])
     chosen = np.argsort(-peaks, kind="stable")[:count]
     least = peaks[chosen[-1]] if len(chosen) == count else -np.inf
     cells: list[RankedPairs] = []

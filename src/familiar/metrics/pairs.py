@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
-from familiar.core.blocks import blocks, map_blocks, similarities, unit_rows
+from familiar.core.blockwise import blocks, map_blocks, similarities, unit_rows
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 
 
@@ -18,9 +18,7 @@ class Pairs:
     same: Bool[np.ndarray, " p"]
 
 
-def sample_pairs(
-    labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0, balanced: bool = True
-) -> Pairs:
+def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0, balanced: bool = True) -> Pairs:
     """`count` of the n (n - 1) / 2 pairs, none twice, same pairs first; all where there are not more.
 
     `balanced`: half of them same; where one kind runs short, all of it and more of the other.
@@ -59,9 +57,7 @@ def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> F
     return np.clip(scores, -1.0, 1.0, out=scores)
 
 
-def strangers_above(
-    embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float
-) -> Pairs:
+def strangers_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float) -> Pairs:
     """Every pair of two identities that is at least so similar, found in blocks."""
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)

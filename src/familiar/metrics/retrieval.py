@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int, Int64
 
-from familiar.core.blocks import map_blocks, similarities, unit_rows
+from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 
 NDCG_DEPTH = 10
@@ -157,9 +157,7 @@ def _negatives_ahead(
 
 def _figures(
     ahead: Int64[np.ndarray, " p"], relevant: Int64[np.ndarray, " q"]
-) -> tuple[
-    Int64[np.ndarray, " q"], Float64[np.ndarray, " q"], Float64[np.ndarray, " q"], Int64[np.ndarray, " q"]
-]:
+) -> tuple[Int64[np.ndarray, " q"], Float64[np.ndarray, " q"], Float64[np.ndarray, " q"], Int64[np.ndarray, " q"]]:
     """(rank of the first match, NDCG@10, mAP@R, negatives ahead) of each query, from all its positives."""
     starts = np.cumsum(relevant) - relevant
     place = 1 + np.arange(len(ahead)) - np.repeat(starts, relevant)  # among the query's positives

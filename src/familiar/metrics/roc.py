@@ -12,7 +12,7 @@ from threading import Lock
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
 
-from familiar.core.blocks import blocks, map_blocks, similarities, unit_rows
+from familiar.core.blockwise import blocks, map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 
 MAX_SAME_PAIRS = 20_000_000  # of `roc_counts_all_pairs`: more would not fit into 2 GB
@@ -109,9 +109,7 @@ def roc_counts_all_pairs(
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)  # of each row's identity
     rows = unit_rows(embeddings)[order]
     same = _same_similarities(rows, ends)
-    scores, at = np.unique(
-        np.concatenate([same, _GRID, np.asarray(thresholds, np.float32)]), return_inverse=True
-    )
+    scores, at = np.unique(np.concatenate([same, _GRID, np.asarray(thresholds, np.float32)]), return_inverse=True)
     below = np.zeros(len(scores), np.int64)
     up_to = np.zeros(len(scores), np.int64)
     adding = Lock()
@@ -151,9 +149,7 @@ def _below_and_up_to(
     return below, up_to
 
 
-def _same_similarities(
-    rows: Float64[np.ndarray, "n d"], ends: Int64[np.ndarray, " n"]
-) -> Float32[np.ndarray, " p"]:
+def _same_similarities(rows: Float64[np.ndarray, "n d"], ends: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, " p"]:
     """Scores of all same pairs. Rows come sorted by identity; `ends` says where each row's identity ends."""
     found = [np.empty(0, np.float32)]
     for part in blocks(len(rows), len(rows), _SAME_BLOCK_ROWS):

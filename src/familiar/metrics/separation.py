@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64, Int, Int64
 
-from familiar.core.blocks import blocks
+from familiar.core.blockwise import blocks
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.roc import RocCounts
 
@@ -211,9 +211,7 @@ def _centroids(of: _Sorted) -> Float64[np.ndarray, "c d"]:
     return np.add.reduceat(of.rows, first, axis=0) / sizes[:, None]
 
 
-def _distances(
-    left: Float64[np.ndarray, "n d"], right: Float64[np.ndarray, "m d"]
-) -> Float64[np.ndarray, "n m"]:
+def _distances(left: Float64[np.ndarray, "n d"], right: Float64[np.ndarray, "m d"]) -> Float64[np.ndarray, "n m"]:
     left_squares = np.square(left).sum(axis=1)[:, None]
     right_squares = np.square(right).sum(axis=1)
     distances = left @ right.T

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int, Int64
 
-from familiar.core.blocks import unit_rows
+from familiar.core.blockwise import unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.pairs import Pairs, pair_similarities
 from familiar.metrics.retrieval import RankedQueries, rank_queries
@@ -31,9 +31,7 @@ class Triplets:
 
     def __post_init__(self) -> None:
         if not len(self.identity):
-            raise NothingToMeasure(
-                "triplets: they need two photos of one identity and a photo of another one"
-            )
+            raise NothingToMeasure("triplets: they need two photos of one identity and a photo of another one")
 
     @property
     def count(self) -> int:

@@ -136,9 +136,7 @@ def rates_at(counts: RocCounts, threshold: float) -> OperatingPoint:
     if above > 0:
         low, high = counts.scores[above - 1], counts.scores[above]
         different += float(counts.different_between[above - 1] * (high - threshold) / (high - low))
-    return OperatingPoint(
-        threshold, different / counts.different, float(counts.accepted_same[above]) / counts.same
-    )
+    return OperatingPoint(threshold, different / counts.different, float(counts.accepted_same[above]) / counts.same)
 
 
 def tar_at_far(counts: RocCounts, far: float) -> OperatingPoint | None:
@@ -169,9 +167,7 @@ def threshold_above(counts: RocCounts, at: int) -> float:
     return float(scores[at])
 
 
-def roc_curve(
-    counts: RocCounts, points: int = 2000
-) -> tuple[Float64[np.ndarray, " v"], Float64[np.ndarray, " v"]]:
+def roc_curve(counts: RocCounts, points: int = 2000) -> tuple[Float64[np.ndarray, " v"], Float64[np.ndarray, " v"]]:
     """(FAR, TAR) vertices from (0, 0) to (1, 1), for plotting.
 
     Of more than `points`, those nearest to even steps along the curve and to even steps of log FAR are

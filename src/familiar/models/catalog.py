@@ -13,7 +13,7 @@ from familiar.models.backbones import MobileNetV3Trunk, ShortMobileNetV3Trunk, S
 from familiar.models.efficientnet import EfficientNetTrunk
 from familiar.models.heads import HEADS
 from familiar.models.inception import NN2, NN4, NNS1, NNS2, InceptionTrunk
-from familiar.models.initialisation import variance_scaling_
+from familiar.models.initialization import variance_scaling_
 from familiar.models.nano import NANO, NANO_WIDE, NanoTrunk
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.simple import (

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from familiar.models.initialisation import scale_convolutions_
+from familiar.models.initialization import scale_convolutions_
 
 BATCH_NORM_EPS = 1e-3  # Keras's
 SQUEEZE_RATIO = 0.25
@@ -117,9 +117,7 @@ def _convolution(
     before = reach if stride == 1 else reach - 1
     return nn.Sequential(
         nn.ZeroPad2d((before, reach, before, reach)) if before != reach else nn.Identity(),
-        nn.Conv2d(
-            inputs, outputs, kernel_px, stride, padding=reach if stride == 1 else 0, groups=groups, bias=False
-        ),
+        nn.Conv2d(inputs, outputs, kernel_px, stride, padding=reach if stride == 1 else 0, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=BATCH_NORM_EPS),
         activation,
     )

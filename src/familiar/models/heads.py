@@ -20,9 +20,7 @@ class GDConvHead(nn.Module):
     trunks whose map has few.
     """
 
-    def __init__(
-        self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 0
-    ) -> None:
+    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 0) -> None:
         super().__init__()
         self.widen = nn.Identity()
         if width:
@@ -74,9 +72,7 @@ class AverageMLPHead(nn.Module):
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
         super().__init__()
-        self.hidden = nn.Sequential(
-            nn.Linear(channels, channels, bias=False), nn.BatchNorm1d(channels), nn.ReLU()
-        )
+        self.hidden = nn.Sequential(nn.Linear(channels, channels, bias=False), nn.BatchNorm1d(channels), nn.ReLU())
         self.dropout = nn.Dropout(dropout)
         self.project = nn.Linear(channels, embedding_dim, bias=False)
         self.norm = nn.BatchNorm1d(embedding_dim)
@@ -133,9 +129,7 @@ class MaxoutHead(nn.Module):
 class HiddenHead(nn.Module):
     """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: the digits' network (seed 003)."""
 
-    def __init__(
-        self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128
-    ) -> None:
+    def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128) -> None:
         super().__init__()
         self.hidden = nn.Sequential(
             nn.Linear(channels * map_px**2, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()

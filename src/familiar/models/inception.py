@@ -63,8 +63,7 @@ NN2 = InceptionTable(
 NN4 = replace(
     NN2,
     blocks=tuple(
-        replace(block, reduce5=0, out5=0) if block.name in ("4e", "5a", "5b") else block
-        for block in NN2.blocks
+        replace(block, reduce5=0, out5=0) if block.name in ("4e", "5a", "5b") else block for block in NN2.blocks
     ),
 )
 NNS1 = InceptionTable(

@@ -5,7 +5,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from familiar.models.initialisation import scale_convolutions_
+from familiar.models.initialization import scale_convolutions_
 
 KERAS_BATCH_NORM_EPS = 1e-3
 FIRST_CHANNELS = 32  # doubled by every block

@@ -78,7 +78,5 @@ def look_at(network: nn.Module, size_px: int) -> Tensor:
 
 def _own_count(module: nn.Module) -> int:
     """Parameters and statistics of the module itself, those of its parts aside."""
-    statistics = [
-        buffer for name, buffer in module.named_buffers(recurse=False) if name != "num_batches_tracked"
-    ]
+    statistics = [buffer for name, buffer in module.named_buffers(recurse=False) if name != "num_batches_tracked"]
     return sum(tensor.numel() for tensor in (*module.parameters(recurse=False), *statistics))

@@ -87,9 +87,7 @@ def load_network_file(network: EmbeddingNetwork, path: Path) -> None:
     key = differing[0]
     why = "it is of another network"
     if all(each.startswith("head.") for each in differing):
-        why = (
-            "its trunk fits, but it was trained with another model.embedding_dim, model.head or input.size_px"
-        )
+        why = "its trunk fits, but it was trained with another model.embedding_dim, model.head or input.size_px"
     raise BadWeights(f"{path}: {key} is {theirs.get(key, 'missing')}, wanted {ours.get(key, 'none')}; {why}")
 
 
@@ -128,8 +126,7 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
     return (
         bool(norms)
         and all(
-            torch.allclose(norm.running_var + norm.eps, norm.weight.square(), atol=1e-6)
-            and not norm.running_mean.any()
+            torch.allclose(norm.running_var + norm.eps, norm.weight.square(), atol=1e-6) and not norm.running_mean.any()
             for norm in norms
             if norm.running_var is not None and norm.running_mean is not None
         )

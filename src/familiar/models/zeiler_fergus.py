@@ -49,9 +49,7 @@ class ZeilerFergusTrunk(nn.Module):
         return self.layers(images)
 
 
-def convolution_layers(
-    inputs: int, outputs: int, kernel_px: int, stride: int, batch_norm: bool
-) -> list[nn.Module]:
+def convolution_layers(inputs: int, outputs: int, kernel_px: int, stride: int, batch_norm: bool) -> list[nn.Module]:
     """A convolution that keeps the side, or halves it rounding up; batch norm or a bias; ReLU."""
     convolution = nn.Conv2d(inputs, outputs, kernel_px, stride, padding=kernel_px // 2, bias=not batch_norm)
     nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")

@@ -31,9 +31,7 @@ class Constraints:
         impossible = np.flatnonzero((one == other) | ((seed_of >= 0) & (seed_of == self.seeds[other])))
         if impossible.size:
             pair = self.apart[impossible[0]].tolist()
-            raise ValueError(
-                f"rows {pair[0]} and {pair[1]} are together from the start, and cannot also be apart"
-            )
+            raise ValueError(f"rows {pair[0]} and {pair[1]} are together from the start, and cannot also be apart")
 
     def items(self, place: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """The item of each row, given the number of its vector: those of one item cannot be told apart.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float16, Float32, Int64
 
-from familiar.core.blocks import blocks, map_blocks
+from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.vectors import check_unit_rows

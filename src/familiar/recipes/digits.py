@@ -29,9 +29,7 @@ def digits_softmax() -> Recipe:
 
 def digits_normface() -> Recipe:
     """The same with embeddings and centres at unit length, scale 16 (the essay's was 1)."""
-    return _digits(
-        "digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED)
-    )
+    return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED))
 
 
 def digits_arcface() -> Recipe:

@@ -52,9 +52,7 @@ def quickstart() -> Recipe:
     """A half-width MobileNetV3-Small from random weights at 64 px: learns drawn pets in minutes on two cores."""
     return Recipe(
         name="quickstart",
-        model=ModelSettings(
-            name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"
-        ),
+        model=ModelSettings(name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=64, resize_px=64),
         split=SplitSettings(test=0.0),
         augmentation=replace(NOTHING, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),

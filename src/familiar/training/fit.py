@@ -10,25 +10,25 @@ from pathlib import Path
 
 import torch
 
+from familiar.core.cpu import available_cores
 from familiar.core.errors import BadRun, FamiliarError
 from familiar.core.files import discard_unfinished, write_atomically
-from familiar.core.machine import available_cores
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.fold import check_same_data, check_same_recipe, make_fold, record_data, split_of
+from familiar.training.data import check_same_data, check_same_recipe, make_fold, record_data, split_of
+from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
-from familiar.training.loop import StepProgress, Trainer
 from familiar.training.loss_settings import MINED
+from familiar.training.mining_plot import picture_of_mining
 from familiar.training.network import build_network, initial_network, make_trainable, settled_as
 from familiar.training.objective import check_loss
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
-from familiar.training.teacher import check_teachers
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
-from familiar.training.triplet_picture import picture_of_mining
+from familiar.training.trainer import StepProgress, Trainer
 
 COMPILERS = ("g++", "clang++", "cl")
 GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory

@@ -112,9 +112,7 @@ class LossSettings:
     @property
     def on_raw_embeddings(self) -> bool:
         """Whether it is of embeddings as the head gives them, of any length; prefixes are of unit length anyway."""
-        return (
-            self.name == "softmax" and self.raw_embeddings and not self.prefixes and not self.compatible_with
-        )
+        return self.name == "softmax" and self.raw_embeddings and not self.prefixes and not self.compatible_with
 
     @property
     def settings(self) -> tuple[str, ...]:

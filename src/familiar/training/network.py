@@ -33,9 +33,7 @@ STATISTICS_PHOTOS = 512  # gives each channel's mean and variance to a few per c
 def build_network(recipe: Recipe) -> EmbeddingNetwork:
     """The recipe's network with random weights."""
     model = recipe.model
-    return network_spec(model.name).build(
-        recipe.input.size_px, model.embedding_dim, model.dropout, **model.options
-    )
+    return network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout, **model.options)
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
@@ -77,9 +75,7 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
     if folded:
         reinflate_batch_norm(network.trunk, images)
     else:
-        log.warning(
-            "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
-        )
+        log.warning("the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)")
         settle_batch_norm(network.trunk, images)
 
 

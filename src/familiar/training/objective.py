@@ -50,9 +50,7 @@ LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]
     "partial_fc": lambda s, d, classes, values: PartialFC(d, classes, s.rate, branch=s.branch, **values),
     "batch_all": lambda s, _, __, values: BatchAll(reduction=s.reduction, **values),
     "semi_hard": lambda s, _, __, values: SemiHard(reduction=s.reduction, select=s.select, **values),
-    "batch_hard": lambda s, _, __, values: BatchHard(
-        reduction=s.reduction, soft_margin=s.soft_margin, **values
-    ),
+    "batch_hard": lambda s, _, __, values: BatchHard(reduction=s.reduction, soft_margin=s.soft_margin, **values),
     "hard_negative": lambda s, _, __, values: HardNegative(reduction=s.reduction, **values),
     "contrastive": lambda s, _, __, values: Contrastive(reduction=s.reduction, **values),
     "circle": lambda s, _, __, values: CirclePairs(detach_weights=s.detach_weights, **values),
@@ -134,9 +132,7 @@ class Objective(nn.Module):
         self.center = CenterLoss(embedding_dim, classes) if "center_weight" in settings.settings else None
         self.triplets = SemiHard()
         for name, vectors in (("old", old), ("taught", taught)):
-            self.register_buffer(
-                name, None if vectors is None else torch.from_numpy(vectors), persistent=False
-            )
+            self.register_buffer(name, None if vectors is None else torch.from_numpy(vectors), persistent=False)
         self._inner = (loss,)  # in a tuple, or it would be registered, and saved, twice
         self._newest: tuple[Tensor, Tensor] | None = None
         self.hyperparameters: dict[str, float] = {}
@@ -150,9 +146,7 @@ class Objective(nn.Module):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Every hyper-parameter as its schedule has it in `epoch`, counted from 0, of `epochs`."""
         self.hyperparameters = {
-            name: getattr(self.settings, name).at(epoch, epochs)
-            for name in SCHEDULED
-            if name in self.settings.settings
+            name: getattr(self.settings, name).at(epoch, epochs) for name in SCHEDULED if name in self.settings.settings
         }
         for name in _scheduled(self.settings):
             setattr(self.loss, name, self.hyperparameters[name])

@@ -85,9 +85,7 @@ def build_optimizer(
     network: EmbeddingNetwork, objective: nn.Module, settings: OptimizerSettings, epochs: int
 ) -> Optimizer:
     sparse = [
-        getattr(module, name)
-        for module in objective.modules()
-        for name in getattr(module, "sparse_parameters", ())
+        getattr(module, name) for module in objective.modules() for name in getattr(module, "sparse_parameters", ())
     ]
     dense = [each for each in objective.parameters() if all(each is not other for other in sparse)]
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]

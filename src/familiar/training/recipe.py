@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
-from familiar.faces.tensor import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
+from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
+from familiar.training.config_io import from_plain, kinds_of, parse, plain, unknown
 from familiar.training.loss_settings import MINED, LossSettings
-from familiar.training.settings_text import from_plain, kinds_of, parse, plain, unknown
 
 Normalisation = Literal["auto", "imagenet", "symmetric"]
 Choice = Literal["auto", "true", "false"]
@@ -51,13 +51,9 @@ class ModelSettings:
     @property
     def options(self) -> dict[str, Any]:
         """Those that were chosen, as `NetworkSpec.build` takes them."""
-        chosen = {
-            name: getattr(self, name) for name in ("head", "frozen_trunk", "blocks", "pooling", "batch_norm")
-        }
+        chosen = {name: getattr(self, name) for name in ("head", "frozen_trunk", "blocks", "pooling", "batch_norm")}
         switches = {"true": True, "false": False}
-        return {
-            name: switches.get(value, value) for name, value in chosen.items() if value not in ("auto", 0)
-        }
+        return {name: switches.get(value, value) for name, value in chosen.items() if value not in ("auto", 0)}
 
 
 @dataclass(frozen=True)
@@ -129,9 +125,7 @@ class SamplerSettings:
 
     def __post_init__(self) -> None:
         _within("chunk_size", self.chunk_size, 0, 65536)
-        if (
-            0 < self.chunk_size < 4
-        ):  # of an odd number of photos a chunk could be one, and batch norm needs two
+        if 0 < self.chunk_size < 4:  # of an odd number of photos a chunk could be one, and batch norm needs two
             raise ValueError(f"chunk_size is 0 or at least 4, not {self.chunk_size}")
         _within("batch_size", self.batch_size, 2, 65536)
         _within("identities", self.identities, 2, 65536)

@@ -10,6 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from familiar.core import run_files
 from familiar.core.errors import BadRecipe, BadRun
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
@@ -24,16 +25,16 @@ class RunFolder:
 
     @property
     def recipe_json(self) -> Path:
-        return self.path / "recipe.json"
+        return self.path / run_files.RECIPE
 
     @property
     def data_json(self) -> Path:
         """Which photos it was trained on: where they were, how many, what they held."""
-        return self.path / "data.json"
+        return self.path / run_files.DATA
 
     @property
     def split_json(self) -> Path:
-        return self.path / "split.json"
+        return self.path / run_files.SPLIT
 
     @property
     def space_id(self) -> str:
@@ -47,50 +48,50 @@ class RunFolder:
 
     @property
     def history_csv(self) -> Path:
-        return self.path / "history.csv"
+        return self.path / run_files.HISTORY
 
     @property
     def curves_png(self) -> Path:
-        return self.path / "curves.png"
+        return self.path / run_files.CURVES
 
     @property
     def best(self) -> Path:
         """Network and classifier after the epoch that validated best."""
-        return self.path / "best.safetensors"
+        return self.path / run_files.BEST_WEIGHTS
 
     @property
     def last(self) -> Path:
         """Network and classifier after the newest epoch."""
-        return self.path / "last.safetensors"
+        return self.path / run_files.LAST_WEIGHTS
 
     @property
     def triplets_png(self) -> Path:
         """What each way of mining picks, where the loss mines triplets."""
-        return self.path / "triplets.png"
+        return self.path / run_files.TRIPLETS
 
     @property
     def tensorboard(self) -> Path:
         """TensorBoard's event files, where they were asked for."""
-        return self.path / "tensorboard"
+        return self.path / run_files.TENSORBOARD
 
     @property
     def lock(self) -> Path:
         """Held by the process that trains in this folder."""
-        return self.path / ".lock"
+        return self.path / run_files.LOCK
 
     @property
     def state(self) -> Path:
         """All that `--resume` needs, in one file, so that it is never half of one epoch and half of another."""
-        return self.path / "state.pt"
+        return self.path / run_files.STATE
 
     @property
     def embedder(self) -> Path:
         """The network alone, after the best epoch."""
-        return self.path / "embedder.safetensors"
+        return self.path / run_files.EMBEDDER_WEIGHTS
 
     @property
     def bundle(self) -> Path:
-        return self.path / "model.onnx"
+        return self.path / run_files.BUNDLE
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -119,9 +120,7 @@ class RunFolder:
         try:
             return Recipe.from_json(self.recipe_json.read_text(encoding="utf-8"))
         except OSError as error:
-            raise BadRun(
-                f"{self.path}: no run of ours ({self.recipe_json.name}: {error.strerror})"
-            ) from error
+            raise BadRun(f"{self.path}: no run of ours ({self.recipe_json.name}: {error.strerror})") from error
         except (UnicodeDecodeError, BadRecipe) as error:
             raise BadRun(f"{self.recipe_json}: cannot be read ({error})") from error
 

@@ -115,9 +115,7 @@ class Schedule:
         return schedule
 
     def __str__(self) -> str:
-        start, end, over, step = (
-            _short(number) for number in (self.start, self.end, self.over, abs(self.step))
-        )
+        start, end, over, step = (_short(number) for number in (self.start, self.end, self.over, abs(self.step)))
         if self.every:
             text = f"{start} {'-' if self.step < 0 else '+'} {step} every {self.every}"
             return text if self.end is None else f"{text} to {end}"

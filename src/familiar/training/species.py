@@ -9,9 +9,9 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.vectors import check_unit_rows
 from familiar.datasets.folders import IdentityTable, by_hash, open_photo
-from familiar.faces.detect import Detector
-from familiar.faces.embedder import Embedder, embed_photos
-from familiar.faces.species import MIN_PROBABILITY, HeldOut, SpeciesHead, check_names, softmax
+from familiar.detection.detectors import Detector
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.species.classifier import MIN_PROBABILITY, HeldOut, SpeciesHead, check_names, softmax
 
 PENALTY = 1e-4  # between 1e-3 and 1e-5 held-out photos of cats, dogs and people are told apart best
 FOLDS = 5
@@ -131,9 +131,7 @@ def softmax_regression(
     def loss(at: Float64[np.ndarray, "k w"]) -> float:
         logits = design @ at.T
         largest = logits.max(axis=1)
-        entropy = (
-            largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - (targets * logits).sum(axis=1)
-        )
+        entropy = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - (targets * logits).sum(axis=1)
         return float(share @ entropy + 0.5 * (ridge * at**2).sum())
 
     found = np.zeros((classes, width))
@@ -198,9 +196,7 @@ def _deal(
     species_of: dict[str, str] = {}
     for identity, name in zip(identities, species, strict=True):
         if species_of.setdefault(identity, name) != name:
-            raise ValueError(
-                f"the identity {identity!r} is of two species: {species_of[identity]} and {name}"
-            )
+            raise ValueError(f"the identity {identity!r} is of two species: {species_of[identity]} and {name}")
     fold_of: dict[str, int] = {}
     dealt = {name: by_hash(i for i, own in species_of.items() if own == name) for name in names}
     for name, own in dealt.items():

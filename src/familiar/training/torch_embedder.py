@@ -7,16 +7,14 @@ import torch
 from jaxtyping import Float32
 
 from familiar.core.errors import BadRun, SpaceMismatch
-from familiar.faces.bundle import load_bundle
-from familiar.faces.embedder import Embedder
+from familiar.embedding.bundle import load_bundle
+from familiar.embedding.embedder import Embedder
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
 
 
-def torch_embedder(
-    run_dir: Path | str, device: torch.device | None = None, threads: int | None = None
-) -> Embedder:
+def torch_embedder(run_dir: Path | str, device: torch.device | None = None, threads: int | None = None) -> Embedder:
     """An embedder that computes by `embedder.safetensors`; all else it takes from the run's `model.onnx`.
 
     `device`: by default a GPU where there is one, and for that an embedder's own `batch_size` is small. On a CPU each

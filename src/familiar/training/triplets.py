@@ -41,7 +41,5 @@ def _images_and_labels(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     images = [column for column in batch if column.ndim > 1]
     if not labels or not images or len(labels[0]) != len(images[0]):
         shapes = ", ".join(f"{tuple(column.shape)} of {column.dtype}" for column in batch)
-        raise ValueError(
-            f"a batch is images and as many integer labels in one dimension, not {shapes or 'nothing'}"
-        )
+        raise ValueError(f"a batch is images and as many integer labels in one dimension, not {shapes or 'nothing'}")
     return images[0], labels[0]

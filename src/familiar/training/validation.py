@@ -54,9 +54,7 @@ def embed_dataset(
     device = next(network.parameters()).device
     keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
     with evaluating(network):
-        embeddings = [
-            network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)
-        ]
+        embeddings = [network(batch.images).float().cpu().numpy() for batch in PhotoBatches(dataset, keys, device)]
     return np.concatenate(embeddings)
 
 
@@ -72,10 +70,7 @@ def compared_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarra
     counts = np.bincount(labels)
     order = generator.permutation(len(counts))
     chosen = order[np.argsort(-np.minimum(counts[order], COMPARED_PHOTOS), kind="stable")]
-    rows = [
-        shuffled[labels[shuffled] == label][:COMPARED_PHOTOS]
-        for label in chosen[:COMPARED_IDENTITIES].tolist()
-    ]
+    rows = [shuffled[labels[shuffled] == label][:COMPARED_PHOTOS] for label in chosen[:COMPARED_IDENTITIES].tolist()]
     return np.concatenate(rows)
 
 
@@ -84,9 +79,7 @@ def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: 
     try:
         check_unit_rows(embeddings)
     except ValueError as error:
-        raise TrainingFailed(
-            f"the network's embeddings have no direction ({error}); lower optimizer.lr"
-        ) from error
+        raise TrainingFailed(f"the network's embeddings have no direction ({error}); lower optimizer.lr") from error
     similarities = pair_similarities(embeddings, pairs)
     counts = roc_counts(similarities[pairs.same], similarities[~pairs.same])
     found = retrieval(embeddings, labels) if np.bincount(labels).max() > 1 else None

@@ -89,13 +89,9 @@ class SyntheticSource:
         match = _COUNTS.fullmatch(counts)
         values = {name: value for name, _, value in (option.partition("=") for option in options)}
         if not is_synthetic(text) or species not in SPECIES or match is None:
-            raise BadDataset(
-                f"{text}: drawn pets are written like {_EXAMPLE}, the species {' or '.join(SPECIES)}"
-            )
+            raise BadDataset(f"{text}: drawn pets are written like {_EXAMPLE}, the species {' or '.join(SPECIES)}")
         if len(values) < len(options) or not values.keys() <= {"seed", "difficulty"}:
-            raise BadDataset(
-                f"{text}: after the counts come seed=N and difficulty=D, each once, as in {_EXAMPLE}"
-            )
+            raise BadDataset(f"{text}: after the counts come seed=N and difficulty=D, each once, as in {_EXAMPLE}")
         try:
             seed, difficulty = int(values.get("seed", "0")), float(values.get("difficulty", "0.5"))
             return SyntheticSource(species, int(match[1]), int(match[2]), seed, difficulty)

@@ -115,9 +115,7 @@ def blurred(image: np.ndarray, sigma_px: float) -> np.ndarray:
     if sigma_px < 3 or min(height, width) < 8:
         return cv2.GaussianBlur(image, (0, 0), sigma_px)
     small = cv2.resize(image, (width // 4, height // 4), interpolation=cv2.INTER_AREA)
-    return cv2.resize(
-        cv2.GaussianBlur(small, (0, 0), sigma_px / 4), (width, height), interpolation=cv2.INTER_LINEAR
-    )
+    return cv2.resize(cv2.GaussianBlur(small, (0, 0), sigma_px / 4), (width, height), interpolation=cv2.INTER_LINEAR)
 
 
 def _as_plane(mask: np.ndarray) -> Plane:

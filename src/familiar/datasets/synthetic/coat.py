@@ -56,11 +56,7 @@ def coat_colours(who: Traits, board: Canvas, fur: Plane) -> Planes:
             paint(rgb, step(patches, 0.6, 1.2) * np.float32(0.15), coat.dark)
     for side, amount in zip((-1, 1), who.eye_patches, strict=True):
         if amount > 0:
-            reach = (
-                length(x - side * (who.eye_spacing + 0.05), (y - who.eye_y) * 0.9)
-                + 0.06 * wobble
-                + 0.015 * fur
-            )
+            reach = length(x - side * (who.eye_spacing + 0.05), (y - who.eye_y) * 0.9) + 0.06 * wobble + 0.015 * fur
             paint(rgb, step(-reach, -0.12 - 0.22 * amount, 0.06), who.second.dark)
     _white(who, rgb, board, wobble, fur)
     _marks(who, rgb, board, fur)
@@ -71,9 +67,7 @@ def _stripes(who: Traits, board: Canvas, wobble: Plane, fur: Plane) -> Plane:
     """A tabby's: lines over the brow that end in an M, lines from the eyes over the cheeks."""
     x, y, wide = board.x, board.y, np.abs(board.x)
     bend = 0.9 * np.exp(-(((y + 0.3) * 6) ** 2)) * np.cos(x * np.float32(12))
-    lines = np.cos(
-        board.fan_rad * np.float32(who.stripe_frequency) + 0.8 * wobble + bend + who.stripe_phase * 0.3
-    )
+    lines = np.cos(board.fan_rad * np.float32(who.stripe_frequency) + 0.8 * wobble + bend + who.stripe_phase * 0.3)
     brow = step(lines + 0.25 * fur, 0.15, 0.8) * step(-y - 0.25 * wide, 0.12, 0.2) * step(-wide, -0.45, 0.3)
     over = np.sin((y + 0.35 * wide) * np.float32(who.cheek_frequency) + 0.9 * wobble + who.cheek_phase)
     cheeks = step(over + 0.25 * fur, 0.35, 0.8) * step(wide, 0.42, 0.16) * step(y + 0.5 * wide, 0.1, 0.2)
@@ -86,9 +80,7 @@ def _tan(who: Traits, board: Canvas, wobble: Plane, fur: Plane) -> Plane:
     ragged = 0.04 * wobble + 0.02 * fur
     dots = length(wide - who.eye_spacing * 0.85, (y - who.eye_y + 0.19) * 1.3) + ragged
     muzzle = length(wide - 0.2, (y - 0.46) * 0.8) + ragged
-    return np.maximum(
-        step(-dots, -0.05 - 0.05 * who.mask_reach, 0.05), step(-muzzle, -0.6 * who.mask_reach, 0.08)
-    )
+    return np.maximum(step(-dots, -0.05 - 0.05 * who.mask_reach, 0.05), step(-muzzle, -0.6 * who.mask_reach, 0.08))
 
 
 def _white(who: Traits, rgb: Planes, board: Canvas, wobble: Plane, fur: Plane) -> None:

@@ -220,13 +220,9 @@ def _muzzle(who: Traits, rgb: Planes, board: Canvas) -> None:
         plane[window] *= 1 - 0.35 * under
     lip, nose_bottom = who.muzzle_y + 0.5 * height, who.nose_y + who.nose_height
     drop = np.linspace(0, 1, 9)
-    curve = np.stack(
-        [drop * who.mouth_width, lip + 0.045 * np.sin(drop * np.pi * 0.85) + 0.01 * drop], axis=1
-    )
+    curve = np.stack([drop * who.mouth_width, lip + 0.045 * np.sin(drop * np.pi * 0.85) + 0.01 * drop], axis=1)
     middle = np.array([(0.0, nose_bottom), (0.0, lip)])
-    mask, window = board.lines(
-        [line.astype(np.float32) for line in (curve, curve * (-1, 1), middle)], 0.013, 0.007
-    )
+    mask, window = board.lines([line.astype(np.float32) for line in (curve, curve * (-1, 1), middle)], 0.013, 0.007)
     paint(rgb, mask * np.float32(0.85), (42, 28, 26), window)
     dots = [
         np.array([(side * column * width, who.muzzle_y + row * height)] * 2, np.float32)

@@ -180,9 +180,7 @@ def _mouth(face: Face, rgb: Planes, board: Canvas, shot: Shot) -> None:
     paint(rgb, mask, (58, 26, 28), window)
     if shot.tongue or who.species == "dogs":
         long = drop * (1.0 if who.species == "cats" else 1.9)
-        mask, window = board.shape(
-            ellipse(0.0, lip + 0.35 * drop + 0.5 * long, width * 0.5, 0.55 * long + 0.01), 0.01
-        )
+        mask, window = board.shape(ellipse(0.0, lip + 0.35 * drop + 0.5 * long, width * 0.5, 0.55 * long + 0.01), 0.01)
         paint(rgb, mask, (214, 116, 122), window)
         groove = np.array([(0, lip + 0.4 * drop), (0, lip + 0.3 * drop + 0.8 * long)], np.float32)
         mask, window = board.lines([groove], 0.012, 0.01)
@@ -212,9 +210,7 @@ def _collar(face: Face, rgb: Planes, board: Canvas, colour: Colour) -> None:
     paint(rgb, mask * (1 - face.head[window]), (214, 196, 132), window)
 
 
-def _pose(
-    face: Face, board: Canvas, shot: Shot, rng: np.random.Generator, size_px: int
-) -> tuple[Plane, Plane]:
+def _pose(face: Face, board: Canvas, shot: Shot, rng: np.random.Generator, size_px: int) -> tuple[Plane, Plane]:
     """Where in the face's canvas each pixel of the photo comes from."""
     ticks = ((np.arange(_POSE_GRID) + 0.5) / _POSE_GRID * 2 - 1) * shot.half_view
     x, y = np.meshgrid(ticks, ticks)
@@ -259,9 +255,7 @@ def _occlude(picture: Float32[np.ndarray, "s s 3"], rng: np.random.Generator, si
     mask = np.zeros((size_px, size_px), np.uint8)
     corners = ((shape + 1) * (size_px / 2) * 16).astype(np.int32)
     cv2.fillPoly(mask, [corners], 255, cv2.LINE_AA, 4)
-    cover = blurred(mask, size_px * rng.uniform(0.004, 0.02)).astype(np.float32)[..., None] * np.float32(
-        1 / 255
-    )
+    cover = blurred(mask, size_px * rng.uniform(0.004, 0.02)).astype(np.float32)[..., None] * np.float32(1 / 255)
     colour = np.array(_any_colour(rng), np.float32) + cv2.resize(
         _cut_noise(rng, 32), (size_px, size_px), interpolation=cv2.INTER_LINEAR
     )[..., None] * np.float32(12)
@@ -282,7 +276,5 @@ def _camera(
     graded = cv2.LUT(np.clip(picture, 0, 255).astype(np.uint8), curve)
     if shot.grain * size_px / 224 < 1:
         return graded
-    grain = cv2.resize(_cut_noise(rng, 224), (size_px, size_px), interpolation=cv2.INTER_AREA) * np.float32(
-        shot.grain
-    )
+    grain = cv2.resize(_cut_noise(rng, 224), (size_px, size_px), interpolation=cv2.INTER_AREA) * np.float32(shot.grain)
     return np.clip(graded + grain[..., None], 0, 255).astype(np.uint8)

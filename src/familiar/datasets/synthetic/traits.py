@@ -142,9 +142,7 @@ class Traits:
     marks: tuple[Mark, ...]
 
 
-def identity_vector(
-    seed: int, species: Species, identity: int, difficulty: float
-) -> Float32[np.ndarray, " v"]:
+def identity_vector(seed: int, species: Species, identity: int, difficulty: float) -> Float32[np.ndarray, " v"]:
     """The identity as `VECTOR_LENGTH` standard normal numbers.
 
     One vector drawn for the whole species and one for the identity are mixed so that any two identities
@@ -216,8 +214,7 @@ def traits(seed: int, species: Species, identity: int, difficulty: float) -> Tra
         second=_vary(read.pick(coats), read),
         markings=read.pick(coat.markings),
         white=max(0.0, (white - 0.4) / 0.6),
-        blaze_half_widths=np.array([0.02, 0.05, 0.1, 0.2, 0.36, 0.4], np.float32)
-        * np.exp(0.55 * read.normals(6)),
+        blaze_half_widths=np.array([0.02, 0.05, 0.1, 0.2, 0.36, 0.4], np.float32) * np.exp(0.55 * read.normals(6)),
         blaze_offsets=np.cumsum(read.normals(6) * 0.035).astype(np.float32),
         stripe_frequency=read.between(8.0, 15.0),
         stripe_boldness=read.between(0.65, 1.0),
@@ -264,9 +261,7 @@ def traits(seed: int, species: Species, identity: int, difficulty: float) -> Tra
 
 
 def _vary(coat: Coat, read: _Reader) -> Coat:
-    return Coat(
-        read.near(coat.base, 0.09), read.near(coat.dark, 0.1), read.near(coat.light, 0.05), coat.markings
-    )
+    return Coat(read.near(coat.base, 0.09), read.near(coat.dark, 0.1), read.near(coat.light, 0.05), coat.markings)
 
 
 def _mark(read: _Reader) -> Mark:

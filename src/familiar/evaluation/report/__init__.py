@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.files import write_atomically
-from familiar.evaluation.judged import Judged
-from familiar.evaluation.measured import Measured
-from familiar.evaluation.pictures.photos import sheet
+from familiar.evaluation.context import Measured
+from familiar.evaluation.plots.photos import sheet
 from familiar.evaluation.report.charts import draw_charts
-from familiar.evaluation.report.evidence import Evidence, gather
+from familiar.evaluation.report.examples import Evidence, gather
 from familiar.evaluation.report.page import render
 from familiar.evaluation.report.photos import mistake_sheet, neighbour_sheet
+from familiar.evaluation.verification_pairs import Judged
 
 
 def write_report(folder: Path, results: dict[str, Any], measured: Measured, judged: Judged | None) -> Path:

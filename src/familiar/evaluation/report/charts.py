@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from familiar.evaluation.judged import THRESHOLDS, Judged
-from familiar.evaluation.measured import SEED, Measured
-from familiar.evaluation.pictures.bars import share_bars, sizes_chart, sweep_chart
-from familiar.evaluation.pictures.chart import Chart
-from familiar.evaluation.pictures.curves import (
+from familiar.evaluation.context import SEED, Measured
+from familiar.evaluation.plots.bars import share_bars, sizes_chart, sweep_chart
+from familiar.evaluation.plots.chart import Chart
+from familiar.evaluation.plots.curves import (
     accuracy_chart,
     det_chart,
     reliability_chart,
     roc_chart,
     similarity_chart,
 )
-from familiar.evaluation.pictures.map import MOST_OF_ONE, layout, map_chart, mapped_rows, named_identities
-from familiar.evaluation.report.evidence import identity_name
+from familiar.evaluation.plots.map import MOST_OF_ONE, layout, map_chart, mapped_rows, named_identities
+from familiar.evaluation.report.examples import identity_name
+from familiar.evaluation.verification_pairs import THRESHOLDS, Judged
 
 SLICES_DRAWN = 16
 
@@ -37,9 +37,7 @@ def draw_charts(results: Mapping[str, Any], measured: Measured, judged: Judged |
     """By name; those of suites that were not run, or could not be computed, are not there."""
     drawn = _verification(results, judged) if judged is not None and results.get("verification") else {}
     drawn |= _robustness(results.get("robustness") or {})
-    for place, (column, rows) in enumerate(
-        ((results.get("slices") or {}).get("columns") or {}).items(), start=1
-    ):
+    for place, (column, rows) in enumerate(((results.get("slices") or {}).get("columns") or {}).items(), start=1):
         drawn |= _slices(f"slices_{place}", column, rows, results)
     drawn["map"] = _map(measured)
     drawn["sizes"] = Drawn(
@@ -58,9 +56,7 @@ def side_by_side(markup: Mapping[str, str], *keys: str) -> str:
 
 def _verification(results: Mapping[str, Any], judged: Judged) -> dict[str, Drawn]:
     found, counts = results["verification"], judged.counts
-    thresholds = {
-        name.replace("_", " "): found["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS
-    }
+    thresholds = {name.replace("_", " "): found["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS}
     drawn = {
         "similarity": Drawn(
             similarity_chart(counts, thresholds),
@@ -124,9 +120,7 @@ def _robustness(found: Mapping[str, Any]) -> dict[str, Drawn]:
     return drawn
 
 
-def _slices(
-    key: str, column: str, slices: list[dict[str, Any]], results: Mapping[str, Any]
-) -> dict[str, Drawn]:
+def _slices(key: str, column: str, slices: list[dict[str, Any]], results: Mapping[str, Any]) -> dict[str, Drawn]:
     choices = [("retrieval", "recall_at_1", "recall@1"), ("verification", "auc", "ROC AUC")]
     found = [choice for choice in choices if any(part.get(choice[0]) for part in slices)]
     if not found:
@@ -156,9 +150,7 @@ def _map(measured: Measured) -> Drawn:
     if shown > len(named):
         notes.append(f"The other {shown - len(named):,} identities are gray.")
     if len(rows) < len(measured.table):
-        notes.append(
-            f"These are the {shown:,} identities with the most photos, of each {MOST_OF_ONE} photos at most."
-        )
+        notes.append(f"These are the {shown:,} identities with the most photos, of each {MOST_OF_ONE} photos at most.")
     return Drawn(
         map_chart(layout(measured.embeddings[rows], SEED), labels, named.tolist()),
         "Map of the embeddings, a mark for each photo",

@@ -5,9 +5,9 @@ from html import escape
 from typing import Any
 
 from familiar.evaluation.report.charts import side_by_side
-from familiar.evaluation.report.evidence import Evidence
+from familiar.evaluation.report.examples import Evidence
+from familiar.evaluation.report.labels import counted
 from familiar.evaluation.report.tables import absent, cell, figures, grid, label, name, others
-from familiar.evaluation.report.words import counted
 
 Found = Mapping[str, Any]
 Charts = Mapping[str, str]
@@ -20,12 +20,9 @@ def robustness(results: Found, _: Evidence, drawn: Charts) -> str:
         severity = "" if part.get("severity") is None else f": {part['severity']:g}"
         interval = part.get("interval") or {}
         drops = (
-            cell(one, part.get(one), interval.get(one))
-            for one in ("recall_at_1_drop", "auc_drop", "similarity_drop")
+            cell(one, part.get(one), interval.get(one)) for one in ("recall_at_1_drop", "auc_drop", "similarity_drop")
         )
-        rows.append(
-            [f"{name(key.replace('_', ' '))}<small>{name(part.get('unit') or '')}{severity}</small>", *drops]
-        )
+        rows.append([f"{name(key.replace('_', ' '))}<small>{name(part.get('unit') or '')}{severity}</small>", *drops])
     clean = found["clean"]
     said = (
         f"<p>{counted(found['photos'], 'photo')}, each spoilt and searched for among the clean ones. Clean: recall@1 "
@@ -57,13 +54,9 @@ def tta(results: Found, _: Evidence, __: Charts) -> str:
         for source, own in by_source.items() if len(by_source) > 1 else ():
             interval = own.get("interval") or {}
             gained = [cell(one, own.get(one), interval.get(one)) for one in ("recall_at_1_gain", "auc_gain")]
-            rows.append(
-                [f"<small>of {name(source)}, {counted(own['photos'], 'photo')}</small>", *gained, "", ""]
-            )
+            rows.append([f"<small>of {name(source)}, {counted(own['photos'], 'photo')}</small>", *gained, "", ""])
     rows[0][1:3] = [f"{cell(one, plain.get(one))}<small>as it is</small>" for one in ("recall_at_1", "auc")]
-    return grid("Test-time augmentation", headings, rows) + others(
-        found, "plain", "photos", "identities", *ways
-    )
+    return grid("Test-time augmentation", headings, rows) + others(found, "plain", "photos", "identities", *ways)
 
 
 def harmonic(results: Found, _: Evidence, __: Charts) -> str:

@@ -6,13 +6,13 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from familiar.core.text import printable
+from familiar.core.terminal_text import printable
 from familiar.evaluation.report.charts import Drawn
-from familiar.evaluation.report.evidence import Evidence
+from familiar.evaluation.report.examples import Evidence
+from familiar.evaluation.report.labels import counted
 from familiar.evaluation.report.sections import SECTIONS, Section
+from familiar.evaluation.report.summary import doubts, verdict
 from familiar.evaluation.report.tables import name
-from familiar.evaluation.report.verdict import doubts, verdict
-from familiar.evaluation.report.words import counted
 
 
 def render(results: Mapping[str, Any], evidence: Evidence, drawn: Mapping[str, Drawn]) -> str:

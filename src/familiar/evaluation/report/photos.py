@@ -3,8 +3,8 @@
 import base64
 from html import escape
 
-from familiar.evaluation.pictures.photos import SIGNS, Tile, jpeg
-from familiar.evaluation.report.evidence import Evidence, identity_name, photo_file
+from familiar.evaluation.plots.photos import SIGNS, Tile, jpeg
+from familiar.evaluation.report.examples import Evidence, identity_name, photo_file
 from familiar.evaluation.report.tables import name
 from familiar.metrics.mistakes import RankedPairs
 

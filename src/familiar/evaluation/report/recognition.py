@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from familiar.evaluation.judged import THRESHOLDS
 from familiar.evaluation.report.charts import side_by_side
-from familiar.evaluation.report.evidence import Evidence
+from familiar.evaluation.report.examples import Evidence
+from familiar.evaluation.report.labels import counted
 from familiar.evaluation.report.tables import absent, cell, figures, grid, label, name, others
-from familiar.evaluation.report.words import counted
+from familiar.evaluation.verification_pairs import THRESHOLDS
 
 RETRIEVAL = ("recall_at_1", "recall_at_5", "recall_at_10", "mrr", "ndcg_at_10", "map_at_r")
 VERIFICATION = (
@@ -42,11 +42,7 @@ def retrieval(results: Found, evidence: Evidence, _: Charts) -> str:
     rows = [
         [
             label(key),
-            *(
-                cell(key, side.get(key), (side.get("interval") or {}).get(key))
-                for side in (found, gallery)
-                if side
-            ),
+            *(cell(key, side.get(key), (side.get("interval") or {}).get(key)) for side in (found, gallery) if side),
         ]
         for key in (*RETRIEVAL, "queries", "queries_without_match")
         if key in found
@@ -165,11 +161,7 @@ def identification(results: Found, _: Evidence, __: Charts) -> str:
         "unknown, named",
     ]
     table = f"<h3>At the bundle's thresholds</h3>{grid('At the thresholds', headings, rows)}" if rows else ""
-    return (
-        figures("Identification", found, keys)
-        + table
-        + others(found, *keys, "at_bundle_thresholds", "dir_at_far")
-    )
+    return figures("Identification", found, keys) + table + others(found, *keys, "at_bundle_thresholds", "dir_at_far")
 
 
 def lfw(results: Found, _: Evidence, __: Charts) -> str:

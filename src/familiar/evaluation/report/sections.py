@@ -6,10 +6,10 @@ from typing import Any
 
 from familiar.evaluation.report import conditions, recognition
 from familiar.evaluation.report.charts import side_by_side
-from familiar.evaluation.report.evidence import Evidence
+from familiar.evaluation.report.examples import Evidence
+from familiar.evaluation.report.labels import counted
 from familiar.evaluation.report.photos import mistake_cards, neighbour_grid
 from familiar.evaluation.report.tables import name
-from familiar.evaluation.report.words import counted
 
 LISTED = 50
 

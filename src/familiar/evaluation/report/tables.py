@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from familiar.core.text import printable
-from familiar.evaluation.absences import why_absent
-from familiar.evaluation.report.words import PERCENT, POINTS, figure, written
+from familiar.core.terminal_text import printable
+from familiar.evaluation.missing import why_absent
+from familiar.evaluation.report.labels import PERCENT, POINTS, figure, written
 
 NO_REASON = "does not exist for these photos"
 
@@ -44,8 +44,7 @@ def grid(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     """Cells are markup; the first of each row names it. Scrolls within its own box where it is too wide."""
     head = "".join(f'<th scope="col">{heading}</th>' if heading else "<td></td>" for heading in headings)
     body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{one}</td>" for one in rest)}</tr>'
-        for first, *rest in rows
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{one}</td>" for one in rest)}</tr>' for first, *rest in rows
     )
     few = ' class="few"' if len(headings) < 3 else ""
     return (
@@ -60,9 +59,7 @@ def figures(title: str, found: Mapping[str, Any], paths: Sequence[str]) -> str:
     rows = [[label(path), cell(path, flat[path], interval.get(path))] for path in paths if path in flat]
     if not rows:
         return ""
-    measured = (
-        "measured<small>95&nbsp;% interval</small>" if any(path in interval for path in paths) else "measured"
-    )
+    measured = "measured<small>95&nbsp;% interval</small>" if any(path in interval for path in paths) else "measured"
     return grid(title, ["", measured], rows)
 
 
@@ -71,10 +68,7 @@ def others(found: Mapping[str, Any], *known: str) -> str:
     rows = [
         path
         for path, _ in flattened(found)
-        if not any(
-            path == one or path.startswith(f"{one}.")
-            for one in (*known, "interval", "seed", "pairs_resampled")
-        )
+        if not any(path == one or path.startswith(f"{one}.") for one in (*known, "interval", "seed", "pairs_resampled"))
     ]
     return figures("Other figures", {key: value for key, value in found.items() if key != "interval"}, rows)
 

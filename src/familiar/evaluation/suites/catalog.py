@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
-from familiar.evaluation.measured import Measured, Outcome
+from familiar.evaluation.context import Measured, Outcome
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
@@ -39,9 +39,7 @@ SUITES: dict[str, Suite] = {
     "clustering": Suite("k-means with the true k, and groups found without it", clustering),
     "verification": Suite("same or different over pairs: ROC AUC, EER, accuracy, TAR at FAR", verification),
     "triplets": Suite("how often a stranger is closer, and by how much", triplets),
-    "overfitting": Suite(
-        "recall@1 of identities trained on against others", overfitting, knows_training_photos
-    ),
+    "overfitting": Suite("recall@1 of identities trained on against others", overfitting, knows_training_photos),
     "robustness": Suite("what blur, noise, JPEG and the like cost", robustness),
     "tta": Suite("what mirrored and cropped copies of a photo gain and cost", tta),
     "separation": Suite("Dunn indices, silhouette, similarities within and between", separation),
@@ -68,9 +66,7 @@ def check_names(names: Sequence[str]) -> None:
             raise BadDataset(f"no suite is called {name!r}; there are {', '.join(SUITES)}")
 
 
-def run_suites(
-    measured: Measured, names: Sequence[str], on_suite: Callable[[str], None] = lambda _: None
-) -> Results:
+def run_suites(measured: Measured, names: Sequence[str], on_suite: Callable[[str], None] = lambda _: None) -> Results:
     """The suites named, or all that apply."""
     check_names(names)
     found = Results()

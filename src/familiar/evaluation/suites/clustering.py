@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
-from familiar.neighbors.adapt import adapt, foreignness
-from familiar.neighbors.group import group
+from familiar.neighbors.clustering import group
+from familiar.neighbors.whitening import adapt, foreignness
 
 FEW_TO_ADAPT = 8  # individuals: what the photos of fewer share is not what all of their kind share
 LOWERED = 0.4  # by so much of itself in a wholly foreign collection, where adapted similarities are lower
@@ -53,9 +53,7 @@ def clustering(measured: Measured) -> Outcome:
 def _threshold(measured: Measured) -> tuple[float, str]:
     """The bundle's high precision: a wrong pair in a group draws whole groups together."""
     calibration = measured.embedder.metadata.calibration
-    fitted = (
-        "the bundle's high-precision threshold" if calibration.fitted else "a fixed one: nothing is known"
-    )
+    fitted = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one: nothing is known"
     return calibration.high_precision.similarity, fitted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
-from familiar.evaluation.measured import Measured, Outcome
+from familiar.evaluation.context import Measured, Outcome
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.triplets import triplets

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.identification import (
     FARS,

@@ -5,7 +5,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, among
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, among
 from familiar.metrics.bootstrap import Replicates, intervals, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities

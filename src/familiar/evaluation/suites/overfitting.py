@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.measured import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome, measure
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome, measure
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.metrics.retrieval import rank_queries
 
@@ -22,16 +22,12 @@ def overfitting(measured: Measured) -> Outcome:
     """Galleries of the same size: as many identities of either side, two photos each, drawn anew twenty times."""
     if measured.trained_on is None or not knows_training_photos(measured):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
-    unseen = measured.of_identities(
-        set(measured.table.names) - measured.known - set(measured.trained_on.names)
-    )
+    unseen = measured.of_identities(set(measured.table.names) - measured.known - set(measured.trained_on.names))
     known_names = measured.trained_on.with_at_least(PHOTOS_EACH).names
     unseen_names = unseen.table.with_at_least(PHOTOS_EACH).names
     identities = min(len(known_names), len(unseen_names), MAX_IDENTITIES)
     if identities < 2:
-        raise NothingToMeasure(
-            "overfitting: needs two identities trained on and two others, with two photos each"
-        )
+        raise NothingToMeasure("overfitting: needs two identities trained on and two others, with two photos each")
     chosen = measured.trained_on.of_identities(_drawn(known_names, identities)).at_most(MAX_PHOTOS)
     known = measure(measured.embedder, chosen, detector=measured.detector, flip=measured.flip)
     unseen = unseen.of_identities(_drawn(unseen_names, identities))
@@ -74,9 +70,7 @@ def _recall_of_identities(
 def _replicates(trained: Float64[np.ndarray, " k"], tested: Float64[np.ndarray, " l"]) -> Replicates:
     """Other people on either side, so each side is drawn by itself."""
     known, unseen = (
-        mean_replicates({"recall": side}, np.arange(len(side)), replicates=REPLICATES, seed=SEED + place)[
-            "recall"
-        ]
+        mean_replicates({"recall": side}, np.arange(len(side)), replicates=REPLICATES, seed=SEED + place)["recall"]
         for place, side in enumerate((trained, tested))
     )
     return {"train_recall_at_1": known, "test_recall_at_1": unseen, "gap": known - unseen}

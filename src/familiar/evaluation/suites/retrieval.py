@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
@@ -43,9 +43,7 @@ def outcome_of(ranked: RankedQueries, searched: int) -> Outcome:
         ranked.identity,
         lambda: mean_replicates(of_queries, ranked.identity, replicates=REPLICATES, seed=SEED),
     )
-    figures: dict[str, Any] = dict.fromkeys(every) | {
-        name: float(values.mean()) for name, values in of_queries.items()
-    }
+    figures: dict[str, Any] = dict.fromkeys(every) | {name: float(values.mean()) for name, values in of_queries.items()}
     figures |= {
         "queries": len(ranked.query),
         "queries_without_match": ranked.without_match,

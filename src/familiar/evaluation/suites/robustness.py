@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from familiar.core.blocks import unit_rows
+from familiar.core.blockwise import unit_rows
 from familiar.core.types import Crop
-from familiar.evaluation.degradations import DEGRADATIONS
-from familiar.evaluation.measured import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome
-from familiar.evaluation.probes import Answers, answer, gains, map_photos, probe
-from familiar.faces.tensor import to_tensor
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome
+from familiar.evaluation.corruptions import DEGRADATIONS
+from familiar.evaluation.perturbation import Answers, answer, gains, map_photos, probe
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
+from familiar.photos.preprocessing import to_tensor
 
 PROBED_PHOTOS = 500  # each of them 36 times through the network
 
@@ -73,9 +73,7 @@ def robustness(measured: Measured) -> Outcome:
     )
 
 
-def _embed_degraded(
-    measured: Measured, rows: Int64[np.ndarray, " k"]
-) -> dict[Variant, Float32[np.ndarray, "k d"]]:
+def _embed_degraded(measured: Measured, rows: Int64[np.ndarray, " k"]) -> dict[Variant, Float32[np.ndarray, "k d"]]:
     """Each photo read once, and degraded in every way."""
     embedder, preprocessing = measured.embedder, measured.embedder.metadata.preprocessing
     variants: list[Variant] = [
@@ -113,7 +111,5 @@ def _drops(
     drawn: Replicates = {}
     identity = clean.probe.identity
     if len(np.unique(identity)) >= MIN_IDENTITIES:
-        drawn = mean_replicates(
-            {"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED
-        )
+        drawn = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
     return figures, drawn | {f"{name}_drop": values for name, values in replicates.items()}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.separation import Distribution, dunn, silhouettes, similarity_distributions
 
@@ -15,9 +15,7 @@ def separation(measured: Measured) -> Outcome:
     embeddings, labels = measured.embeddings[rows], measured.labels[rows]
     indices = dunn(embeddings, labels)
     of_photos = {"silhouette": silhouettes(embeddings, labels)}
-    replicates = resampled(
-        labels, lambda: mean_replicates(of_photos, labels, replicates=REPLICATES, seed=SEED)
-    )
+    replicates = resampled(labels, lambda: mean_replicates(of_photos, labels, replicates=REPLICATES, seed=SEED))
     spread = similarity_distributions(measured.judged.counts)
     return Outcome(
         {

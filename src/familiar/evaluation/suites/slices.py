@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.measured import Measured, Outcome
+from familiar.evaluation.context import Measured, Outcome
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import outcome_of
@@ -68,11 +68,7 @@ def _queries_in(ranked: RankedQueries, rows: Int64[np.ndarray, " k"]) -> RankedQ
     asked = np.isin(ranked.query, rows)
     if not asked.any():
         raise NothingToMeasure("retrieval: none of these photos has another of its identity")
-    kept = {
-        field.name: getattr(ranked, field.name)[asked]
-        for field in fields(ranked)
-        if field.name != "without_match"
-    }
+    kept = {field.name: getattr(ranked, field.name)[asked] for field in fields(ranked) if field.name != "without_match"}
     return RankedQueries(**kept, without_match=len(rows) - int(asked.sum()))
 
 

@@ -1,6 +1,6 @@
 """Is a photo closer to its own identity than to strangers? Over every triplet, or a sample where they are too many."""
 
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets

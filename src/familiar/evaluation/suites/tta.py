@@ -11,12 +11,12 @@ from jaxtyping import Float32, Int64, UInt8
 from familiar.core.types import Crop
 from familiar.core.vectors import normalise
 from familiar.datasets.folders import open_photo
-from familiar.evaluation.degradations import mirror
-from familiar.evaluation.measured import SEED, Measured, Outcome
-from familiar.evaluation.probes import Answers, Probe, answer, gains, map_photos, probe
-from familiar.faces.embedder import crop_photo
-from familiar.faces.tensor import Preprocessing, to_tensor
+from familiar.embedding.embedder import crop_photo
+from familiar.evaluation.context import SEED, Measured, Outcome
+from familiar.evaluation.corruptions import mirror
+from familiar.evaluation.perturbation import Answers, Probe, answer, gains, map_photos, probe
 from familiar.metrics.bootstrap import intervals
+from familiar.photos.preprocessing import Preprocessing, to_tensor
 
 PROBED_PHOTOS = 2000
 ENLARGED = 132 / 112  # to this the photo is brought before five crops are cut from it
@@ -99,9 +99,7 @@ def _embed_each_way(
     """Embeddings in each way, plain ones too: those measured may be averaged already. And milliseconds a photo."""
     batches = map_photos(measured, rows, lambda batch: _embed_batch(measured, batch))
     embeddings = {way: np.concatenate([found[way] for found, _ in batches]) for way in batches[0][0]}
-    ms_a_photo = {
-        way: float(np.median([1000 * seconds[way] for _, seconds in batches])) for way in batches[0][1]
-    }
+    ms_a_photo = {way: float(np.median([1000 * seconds[way] for _, seconds in batches])) for way in batches[0][1]}
     return embeddings, ms_a_photo
 
 
@@ -113,8 +111,7 @@ def _embed_batch(measured: Measured, batch: Int64[np.ndarray, " b"]) -> Batch:
     def read_enlarged() -> list[list[Crop]]:
         larger = enlarged(preprocessing)
         wholes = [
-            crop_photo(measured.table.photos[row], larger, measured.detector, open_photo=open_photo)
-            for row in rows
+            crop_photo(measured.table.photos[row], larger, measured.detector, open_photo=open_photo) for row in rows
         ]
         cut = [five_crops(whole.rgb_u8, preprocessing.size_px) for whole in wholes]
         return [

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from familiar.core.calibration import Threshold
-from familiar.evaluation.judged import THRESHOLDS, Judged
-from familiar.evaluation.measured import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.verification_pairs import THRESHOLDS, Judged
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
 from familiar.metrics.roc import RocCounts
@@ -63,9 +63,7 @@ def verification(measured: Measured) -> Outcome:
         "best_accuracy_as_listed": found.best_accuracy,
         "tar_at_far": found.tar_at_far,
         "thresholds_fitted": calibration.fitted,
-        "at_bundle_thresholds": {
-            name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS
-        },
+        "at_bundle_thresholds": {name: _at_threshold(counts, getattr(calibration, name)) for name in THRESHOLDS},
         "probability": _reliability(measured, judged),
         "interval": intervals(replicates),
     }

@@ -1,0 +1,96 @@
+"""The five works, reproduced and measured: each row trains what it needs, judges it, and writes its section.
+
+    reproduce.py PHOTOS RUNS --row NAME [--row NAME ...]
+
+PHOTOS holds lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, orl_faces, mnist and weights;
+RUNS is where trainings go. What is there already is not trained or judged again, and a training that was stopped goes
+on, so a row can be stopped at any moment and asked for again. A row that is done stands in RESULTS.md, with its
+pictures in docs/reproductions, and both are committed (unless --no-commit).
+"""
+
+import argparse
+import importlib.metadata
+import re
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+from papers import best, circle, digits, facenet, harmonic, ladder, losses, pets
+from papers.bench import Bench
+from papers.history import read_history
+
+from familiar.core.cpu import available_cores
+from familiar.core.files import write_atomically
+
+PROJECT = Path(__file__).resolve().parent.parent
+RESULTS = PROJECT / "benchmarks" / "RESULTS.md"
+PICTURES = PROJECT / "docs" / "reproductions"
+VERSIONS = ("torch", "timm", "onnxruntime", "numpy")
+ROWS = {
+    "digits": digits,
+    "circle": circle,
+    "facenet": facenet,
+    "losses": losses,
+    "harmonic": harmonic,
+    "pets": pets,
+    "best": best,
+    "ladder": ladder,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--row", action="append", required=True, choices=list(ROWS))
+    parser.add_argument("--jobs", type=int, default=available_cores(), help="trainings side by side")
+    parser.add_argument("--no-commit", action="store_true")
+    options = parser.parse_args()
+    if not options.no_commit and git("status", "--porcelain", str(RESULTS)):
+        sys.exit(f"{RESULTS.name} has changes that are not committed; commit them first, or take --no-commit")
+    for name in options.row:
+        row = ROWS[name]
+        commit = git("describe", "--always", "--dirty", "--exclude=*")
+        bench = Bench(options.photos.resolve(), options.runs.resolve(), PICTURES, options.jobs, commit=commit)
+        body = row.measure(bench)
+        publish(name, row.TITLE, f"{_provenance(name, bench)}\n\n{body}")
+        if not options.no_commit:
+            commit_row(name, row.TITLE)
+
+
+def publish(name: str, title: str, text: str) -> None:
+    """The row's section of RESULTS.md: in place of its last, or at the end."""
+    section = f"<!-- reproduce.py: {name} -->\n## {title}\n\n{text.strip()}\n<!-- end of {name} -->\n"
+    page = RESULTS.read_text(encoding="utf-8")
+    earlier = re.compile(rf"<!-- reproduce\.py: {name} -->.*?<!-- end of {name} -->\n", re.DOTALL)
+    page = earlier.sub(lambda _: section, page) if earlier.search(page) else f"{page.rstrip()}\n\n{section}"
+    write_atomically(RESULTS, page.encode())
+
+
+def commit_row(name: str, title: str) -> None:
+    made = [str(RESULTS), *map(str, PICTURES.glob(f"{name}-*.png"))]
+    git("add", *made)
+    git("commit", "--message", f"Measured: {title}", "--only", *made)
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(PROJECT), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"git {arguments[0]}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout.strip()
+
+
+def _provenance(name: str, bench: Bench) -> str:
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in VERSIONS)
+    minutes = sum(read_history(bench.run(training)).seconds for training in set(bench.asked)) / 60
+    return (
+        f"{date.today().isoformat()}; `python benchmarks/reproduce.py PHOTOS RUNS --row {name}`; "
+        f"{len(set(bench.asked))} "
+        f"trainings of {minutes:.0f} minutes in all, {bench.jobs} side by side on {available_cores()} cores, begun at "
+        f"{', '.join(bench.commits())}; measured at {bench.commit}; {versions}."
+    )
+
+
+if __name__ == "__main__":
+    main()

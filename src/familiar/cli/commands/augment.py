@@ -1,0 +1,93 @@
+"""`familiar augment`: a picture of what a recipe does to photos."""
+
+from pathlib import Path
+
+import click
+
+from familiar.cli.console import list_skipped, print_json
+from familiar.cli.options import (
+    FILE,
+    data_argument,
+    data_spec,
+    json_option,
+    limit_options,
+    recipe_options,
+    require_folder_of,
+)
+
+
+@click.command()
+@data_argument
+@recipe_options
+@click.option("--output", "-o", default=Path("augment.png"), type=FILE, show_default=True, help="The picture to write.")
+@click.option(
+    "--photos",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 8),
+    help="How many, of one identity each.",
+)
+@limit_options
+@json_option
+def augment(
+    data: tuple[str, ...],
+    recipe: str,
+    settings: tuple[str, ...],
+    output: Path,
+    photos: int,
+    identities: Path | None,
+    max_identities: int | None,
+    max_photos: int | None,
+    as_json: bool,
+) -> None:
+    """A picture of what training does to photos.
+
+    Shows each augmentation of a recipe at three strengths, then random variants.
+
+    \b
+    Example:
+      familiar augment photos/cats --recipe pet-mobile --output augment.png
+    """
+    from dataclasses import asdict, replace
+
+    import numpy as np
+
+    from familiar.core.errors import UnreadablePhoto
+    from familiar.core.types import Crop, Photo
+    from familiar.datasets.folders import open_photo
+    from familiar.embedding.embedder import crop_photo
+    from familiar.loading.augment.preview import augmentation_sheet
+    from familiar.photos.decoding import save_photo
+    from familiar.recipes import recipe_named
+
+    require_folder_of(output)
+    chosen = recipe_named(recipe).with_settings(settings)
+    # How pixels are normalised changes nothing here, and need not be settled.
+    preprocessing = replace(chosen.input, normalisation="symmetric").preprocessing()
+    table = data_spec(data, identities, max_identities, max_photos).read()
+    crops: list[Crop] = []
+    skipped: list[UnreadablePhoto] = []
+    for row in np.unique(table.labels, return_index=True)[1]:
+        try:
+            crops.append(crop_photo(table.photos[row], preprocessing, open_photo=open_photo))
+        except UnreadablePhoto as error:
+            skipped.append(error)
+        if len(crops) == photos:
+            break
+    if not crops:
+        raise UnreadablePhoto(f"no identity's first photo can be read; the first: {skipped[0]}")
+    sheet = augmentation_sheet([crop.rgb_u8 for crop in crops], chosen.augmentation, chosen.seed)
+    save_photo(Photo(sheet, output, (sheet.shape[1], sheet.shape[0])), output)
+    if as_json:
+        shown = [str(crop.source) for crop in crops]
+        print_json(
+            {
+                "output": output,
+                "photos": shown,
+                "skipped": [str(error) for error in skipped],
+                "augmentation": asdict(chosen.augmentation),
+            }
+        )
+        return
+    list_skipped(skipped)
+    click.echo(f"{output}: what {chosen.name} does to {len(crops)} photos of {chosen.input.size_px} px")

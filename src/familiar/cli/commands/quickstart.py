@@ -1,0 +1,151 @@
+"""`familiar quickstart`: the whole walk on drawn pets."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from familiar.cli.commands.evaluate import show
+from familiar.cli.commands.train import train_and_export
+from familiar.cli.console import note, print_json
+from familiar.cli.options import FILE, json_option
+
+TRAINING = "synthetic:cats:800x8:difficulty=0.2"
+UNSEEN = "synthetic:cats:60x6:seed=1:difficulty=0.2"
+ALBUM_CATS = 8
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.datasets.synthetic import SyntheticSource
+    from familiar.embedding.embedder import Embedder
+
+
+@click.command()
+@click.option("--output", "-o", default=Path("quickstart"), type=FILE, show_default=True, help="A new folder.")
+@json_option
+def quickstart(output: Path, as_json: bool) -> None:
+    """See all of it on drawn pets, in minutes.
+
+    Trains, evaluates and exports an embedder, compares photos with it, and groups an album; needs no photos.
+
+    \b
+    Example:
+      familiar quickstart
+    """
+    from familiar.core.errors import BadRun
+    from familiar.datasets.folders import DataSpec
+    from familiar.datasets.synthetic import SyntheticSource
+    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.verification import verify_photos
+    from familiar.evaluation.evaluate import evaluate
+    from familiar.loading.cache import CropCache
+    from familiar.photos.decoding import save_photo
+    from familiar.recipes import recipe_named
+
+    run, report = output / "run", output / "report"
+    if output.exists() and any(output.iterdir()):
+        raise BadRun(f"{output}: is not empty; name another folder with --output, or remove it")
+    note(f"1/5  training on {TRAINING}: cats that do not exist, drawn as they are needed")
+    recipe, licence = recipe_named("quickstart"), "drawn pets: no photo's terms bind it"
+    # What is drawn once for these few minutes goes when they are over.
+    with TemporaryDirectory() as cache:
+        train_and_export(recipe, DataSpec((TRAINING,)), run, licence, cache=CropCache(Path(cache)))
+    note(f"\n2/5  evaluating on {UNSEEN}: 60 cats it never saw")
+    results = evaluate(run, DataSpec((UNSEEN,)), report)
+    note("\n3/5  the same cat?")
+    source = SyntheticSource.parse(UNSEEN)
+    photos = {
+        "tom_1.png": source.photos(0)[0],
+        "tom_2.png": source.photos(0)[1],
+        "kitty.png": source.photos(1)[0],
+    }
+    files = {name: save_photo(photo.draw(), output / name) for name, photo in photos.items()}
+    embedder = Embedder(run)
+    answers = {name: verify_photos(embedder, files["tom_1.png"], files[name]) for name in ("tom_2.png", "kitty.png")}
+    if not as_json:
+        for name, answer in answers.items():
+            verdict = "the same" if answer.same else "another"
+            click.echo(f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})")
+    note("\n4/5  an album of cats it never saw, grouped by who is on each photo")
+    album = _album(output, source, embedder)
+    if as_json:
+        verified = {name: vars(answer) for name, answer in answers.items()}
+        print_json(
+            {
+                "run": run,
+                "report": report / "report.html",
+                "results": results,
+                "verified": verified,
+                "album": album,
+            }
+        )
+        return
+    click.echo(
+        f"{album['photos']} photos of {album['cats']} cats: {album['identities']} groups, "
+        f"{album['alone']} photos alone\n"
+        "the group of album/01.png is called Tom now; "
+        f"tom_3.png, which is not in the album, shows {album['found']}"
+    )
+    click.echo("\n5/5  how good is it?")
+    show(results)
+    click.echo(
+        f"""
+made in {output}/
+  run/model.onnx        the embedder: one file, {results["model"]["size_bytes"] / 1e6:.2f} MB
+  run/curves.png        how training went
+  report/report.html    how good it is, with the nearest neighbours of unseen cats
+  gallery/              who is who in album/: one database
+  *.png                 the photos above
+
+what a gallery can do next:
+  familiar gallery stats {output}/gallery
+  familiar gallery suggest {output}/gallery --ask
+  familiar gallery export {output}/gallery --output {output}/sorted
+
+now with your own photos, one folder per individual:
+  familiar inspect PHOTOS
+  familiar train PHOTOS --output runs/mine
+  familiar gallery enrol ALBUM PHOTOS --model runs/mine"""
+    )
+
+
+def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dict[str, Any]:
+    """Enrols some of the cats, groups them, names the group of the first photo, and searches for that cat.
+
+    All photos of each but the last, which for the first cat is what is searched for.
+    """
+    from familiar.embedding.embedder import crop_photo
+    from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+    from familiar.gallery.clustering.cluster import group
+    from familiar.gallery.database.connection import Gallery, Space
+    from familiar.gallery.editing.corrections import name, split
+    from familiar.gallery.enrollment.enroll import enrol
+    from familiar.gallery.search.search import search_identities
+    from familiar.photos.decoding import save_photo
+
+    cats = [source.photos(cat) for cat in range(min(ALBUM_CATS, source.identities))]
+    (output / "album").mkdir()
+    shuffled = [cat[index] for index in range(source.photos_each - 1) for cat in cats]
+    paths = [
+        save_photo(photo.draw(), output / "album" / f"{number:02}.png") for number, photo in enumerate(shuffled, 1)
+    ]
+    new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
+    with Gallery.create(output / "gallery", Space.of(embedder.metadata)) as gallery:
+        enrol(gallery, embedder, paths)
+        grouped = group(gallery)
+        who = who_is_who(gallery)
+        tom, face = int(who.identity[0]), int(who.faces.ids[0])
+        if tom == NOBODY:
+            split(gallery, [face], "Tom")
+        else:
+            name(gallery, tom, "Tom")
+        query = embedder.embed([crop_photo(new, embedder.metadata.preprocessing)])[0]
+        likest = search_identities(gallery, query, 1)[0]
+    found = (likest.name or f"#{likest.identity}") if likest.known else "nobody here"
+    return {
+        "photos": len(paths),
+        "cats": len(cats),
+        "identities": grouped.identities,
+        "alone": grouped.alone,
+        "found": found,
+    }

@@ -1,0 +1,179 @@
+"""`familiar species`: a router that sends each photo to the bundle of its species."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from familiar.cli.console import StatusLine, list_skipped, note, print_json
+from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_folder_of
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.embedding.species.classifier import SpeciesHead
+
+
+@click.command()
+@click.argument("data", nargs=-1, required=True, metavar="SPECIES=DATA...")
+@model_option
+@click.option(
+    "--bundle",
+    "bundles",
+    multiple=True,
+    metavar="SPECIES=MODEL",
+    help="The bundle that embeds a species; photos of a species without one are skipped.",
+)
+@click.option("--output", "-o", required=True, type=FILE, help="The router to write, a .json file.")
+@click.option(
+    "--min-probability",
+    type=click.FloatRange(0, 1),
+    default=0.9,
+    show_default=True,
+    help="Photos whose likeliest species is less probable are skipped as unsure.",
+)
+@click.option("--max-identities", type=click.IntRange(min=2), help="Keep at most so many of each species.")
+@click.option("--max-photos", type=click.IntRange(min=1), help="Keep at most so many of each identity.")
+@embedding_options
+@json_option
+def species(
+    data: tuple[str, ...],
+    model: Path,
+    bundles: tuple[str, ...],
+    output: Path,
+    min_probability: float,
+    max_identities: int | None,
+    max_photos: int | None,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    as_json: bool,
+) -> None:
+    """A router: each photo to the bundle of its species.
+
+    Fits a small classifier of species on the embeddings of --model, any bundle, and writes it down with the bundles
+    it chooses from. `embed` and `verify` take that file as their --model.
+
+    \b
+    Example:
+      familiar species cat=photos/cats dog=photos/dogs --model cats.onnx --bundle cat=cats.onnx \\
+        --bundle dog=dogs.onnx --output router.json
+    """
+    from familiar.datasets.folders import DataSpec
+    from familiar.detection.detectors import build_detector
+    from familiar.embedding.bundle import resolve_model
+    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.species.router import RoutedEmbedder
+    from familiar.embedding.species.router_file import SUFFIX, write_router
+    from familiar.training.species import fit_on_photos
+
+    require_folder_of(output)
+    if output.suffix != SUFFIX:
+        raise click.BadParameter(f"a router's name ends in {SUFFIX}, not {output.name}", param_hint="--output")
+    sources = _sources(data)
+    bundle_of = _bundle_of(bundles, sources)
+    opened: dict[Path, Embedder] = {}
+
+    def embedder(text: Path | str) -> Embedder:
+        path = resolve_model(text).resolve()
+        if path not in opened:
+            opened[path] = Embedder(path)
+        return opened[path]
+
+    features = embedder(model)
+    embedders = {name: embedder(text) for name, text in bundle_of.items()}
+    tables = {
+        name: DataSpec(own, max_identities=max_identities, max_photos=max_photos).read()
+        for name, own in sources.items()
+    }
+    photos = sum(map(len, tables.values()))
+    status = StatusLine()
+    head, skipped = fit_on_photos(
+        features,
+        tables,
+        build_detector(detector, detector_model),
+        flip=tta,
+        min_probability=min_probability,
+        on_batch=lambda done: status.show(f"embedded {done:,}/{photos:,} photos"),
+    )
+    status.clear()
+    list_skipped(skipped)
+    write_router(output, RoutedEmbedder(features, head, embedders))
+    if as_json:
+        print_json(_summary(head) | {"output": output, "skipped": [str(error) for error in skipped]})
+        return
+    for name in head.names:
+        if name not in embedders:
+            note(f"{name}: no --bundle is for it, so its photos will be skipped")
+    for line in _lines(head):
+        click.echo(line)
+    click.echo(f"router: {output}")
+
+
+def _sources(data: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What to read of each species, which may be given several times."""
+    from familiar.embedding.species.classifier import check_names
+
+    sources: dict[str, tuple[str, ...]] = {}
+    for text in data:
+        name, source = _assignment(text, "DATA")
+        sources[name] = (*sources.get(name, ()), source)
+    try:
+        check_names(tuple(sources))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="DATA") from error
+    return sources
+
+
+def _bundle_of(bundles: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in bundles:
+        name, bundle = _assignment(text, "--bundle")
+        if name in found or name not in sources:
+            wrong = "has two bundles" if name in found else f"is none of {', '.join(sources)}"
+            raise click.BadParameter(f"{name} {wrong}", param_hint="--bundle")
+        found[name] = bundle
+    return found
+
+
+def _assignment(text: str, hint: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise click.BadParameter(f"{text!r} is not SPECIES=PATH", param_hint=hint)
+    return name, value
+
+
+def _summary(head: "SpeciesHead") -> dict[str, Any]:
+    held_out = head.held_out
+    return {
+        "fitted_on": head.fitted_on,
+        "space_id": head.space_id,
+        "temperature": head.temperature,
+        "min_probability": head.min_probability,
+        "held_out": {
+            "accuracy": held_out.accuracy,
+            "misrouted": held_out.misrouted,
+            "unsure": held_out.unsure,
+            "confusion": {
+                name: dict(zip((*head.names, "unsure"), row, strict=True))
+                for name, row in zip(head.names, held_out.confusion, strict=True)
+            },
+        },
+    }
+
+
+def _lines(head: "SpeciesHead") -> Iterable[str]:
+    held_out = head.held_out
+    for name, counts in head.fitted_on.items():
+        yield f"{name}: {counts['photos']:,} photos of {counts['identities']:,} identities"
+    yield ""
+    yield "identities that were held out, each species weighing the same:"
+    yield f"  likeliest species right             {held_out.accuracy:8.2%}"
+    yield f"  sent to a wrong bundle              {held_out.misrouted:8.2%}"
+    yield f"  unsure (none reaches {head.min_probability:g})".ljust(38) + f"{held_out.unsure:8.2%}"
+    yield ""
+    columns = (*head.names, "unsure")
+    width = max(map(len, (*columns, "photos of"))) + 2
+    yield "photos of".ljust(width) + "".join(f"-> {name}".rjust(width + 3) for name in columns)
+    for name, row in zip(head.names, held_out.confusion, strict=True):
+        yield name.ljust(width) + "".join(f"{count:,}".rjust(width + 3) for count in row)
+    yield ""

@@ -1,0 +1,159 @@
+"""`familiar train`: photos in, a run with its bundle out."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from familiar.cli.console import StatusLine, duration, note, print_json
+from familiar.cli.options import (
+    FILE,
+    data_argument,
+    data_spec,
+    json_option,
+    licence_option,
+    limit_options,
+    recipe_options,
+)
+
+if TYPE_CHECKING:  # torch is imported when training begins, not for --help
+    from familiar.datasets.folders import DataSpec
+    from familiar.embedding.bundle import Bundle
+    from familiar.loading.cache import CropCache
+    from familiar.training.fit import FitResult
+    from familiar.training.history import EpochRecord
+    from familiar.training.recipe import Recipe
+    from familiar.training.trainer import StepProgress
+
+
+@click.command()
+@data_argument
+@click.option("--output", "-o", required=True, type=FILE, help="Folder for the run; made if missing.")
+@recipe_options
+@limit_options
+@click.option("--resume", is_flag=True, help="Continue the run in that folder.")
+@click.option("--workers", type=click.IntRange(0), help="Processes that load photos. By default none on a CPU.")
+@click.option("--cache", type=FILE, envvar="FAMILIAR_CACHE", help="Folder of decoded crops. By default the user's.")
+@click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Its size, by default 20; 0 keeps none.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
+@click.option("--compile", "compiled", is_flag=True, help="Faster steps after a slow start; needs a C++ compiler.")
+@licence_option
+@json_option
+def train(
+    data: tuple[str, ...],
+    output: Path,
+    recipe: str,
+    settings: tuple[str, ...],
+    identities: Path | None,
+    max_identities: int | None,
+    max_photos: int | None,
+    resume: bool,
+    workers: int | None,
+    cache: Path | None,
+    cache_gb: float | None,
+    tensorboard: bool,
+    compiled: bool,
+    licence: str | None,
+    as_json: bool,
+) -> None:
+    """Photos in, an embedder out.
+
+    Trains a network by a recipe, then exports it as one bundle file.
+
+    \b
+    Example:
+      familiar train photos/cats --recipe pet-mobile --output runs/cats
+    """
+    from familiar.export.bundle import UNKNOWN_LICENCE
+    from familiar.recipes import recipe_named
+
+    spec = data_spec(data, identities, max_identities, max_photos)
+    chosen = recipe_named(recipe).with_settings(settings)
+    result, bundle = train_and_export(
+        chosen,
+        spec,
+        output,
+        licence or UNKNOWN_LICENCE,
+        resume=resume,
+        workers=workers,
+        cache=crop_cache(cache, cache_gb),
+        tensorboard=tensorboard,
+        compiled=compiled,
+    )
+    measured = bundle.metadata.results
+    if as_json:
+        print_json(
+            {
+                "run": output,
+                "bundle": bundle.path,
+                "size_bytes": len(bundle.onnx),
+                "epochs": result.epochs,
+                "best_epoch": result.best_epoch,
+                "stopped": result.stopped,
+                "seconds": round(result.seconds, 1),
+                "skipped_photos": result.skipped_photos,
+                "validation": measured,
+            }
+        )
+        return
+    click.echo(
+        f"{bundle.path}: {len(bundle.onnx) / 1e6:.2f} MB, {bundle.metadata.embedding_dim}-d, "
+        f"on {measured['identities']} unseen identities AUC {measured['auc']:.3f}, "
+        f"recall@1 {measured['recall_at_1']:.3f}"
+    )
+    if result.skipped_photos:
+        click.echo(f"{result.skipped_photos} photos could not be read and were left out")
+    evaluate = ["familiar", "evaluate", str(output), *data, "--output", str(output / "evaluation")]
+    click.echo(f"next: {shlex.join(evaluate)}")
+
+
+def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None":
+    """The user's cache folder where none is named."""
+    from platformdirs import user_cache_path
+
+    from familiar.loading.cache import DEFAULT_MAX_BYTES, CropCache
+
+    max_bytes = DEFAULT_MAX_BYTES if size_gb is None else int(size_gb * 1e9)
+    return CropCache(folder or user_cache_path("familiar") / "crops", max_bytes) if max_bytes else None
+
+
+def train_and_export(
+    recipe: "Recipe", data: "DataSpec", output: Path, licence: str, **fit_options: Any
+) -> "tuple[FitResult, Bundle]":
+    """Fit, then export, telling the person who watches how it goes."""
+    from familiar.export.bundle import export_run
+    from familiar.training.fit import fit
+    from familiar.training.run import RunFolder
+
+    status = StatusLine()
+
+    def on_photo(done: int, of: int) -> None:
+        status.show(f"reading photos  {done:,}/{of:,}")
+
+    def on_step(at: "StepProgress") -> None:
+        status.show(
+            f"epoch {at.epoch}/{at.epochs}  step {at.step}/{at.steps}  loss {at.loss:.3f}  lr {at.lr:.1e}  "
+            f"{at.photos_per_second:.0f} photos/s  {duration(at.seconds_left)} left"
+        )
+
+    def on_epoch(record: "EpochRecord") -> None:
+        status.clear()
+        line = (
+            f"epoch {record.epoch:3d}  loss {record.loss:6.3f}  lr {record.lr:.1e}  "
+            f"{record.photos_per_second:4.0f} photos/s"
+        )
+        if record.margin is not None:
+            line += f"  margin {record.margin:.2f}"
+        if record.active_triplets is not None:
+            line += f"  active {record.active_triplets:.1%}"
+        if record.validation_accuracy is not None:
+            line += f"  accuracy {record.validation_accuracy:.3f}  AUC {record.validation_auc:.3f}"
+        if record.validation_recall_at_1 is not None:
+            line += f"  recall@1 {record.validation_recall_at_1:.3f}"
+        note(line)
+
+    result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
+    best_by = recipe.validation.best_by.replace("_at_", "@")
+    note(f"exporting the network of epoch {result.best_epoch} ({best_by} {result.best_score:.3f})")
+    return result, export_run(output, RunFolder(output).bundle, licence=licence)

@@ -1,0 +1,1 @@
+"""Find faces in a photo and align them into crops."""

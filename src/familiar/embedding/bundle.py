@@ -1,0 +1,216 @@
+"""The one file a trained network ships as: an ONNX model with all it takes to use it right, and its seals.
+
+An ONNX file is a protobuf message, and protobuf lets fields follow in any order. So the bundle is the
+serialised network with one more field behind it: `metadata_props["familiar"]`, our JSON. The seal
+`file_id` covers the bytes before it, `metadata_sha256` the JSON, and both are checked with nothing but
+the standard library.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from familiar.core import run_files
+from familiar.core.calibration import Calibration
+from familiar.core.errors import BadBundle
+from familiar.embedding.zoo import shipped
+from familiar.photos.preprocessing import Preprocessing
+
+FORMAT_VERSION = 1
+METADATA_KEY = "familiar"
+METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
+LENGTH_DELIMITED = 2  # protobuf wire type
+
+
+@dataclass(frozen=True)
+class BundleMetadata:
+    """What a bundle says of itself. `space_id` names the space its embeddings lie in.
+
+    `taught_by`: the spaces of the bundles it learned from besides its photos' labels.
+    """
+
+    space_id: str
+    embedding_dim: int
+    preprocessing: Preprocessing
+    calibration: Calibration
+    prefixes: tuple[int, ...]
+    recipe: str
+    network: str
+    precision: str
+    trained_on: dict[str, Any]
+    results: dict[str, Any]
+    parity: dict[str, Any]
+    licence: str
+    taught_by: tuple[str, ...] = ()
+    format_version: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle whose seals held. `onnx` is the whole file, as ONNX Runtime takes it."""
+
+    path: Path
+    onnx: bytes = field(repr=False)
+    file_id: str
+    metadata: BundleMetadata
+
+
+def resolve_model(model: Path | str) -> Path:
+    """The bundle file a user means: a bundle, a run folder that holds one, or the name of a shipped bundle.
+
+    A file or folder of that name in the working directory goes before the shipped bundle.
+    """
+    path, ours = Path(model), shipped()
+    if not path.exists():
+        path = ours.get(str(model), path)
+    if path.is_dir():
+        path = path / run_files.BUNDLE
+    if not path.is_file():
+        names = f", or one that familiar ships: {', '.join(ours)}" if ours else ""
+        raise BadBundle(f"{model}: no bundle there; name a .onnx file of ours, or the folder of a finished run{names}")
+    return path
+
+
+def load_bundle(model: Path | str) -> Bundle:
+    """Read a bundle and check every byte of it. BadBundle names the file and what is wrong with it."""
+    path = resolve_model(model)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
+    network, stored = _open_seals(content, path)
+    file_id = stored.pop("file_id")
+    _check_format(stored["format_version"], path)
+    if hashlib.sha256(network).hexdigest() != file_id:
+        raise BadBundle(f"{path}: the network's bytes changed since it was exported. Fetch or export it again")
+    try:
+        return Bundle(path, content, file_id, _metadata_from(stored))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
+
+
+def seal(network: bytes, metadata: BundleMetadata) -> bytes:
+    """The bundle of a serialised ONNX model: `network` with its sealed metadata behind it."""
+    stored = dataclasses.asdict(metadata)
+    stored["file_id"] = hashlib.sha256(network).hexdigest()
+    stored["metadata_sha256"] = _metadata_sha256(stored)
+    entry = _field(1, METADATA_KEY.encode()) + _field(2, _canonical(stored))
+    return network + _field(METADATA_PROPS_FIELD, entry)
+
+
+def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
+    """(the network's bytes, our JSON) of a file whose last field is our metadata, unchanged."""
+    damaged = BadBundle(f"{path}: is no bundle of ours, or was cut or changed. Fetch or export it again")
+    try:
+        number, start, body = deque(_top_level_fields(content), maxlen=1).pop()
+        entry = {inner: value for inner, _, value in _top_level_fields(body)}
+        stored = json.loads(entry[2])
+    except (IndexError, KeyError, RecursionError, ValueError) as error:
+        raise damaged from error
+    # Bytes outside the JSON's values must be just as we write them, or a change there would go unseen.
+    if (
+        number != METADATA_PROPS_FIELD
+        or not isinstance(stored, dict)
+        or not {"file_id", "metadata_sha256", "format_version"} <= stored.keys()
+        or content[start:] != _field(METADATA_PROPS_FIELD, _field(1, METADATA_KEY.encode()) + _field(2, entry[2]))
+        or entry[2] != _canonical(stored)
+        or stored.pop("metadata_sha256") != _metadata_sha256(stored)
+    ):
+        raise damaged
+    return content[:start], stored
+
+
+def _check_format(version: object, path: Path) -> None:
+    if version == FORMAT_VERSION:
+        return
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise BadBundle(
+            f"{path}: was made by a newer version of familiar (format {version}; this one reads {FORMAT_VERSION}): "
+            "update familiar (pip install --upgrade familiar-faces)"
+        )
+    raise BadBundle(
+        f"{path}: is of format {version}, which this version of familiar does not read (only {FORMAT_VERSION}): "
+        "export it again"
+    )
+
+
+def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
+    preprocessing = dict(stored["preprocessing"])
+    for name in ("mean", "std"):
+        preprocessing[name] = tuple(preprocessing[name])
+    return BundleMetadata(
+        **{
+            **stored,
+            "calibration": Calibration.from_dict(stored["calibration"]),
+            "preprocessing": Preprocessing(**preprocessing),
+            "prefixes": tuple(stored["prefixes"]),
+            "taught_by": tuple(stored.get("taught_by", ())),
+        }
+    )
+
+
+def _canonical(stored: dict[str, Any]) -> bytes:
+    return json.dumps(stored, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _metadata_sha256(stored: dict[str, Any]) -> str:
+    rest = {key: value for key, value in stored.items() if key != "metadata_sha256"}
+    return hashlib.sha256(_canonical(rest)).hexdigest()
+
+
+def _field(number: int, body: bytes) -> bytes:
+    """One length-delimited protobuf field."""
+    return _varint(number << 3 | LENGTH_DELIMITED) + _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(number, where it starts, body) of each field; numbers have no body. ValueError where it does not parse."""
+    position = 0
+    while position < len(message):
+        start = position
+        tag, position = _read_varint(message, position)
+        if tag < 8:  # field 0: what a file of zeros, left by a crash, would be full of
+            raise ValueError("no field has the number 0")
+        body = b""
+        match tag & 7:
+            case 0:
+                _, position = _read_varint(message, position)
+            case 1:
+                position += 8
+            case 2:
+                length, position = _read_varint(message, position)
+                body = message[position : position + length]
+                position += length
+            case 5:
+                position += 4
+            case other:
+                raise ValueError(f"wire type {other}")
+        yield tag >> 3, start, body
+    if position != len(message):
+        raise ValueError("cut off")
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(message) or shift > 63:
+            raise ValueError("cut off")
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return value, position

@@ -1,0 +1,1 @@
+"""Route each crop to the bundle of its species."""

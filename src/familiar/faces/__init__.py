@@ -1,1 +1,0 @@
-"""From a photo to an embedding, with ONNX Runtime; no torch."""

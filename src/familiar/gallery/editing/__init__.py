@@ -1,0 +1,1 @@
+"""Change a gallery by hand: corrections, undo, forgetting."""

@@ -1,0 +1,1 @@
+"""Add photos to a gallery."""

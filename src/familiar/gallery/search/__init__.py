@@ -1,0 +1,1 @@
+"""Search and list what a gallery holds."""

@@ -1,0 +1,1 @@
+"""Import and export identities, and migrate a gallery to another model."""

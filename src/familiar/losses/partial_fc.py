@@ -1,0 +1,77 @@
+"""Partial FC (arXiv 2010.05222, 2203.15565): ArcFace over a random share of the classes, for 100,000 and more."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from familiar.losses.cross_entropy import cosine_cross_entropy
+from familiar.losses.margin import Branch, arcface_cosine, check_angular_margin
+from familiar.losses.softmax import new_centres
+from familiar.losses.validation import check_classifier, check_range
+
+
+class PartialFC(nn.Module):
+    """ArcFace's softmax over the classes present and a random share of the others, drawn anew each step.
+
+    `ceil(rate * classes)` classes take part, or as many as are present if those are more; `rate` in (0, 1].
+    In evaluation mode all do. Only the centres that take part are read and get a gradient, a sparse one: hand
+    the parameters named in `sparse_parameters` to `torch.optim.SparseAdam`, which leaves the other rows alone.
+    Draws come from torch's global generator. The rest is as in `ArcFace`.
+    """
+
+    sparse_parameters: ClassVar[tuple[str, ...]] = ("centres",)
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        classes: int,
+        rate: float = 0.1,
+        scale: float = 32.0,
+        margin_rad: float = 0.4,
+        label_smoothing: float = 0.0,
+        *,
+        branch: Branch = "penalty",
+    ) -> None:
+        super().__init__()
+        check_classifier(embedding_dim, classes, scale, label_smoothing)
+        check_range("rate", rate, 0 < rate <= 1, "(0, 1]")
+        check_angular_margin(margin_rad, branch)
+        self.rate = rate
+        self.scale = scale
+        self.margin_rad = margin_rad
+        self.label_smoothing = label_smoothing
+        self.branch: Branch = branch
+        self.centres = new_centres(classes, embedding_dim)
+
+    def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
+        """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        classes = self.centres.shape[0]
+        count = math.ceil(self.rate * classes) if self.training else classes
+        if count < classes:
+            kept = draw_classes(labels, classes, count)
+            labels = torch.searchsorted(kept, labels)
+        else:
+            kept = torch.arange(classes, device=labels.device)
+        return cosine_cross_entropy(
+            embeddings,
+            embedding(kept, self.centres, sparse=True),
+            labels,
+            self._own_cosine,
+            self.scale,
+            self.label_smoothing,
+        )
+
+    def _own_cosine(self, cosines: Tensor) -> Tensor:
+        return arcface_cosine(cosines, self.margin_rad, self.branch)
+
+
+def draw_classes(labels: Int64[Tensor, " n"], classes: int, count: int) -> Int64[Tensor, " kept"]:
+    """The classes present and random others, `count` in all (or those present, if more), in rising order."""
+    draw = torch.rand(classes, device=labels.device).scatter_(0, labels, 2.0)  # the others lie below 1
+    if len(labels) > count:  # only then may more be present, and only then does the count wait for the device
+        count = max(count, int((draw > 1.0).sum()))
+    return draw.topk(count, sorted=False).indices.sort().values

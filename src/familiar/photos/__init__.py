@@ -1,0 +1,1 @@
+"""Decode photos safely: pixels, EXIF and the crop's preprocessing. No knowledge of faces."""

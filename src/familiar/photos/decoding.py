@@ -1,0 +1,296 @@
+"""A file of whatever format and mode to upright 8-bit RGB pixels. Knows nothing of faces."""
+
+import io
+import os
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+from jaxtyping import UInt8
+from PIL import ExifTags, Image, ImageFile
+
+from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.core.files import write_atomically
+from familiar.core.types import Photo
+from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
+
+PHOTO_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
+)
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # Pillow's names; "JPEG" includes MPO
+
+# EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
+_UPRIGHT = {
+    1: (False, None),
+    2: (False, 1),
+    3: (False, -1),
+    4: (False, 0),
+    5: (True, None),
+    6: (True, 1),
+    7: (True, -1),
+    8: (True, 0),
+}
+
+_CHANNELS = {  # of Pillow's modes that have no telling name
+    "1": "black and white",
+    "L": "gray",
+    "LA": "gray with alpha",
+    "P": "palette",
+    "PA": "palette with alpha",
+    "I": "gray",
+    "F": "gray float",
+}
+
+# ISO base media "ftyp" brands of still images that need a decoder we do not ship.
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself before its pixels: Pillow's name of the `format`, (width, height) before it is turned
+    upright."""
+
+    format: str
+    size_px: tuple[int, int]
+
+
+def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:
+    """The photo in a file: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
+
+    `min_side_px`: a JPEG much larger than that is decoded at 1/2, 1/4 or 1/8 of its size, the smallest
+    whose short side still has `min_side_px`; other formats always load whole. `source_size_px` of the
+    result is the whole upright size. CMYK is converted without its colour profile.
+
+    UnreadablePhoto, with the file and the cause: it is missing, no photo, truncated, broken, or has more
+    than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
+    itself refuses TIFF, WebP and MPO, whatever `max_pixels`.
+    """
+    _check_side(min_side_px)
+    path = Path(path)
+    return decode_photo(photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
+
+
+def decode_photo(
+    data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000
+) -> Photo:
+    """The photo that a file's content is, as `load_photo` has it. `source` names it."""
+    _check_side(min_side_px)
+    try:
+        return _decode(data, source, min_side_px, max_pixels)
+    except Exception as error:  # a decoder fed hostile bytes may raise anything
+        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+
+
+def photo_bytes(path: Path) -> bytes:
+    """A file's content. UnreadablePhoto where it is missing, a folder or a special file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            next(path.iterdir(), None)  # says why, where it may not be listed
+        if not stat.S_ISREG(mode):  # reading a named pipe would wait for ever
+            raise ValueError("a folder or a special file, not a photo")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+
+
+def kind_of(head: bytes) -> str | None:
+    """Pillow's name of the format that a file begins as ("JPEG" includes MPO), by 16 bytes of it; None: no photo."""
+    Image.init()
+    head = head[:16].ljust(16, b"\0")  # some plugins read on without looking
+    return next((name for name in _FORMATS if (is_one := Image.OPEN[name][1]) is None or is_one(head)), None)
+
+
+def header_of(data: bytes, source: Path | str) -> Header:
+    """What a photo's content says of itself. UnreadablePhoto where it is none, or is broken."""
+    if (size_px := clean_jpeg_size(data)) is not None:
+        return Header("JPEG", size_px)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
+            image = _open(data)
+            return Header(str(image.format), image.size)
+    except Exception as error:  # as in decode_photo
+        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+
+
+def find_photos(places: Iterable[Path]) -> list[Path]:
+    """Files as they are named, and all photos in folders and the folders within, sorted; hidden ones left out.
+
+    A folder that cannot be listed stands for the photos in it: opening it says why, and so nothing is lost
+    unseen. UnreadablePhoto where a place does not exist, or no photo is found at all.
+    """
+    places = list(places)
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            found += sorted(_photos_within(place))
+        elif place.exists():
+            found.append(place)
+        else:
+            raise UnreadablePhoto(f"{place}: no such file or folder")
+    if not found:
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, places))}")
+    return found
+
+
+def save_photo(photo: Photo, path: Path) -> Path:
+    """Write a photo in the format of the path's suffix; the path. CannotWrite where that is none, or by the system."""
+    Image.init()
+    if path.suffix.lower() not in Image.EXTENSION:
+        raise CannotWrite(f"{path}: no photo can be written under this name; end it in .png or .jpg")
+    content = io.BytesIO()
+    Image.fromarray(photo.rgb_u8).save(content, Image.EXTENSION[path.suffix.lower()])
+    write_atomically(path, content.getvalue())
+    return path
+
+
+def _photos_within(folder: Path) -> Iterator[Path]:
+    closed: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(parent, name)
+            if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
+                yield path
+    yield from closed
+
+
+def _check_side(min_side_px: int | None) -> None:
+    if min_side_px is not None and min_side_px < 1:
+        raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
+
+
+def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+    clean = decode_clean_jpeg(data, min_side_px, max_pixels)
+    if clean is not None and not clean.exif:
+        return Photo(clean.rgb_u8, source, clean.whole_px, clean.stored_as)
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
+        # keeps this harmless where threads interleave (warning filters are shared by all of them).
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        if clean is None:
+            return _decode_any(data, source, min_side_px, max_pixels)
+        orientation = _orientation(partial(_exif, clean.exif))
+        return _upright(clean.rgb_u8, orientation, source, clean.whole_px, clean.stored_as)
+
+
+def _exif(data: bytes) -> Image.Exif:
+    exif = Image.Exif()
+    exif.load(data)
+    return exif
+
+
+def _decode_any(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+    """By Pillow, which knows every format and reads on where a file is a little broken."""
+    image = _open(data)
+    width, height = image.size
+    if width * height > max_pixels:
+        raise ValueError(
+            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
+        )
+    stored_as = _stored_as(image)
+    if min_side_px is not None and image.format in ("JPEG", "MPO"):
+        image.draft(None, (min_side_px, min_side_px))
+    reduced = image.size != (width, height)
+    image.load()
+    if not reduced:
+        width, height = image.size
+    # Its EXIF is read only now: a PNG may carry it after the pixels, and Pillow turns a TIFF upright by itself.
+    return _upright(_rgb_u8(image), _orientation(image.getexif), source, (width, height), stored_as)
+
+
+def _upright(
+    rgb_u8: UInt8[np.ndarray, "h w 3"],
+    orientation: int,
+    source: Path | str,
+    whole_px: tuple[int, int],
+    stored_as: str,
+) -> Photo:
+    swap, flip_code = _UPRIGHT[orientation]
+    if swap:
+        whole_px = whole_px[1], whole_px[0]
+        rgb_u8 = cv2.transpose(rgb_u8)
+    if flip_code is not None:
+        rgb_u8 = cv2.flip(rgb_u8, flip_code)
+    return Photo(rgb_u8, source, whole_px, stored_as)
+
+
+def _open(data: bytes) -> ImageFile.ImageFile:
+    """The header, by Pillow's plugin for it; its pixels are not decoded yet.
+
+    Not by `Image.open`: that has a pixel limit of its own, which is global, and tries every plugin.
+    """
+    if not data:
+        raise ValueError("the file is empty")
+    if (kind := kind_of(data)) is not None:
+        image = Image.OPEN[kind][0](io.BytesIO(data), "")
+        _refuse_deep_planes(image)
+        return image
+    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
+        raise ValueError(f"{_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
+    raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")
+
+
+def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
+    """Pillow and OpenCV both read a TIFF of separate 16-bit planes as noise, without an error."""
+    if image.format != "TIFF":
+        return
+    tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
+    planar = tags.get(284, 1) == 2 and tags.get(277, 1) > 1  # PlanarConfiguration, SamplesPerPixel
+    if planar and max(tags.get(258, (1,))) > 8:  # BitsPerSample
+        raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
+
+
+def _stored_as(image: ImageFile.ImageFile) -> str:
+    """Format and channels by the header alone: decoding may change the mode."""
+    # Pillow decodes colours of 16 bit to 8: there only the raw mode that its decoder is told says so.
+    deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
+    base = image.mode.partition(";")[0]
+    return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"
+
+
+def _orientation(read_exif: Callable[[], Image.Exif]) -> int:
+    try:
+        orientation = read_exif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # broken metadata does not spoil a good photo
+        return 1
+    return orientation if orientation in _UPRIGHT else 1
+
+
+def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return cv2.cvtColor(_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
+    if image.has_transparency_data:
+        with_alpha = image.convert("RGBA")
+        image = Image.new("RGB", image.size, "white")
+        image.paste(with_alpha, mask=with_alpha)
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
+
+
+def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+    """Gray of more than 8 bit, scaled by its full scale; negative and not finite becomes black.
+
+    Whole numbers are of 16 bit. Floats do not say their scale: it is the first of 1, 255 and 65535 that
+    none exceeds. Where values lie beyond either, the highest is white.
+    """
+    full_scales = (1, 255, 65535) if values.dtype.kind == "f" else (65535,)
+    gray = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0).clip(min=0)
+    highest = float(gray.max())
+    full_scale = next((scale for scale in full_scales if highest <= scale), highest)
+    return (gray * (255 / full_scale) + 0.5).astype(np.uint8)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # its str() would repeat the path
+    return str(error) or type(error).__name__

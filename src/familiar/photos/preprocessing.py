@@ -1,0 +1,90 @@
+"""How a network wants its crops, as data, and the one function that makes them so - in training and in use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from familiar.core.types import Crop
+
+IMAGENET_MEAN_RGB = (0.485, 0.456, 0.406)  # torchvision, RGB in [0, 1]
+IMAGENET_STD_RGB = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Everything between a detected face and a network's input. Travels in recipe, checkpoint and bundle.
+
+    `size_px`: side of the square crop. `resize`: "stretch" takes the whole box to the square, whatever
+    its shape; "centre_crop" takes its short side to `resize_px` and cuts the middle out. `margin`: share
+    of the face box added on each side before cropping. `mean` and `std` apply to values in [0, 1], in
+    the order of `colour_order`.
+    """
+
+    size_px: int = 224
+    resize: Literal["stretch", "centre_crop"] = "stretch"
+    resize_px: int = 224
+    margin: float = 0.0
+    colour_order: Literal["RGB", "BGR"] = "RGB"
+    mean: tuple[float, float, float] = IMAGENET_MEAN_RGB
+    std: tuple[float, float, float] = IMAGENET_STD_RGB
+
+    def __post_init__(self) -> None:
+        if not 16 <= self.size_px <= 1024:
+            raise ValueError(f"size_px lies in [16, 1024], not {self.size_px}")
+        if self.resize == "centre_crop" and self.resize_px < self.size_px:
+            raise ValueError(f"resize_px {self.resize_px} is smaller than the crop of {self.size_px}")
+        if self.resize not in ("stretch", "centre_crop"):
+            raise ValueError(f"resize is 'stretch' or 'centre_crop', not {self.resize!r}")
+        if self.colour_order not in ("RGB", "BGR"):
+            raise ValueError(f"colour_order is 'RGB' or 'BGR', not {self.colour_order!r}")
+        if not 0.0 <= self.margin <= 2.0:
+            raise ValueError(f"margin lies in [0, 2], not {self.margin}")
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ValueError("mean and std are three numbers each, std above zero")
+
+
+def resize_crop(rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing) -> UInt8[np.ndarray, "s s 3"]:
+    """The pixels of a face box as the square crop the network was trained on."""
+    size_px = preprocessing.size_px
+    if preprocessing.resize == "stretch":
+        return _resize(rgb_u8, size_px, size_px)
+    height, width = rgb_u8.shape[:2]
+    scale = preprocessing.resize_px / min(height, width)
+    resized = _resize(rgb_u8, max(size_px, round(width * scale)), max(size_px, round(height * scale)))
+    top, left = (resized.shape[0] - size_px) // 2, (resized.shape[1] - size_px) // 2
+    return resized[top : top + size_px, left : left + size_px]
+
+
+def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
+    """Crops as the network's input. ValueError where a crop is not `preprocessing.size_px` wide."""
+    size_px = preprocessing.size_px
+    for crop in crops:
+        if crop.size_px != size_px:
+            raise ValueError(f"{crop.source}: the network takes crops of {size_px} px, got {crop.size_px}")
+    if not crops:
+        return np.empty((0, 3, size_px, size_px), np.float32)
+    return standardise(np.stack([crop.rgb_u8 for crop in crops]), preprocessing)
+
+
+def standardise(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
+    """uint8 pixels to (x / 255 - mean) / std, channels first."""
+    mean = np.asarray(preprocessing.mean, np.float32) * 255
+    std = np.asarray(preprocessing.std, np.float32) * 255
+    pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8[..., ::-1]
+    # Channels first before the arithmetic, so that each plane is scaled by one number in one pass.
+    planes = pixels.transpose(0, 3, 1, 2).astype(np.float32, order="C")
+    planes -= mean[:, None, None]
+    planes /= std[:, None, None]
+    return planes
+
+
+def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], width: int, height: int) -> UInt8[np.ndarray, "h2 w2 3"]:
+    if rgb_u8.shape[:2] == (height, width):
+        return rgb_u8
+    # Area averaging does not alias when shrinking; enlarging, it would only repeat pixels.
+    shrinking = width * height < rgb_u8.shape[0] * rgb_u8.shape[1]
+    return cv2.resize(rgb_u8, (width, height), interpolation=cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR)

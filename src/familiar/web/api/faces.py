@@ -1,0 +1,162 @@
+"""Faces: whom they show, and where they are."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections, manual_faces
+from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.search import listing
+from familiar.gallery.search.listing import KnownFace, KnownPhoto
+from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api.openapi import CHANGE, problems
+from familiar.web.service import Served
+
+router = APIRouter()
+
+
+@router.get(
+    "/faces/unknown",
+    operation_id="list_unknown_faces",
+    tags=["faces"],
+    response_model=responses.Page[responses.Face],
+)
+async def unknown(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
+    """Faces of nobody, in the order in which they were taken in."""
+    (last,) = pagination.after(cursor, "unknown faces", 1) or (0,)
+    found = await service.threads.read(listing.unknown, after=last, limit=limit + 1)
+    return pagination.page(found, limit, "unknown faces", lambda face: (face.face,))
+
+
+@router.post(
+    "/faces/confirm",
+    operation_id="confirm_faces",
+    tags=["corrections"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def confirm(service: Served, body: requests.SomeFaces) -> None:
+    """These faces are rightly where they are."""
+    await service.threads.write(corrections.confirm, body.faces)
+
+
+@router.post(
+    "/faces/move",
+    operation_id="move_faces",
+    tags=["corrections"],
+    response_model=responses.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def move(service: Served, body: requests.Moved) -> Corrected:
+    """These faces show that identity."""
+    return await service.threads.write(corrections.move, body.faces, body.to)
+
+
+@router.post(
+    "/faces/split",
+    operation_id="split_faces",
+    tags=["corrections"],
+    response_model=responses.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def split(service: Served, body: requests.SplitOff) -> Corrected:
+    """These faces show somebody of their own, a new identity."""
+    return await service.threads.write(corrections.split, body.faces, body.name)
+
+
+@router.post(
+    "/faces/reject",
+    operation_id="reject_faces",
+    tags=["corrections"],
+    response_model=responses.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def reject(service: Served, body: requests.Rejected) -> Corrected:
+    """These faces do not show that identity, which is never said again."""
+    return await service.threads.write(corrections.reject, body.faces, body.identity)
+
+
+@router.post(
+    "/faces/tell-apart",
+    operation_id="tell_faces_apart",
+    tags=["corrections"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def tell_apart(service: Served, body: requests.ToldApart) -> None:
+    """Two faces show two individuals, and so do the identities they are in."""
+    await service.threads.write(corrections.tell_apart, body.first, body.second)
+
+
+@router.get(
+    "/faces/{face}",
+    operation_id="get_face",
+    tags=["faces"],
+    response_model=responses.Face,
+    responses=problems(404),
+)
+async def face(service: Served, face: requests.InAddress) -> KnownFace:
+    """One face."""
+    return await service.threads.read(listing.face, face)
+
+
+@router.get(
+    "/faces/{face}/image",
+    operation_id="get_face_image",
+    tags=["faces"],
+    response_class=images.Jpeg,
+    responses=images.RESPONSES,
+)
+async def face_image(
+    service: Served, face: requests.InAddress, side: requests.Side = 160, known: images.Known = None
+) -> Response:
+    """The face with a little around it, square."""
+
+    def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
+        found, photo = _with_photo(gallery, face)
+        return found, photo, service.roots.inside(Path(photo.path))
+
+    found, photo, path = await service.threads.read(find)
+    return images.sent(await service.pictures.face(path, photo.sha256, found.box_xyxy_px, side), known)
+
+
+@router.put(
+    "/faces/{face}/box",
+    operation_id="move_face",
+    tags=["by hand"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def move_face(service: Served, face: requests.InAddress, body: requests.ByHand) -> None:
+    """The face is there; whom it shows stays as it is."""
+    embedder = service.vision.embedder
+
+    def change(gallery: Gallery) -> None:
+        path = service.roots.inside(Path(_with_photo(gallery, face)[1].path))
+        manual_faces.move_face(gallery, embedder, face, body.box, path=path)
+
+    await service.threads.write_late(change)
+
+
+@router.delete(
+    "/faces/{face}",
+    operation_id="delete_face",
+    tags=["by hand"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def delete_face(service: Served, face: requests.InAddress) -> None:
+    """There is no face. `undo` brings it back."""
+    await service.threads.write(manual_faces.delete_face, face)
+
+
+def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:
+    with gallery.reading():
+        found = listing.face(gallery, face)
+        return found, listing.photo(gallery, found.photo)

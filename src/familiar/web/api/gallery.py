@@ -1,0 +1,118 @@
+"""What is served, and what was decided: the gallery, its model, groups, questions and the way back."""
+
+import dataclasses
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from familiar.core.errors import Contradiction
+from familiar.gallery.clustering import review_queue
+from familiar.gallery.clustering.assignments import check_faces
+from familiar.gallery.clustering.calibration import calibration, grouping
+from familiar.gallery.clustering.cluster import Grouped, group
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing.undo_log import Decision, decisions, undo
+from familiar.gallery.search import listing
+from familiar.web.api import requests, responses
+from familiar.web.api.openapi import CHANGE, problems
+from familiar.web.service import Served
+
+MOST_QUESTIONS = 100
+
+router = APIRouter()
+
+
+@router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=responses.GalleryState)
+async def state(service: Served) -> dict[str, Any]:
+    """What is served."""
+    read = await service.threads.read(_state)
+    return read | {"read_only": service.settings.read_only, "has_model": service.vision.has_model}
+
+
+@router.get(
+    "/model",
+    operation_id="get_model",
+    tags=["gallery"],
+    response_model=responses.Model,
+    responses=problems(409),
+)
+async def model(service: Served) -> dict[str, Any]:
+    """What the model says of itself: what it was trained on, how good it is, what its similarities mean."""
+    bundle = service.vision.embedder.bundle
+    return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
+
+
+@router.post(
+    "/group",
+    operation_id="group",
+    tags=["gallery"],
+    response_model=responses.Grouped,
+    responses=problems(*CHANGE),
+)
+async def group_faces(service: Served, body: requests.Grouping) -> Grouped:
+    """Puts every face that is in no group into one, within what was said of them."""
+    return await service.threads.write(group, threshold=body.threshold, afresh=body.afresh)
+
+
+@router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.Question])
+async def questions(
+    service: Served, limit: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
+) -> list[review_queue.Question]:
+    """The questions whose answers would mend most, the worthiest first."""
+    return await service.threads.read(review_queue.suggest, limit)
+
+
+@router.post(
+    "/questions/answer",
+    operation_id="answer_question",
+    tags=["questions"],
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, *CHANGE),
+)
+async def answer(service: Served, body: requests.Answered) -> None:
+    """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
+    question = review_queue.Question(**body.question.model_dump())
+    await service.threads.decide(_answer, question, body.same)
+
+
+@router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=list[responses.Decision])
+async def last_decisions(service: Served, limit: requests.Limit = 20) -> list[Decision]:
+    """The last ones that can be taken back, newest first."""
+    return await service.threads.read(decisions, limit)
+
+
+@router.post(
+    "/undo",
+    operation_id="undo",
+    tags=["gallery"],
+    response_model=responses.Decision,
+    responses=problems(404, *CHANGE),
+)
+async def undo_last(
+    service: Served,
+    decision: Annotated[int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Only this one.")] = None,
+) -> Decision:
+    """Takes the last decision back, and says which it was; where a `decision` is named, only if that is the last."""
+    return await service.threads.write(undo, decision)
+
+
+def _state(gallery: Gallery) -> dict[str, Any]:
+    with gallery.reading():
+        space, means, groups = gallery.space, calibration(gallery), grouping(gallery)
+        decide = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
+        return {
+            "counts": listing.counts(gallery),
+            "space_id": space.space_id,
+            "embedding_dim": space.embedding_dim,
+            "prefixes": space.prefixes,
+            "thresholds": {**decide, "grouping": groups.threshold, "own": groups.own},
+            "revision": gallery.revision,
+        }
+
+
+def _answer(gallery: Gallery, question: review_queue.Question, same: bool) -> None:
+    check_faces(gallery, (question.first_face, question.second_face))
+    if not review_queue.stands(gallery, question):
+        raise Contradiction("what this question asks about has changed since; ask for questions anew")
+    review_queue.answer(gallery, question, same)

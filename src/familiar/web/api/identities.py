@@ -1,0 +1,99 @@
+"""Identities: who there is, what they are called, and two that are one."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.search import listing
+from familiar.gallery.search.listing import Tile
+from familiar.web.api import pagination, requests, responses
+from familiar.web.api.openapi import CHANGE, problems
+from familiar.web.service import Served
+
+router = APIRouter()
+
+
+@router.get(
+    "/identities",
+    operation_id="list_identities",
+    tags=["identities"],
+    response_model=responses.Page[responses.Identity],
+)
+async def identities(
+    service: Served,
+    named: Annotated[bool | None, Query(description="Only those that have a name, or have none.")] = None,
+    cursor: requests.Cursor = None,
+    limit: requests.Limit = 100,
+) -> dict[str, Any]:
+    """Those with most faces first."""
+    of = f"identities, named {named}"
+    last = pagination.after(cursor, of, 2)
+    found = await service.threads.read(
+        listing.tiles, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
+    )
+    return pagination.page(found, limit, of, lambda tile: (tile.faces, tile.identity))
+
+
+@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[responses.Shown])
+async def names(
+    service: Served,
+    beginning: Annotated[str, Query(max_length=200, description="In upper or lower case.")] = "",
+    limit: requests.Limit = 10,
+) -> list[str]:
+    """Names that begin so, by alphabet."""
+    return await service.threads.read(listing.names, beginning, limit)
+
+
+@router.get(
+    "/identities/{identity}",
+    operation_id="get_identity",
+    tags=["identities"],
+    response_model=responses.Identity,
+    responses=problems(404),
+)
+async def identity(service: Served, identity: requests.InAddress) -> Tile:
+    """One identity."""
+    return await service.threads.read(listing.tile, identity)
+
+
+@router.get(
+    "/identities/{identity}/faces",
+    operation_id="list_faces_of_identity",
+    tags=["identities"],
+    response_model=responses.Page[responses.LikelyFace],
+    responses=problems(404),
+)
+async def faces(
+    service: Served, identity: requests.InAddress, cursor: requests.Cursor = None, limit: requests.Limit = 100
+) -> dict[str, Any]:
+    """Its faces, the likeliest first. A correction meanwhile may shift what the next part begins with."""
+    of = f"faces of {identity}"
+    (start,) = pagination.after(cursor, of, 1) or (0,)
+    found = await service.threads.read(listing.likely, identity)
+    return pagination.page(found[start : start + limit + 1], limit, of, lambda _: (start + limit,))
+
+
+@router.patch(
+    "/identities/{identity}",
+    operation_id="name_identity",
+    tags=["corrections"],
+    response_model=responses.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def name(service: Served, identity: requests.InAddress, body: requests.Renamed) -> Corrected:
+    """Calls an identity by a name, which it keeps. Two of one name are one: merge them."""
+    return await service.threads.write(corrections.name, identity, body.name, confirm=body.confirm)
+
+
+@router.post(
+    "/identities/{identity}/merge",
+    operation_id="merge_identities",
+    tags=["corrections"],
+    response_model=responses.Corrected,
+    responses=problems(404, *CHANGE),
+)
+async def merge(service: Served, identity: requests.InAddress, body: requests.Others) -> Corrected:
+    """The others are this one, too. It keeps its name, or gets the first that one of them has."""
+    return await service.threads.write(corrections.merge, identity, body.others)

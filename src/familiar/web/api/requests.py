@@ -1,0 +1,172 @@
+"""What the API is asked, as JSON. A key that is not known is refused, as a word that was misspelt would be unheard."""
+
+from typing import Annotated, Literal
+
+from fastapi import File, Query, UploadFile
+from fastapi import Path as InPath
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from familiar.web.api.responses import LARGEST_NUMBER, Shape
+
+_FARTHEST_PX = 1_000_000.0
+_TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
+
+
+def _as_number(value: object) -> object:
+    """To JSON 3.0 is as whole as 3, to a strict int it is not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_WHOLE = BeforeValidator(_as_number)
+Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), _WHOLE]
+InAddress = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
+Cursor = Annotated[
+    str | None,
+    Query(max_length=300, description="What the part before gave as `next`; without it, the first part."),
+]
+Limit = Annotated[int, Query(ge=1, le=500, description="So many at most.")]
+Side = Annotated[int, Query(ge=16, le=4096, description="Of the picture's longer side in pixels, at most.")]
+Photos = Annotated[
+    list[UploadFile], File(min_length=1, description="Photos; what they are is judged by their content.")
+]
+Photo = Annotated[UploadFile, File(description="A photo; what it is is judged by its content.")]
+
+Continues = Annotated[
+    str | None,
+    Query(
+        max_length=20,
+        description="The job of the part before, where one set comes in parts: what is told then holds for all "
+        "of it. One that is not known any more is left unheard.",
+    ),
+]
+
+Component = Annotated[float, Field(ge=-1.01, le=1.01)]
+Pixels = Annotated[float, Field(ge=-_FARTHEST_PX, le=_FARTHEST_PX)]
+Called = Annotated[str, Field(min_length=1, max_length=200, description="One line.", examples=["Mia"])]
+Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
+K = Annotated[int, Field(ge=1, le=1000, description="So many of each at most."), _WHOLE]
+By = Literal["photo", "identity"]
+
+
+class Asked(Shape):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Folder(Asked):
+    folder: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="On the server, inside its roots: absolute, or relative to one of them.",
+        examples=["holiday/2024"],
+    )
+
+
+class Renamed(Asked):
+    name: Called
+    confirm: bool = Field(False, description="Whether all its faces are rightly there.")
+
+
+class Others(Asked):
+    others: list[Number] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
+
+
+class SomeFaces(Asked):
+    faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
+
+
+class Moved(SomeFaces):
+    to: Number = Field(description="The identity that they show.")
+
+
+class SplitOff(SomeFaces):
+    name: Called | None = None
+
+
+class Rejected(SomeFaces):
+    identity: Number | None = Field(None, description="Whom they do not show; null: whom they are said to.")
+
+
+class ToldApart(Asked):
+    first: Number
+    second: Number
+
+
+class Grouping(Asked):
+    threshold: float | None = Field(
+        None,
+        ge=-1,
+        le=1,
+        description="The similarity from which on faces show one individual; null: the gallery's.",
+    )
+    afresh: bool = Field(False, description="Whether groups without a name are made anew.")
+
+
+class Question(Asked):
+    """Do two faces show one individual?
+
+    "join": they stand for two groups, `first` and `second` (null: a face of its own), which would become one.
+    "doubt": both are in `first`, and the first face may not belong there.
+    """
+
+    about: Literal["join", "doubt"]
+    first_face: Number
+    second_face: Number
+    first: Number | None
+    second: Number | None
+    similarity: float
+    probability: float = Field(description="That the answer is yes.")
+    worth: float = Field(description="How much an answer would mend, beside the others.")
+
+
+class Answered(Asked):
+    question: Question = Field(description="As it was asked.")
+    same: bool
+
+
+class ByHand(Asked):
+    box_xyxy_px: list[Pixels] = Field(
+        min_length=4,
+        max_length=4,
+        description="Left, top, right, bottom in pixels of the upright photo.",
+        examples=[[40, 32, 168, 160]],
+    )
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        left, top, right, bottom = self.box_xyxy_px
+        return left, top, right, bottom
+
+    @model_validator(mode="after")
+    def _is_a_box(self) -> "ByHand":
+        left, top, right, bottom = self.box
+        if not (left < right and top < bottom):
+            raise ValueError("a box is left, top, right, bottom, and not empty")
+        return self
+
+
+class Only(Asked):
+    """Which faces are searched; what is null does not matter."""
+
+    identities: Annotated[list[Number] | None, Field(max_length=1000)] = None
+    species: Annotated[str | None, Field(max_length=100, examples=["cat"])] = None
+    since: Annotated[Time | None, Field(description="Only photos taken then or later.")] = None
+    until: Annotated[Time | None, Field(description="Only photos taken then or earlier.")] = None
+
+
+class Search(Asked):
+    """For whom: exactly one of `embedding` and `face`."""
+
+    embedding: list[Component] | None = Field(None, min_length=1, max_length=4096, description="A unit vector.")
+    face: Number | None = Field(None, description="One of the gallery's, which is found itself, too.")
+    k: K = 10
+    by: By | None = Field(None, description="Only photos, or only identities, in half the time; null: both.")
+    prefix: Annotated[int, Field(ge=1, le=4096), _WHOLE] | None = Field(
+        None, description="Photos are found by so many first numbers alone, which is faster."
+    )
+    only: Only = Only()
+
+    @model_validator(mode="after")
+    def _asks_for_one(self) -> "Search":
+        if (self.embedding is None) == (self.face is None):
+            raise ValueError("give exactly one of embedding and face")
+        return self

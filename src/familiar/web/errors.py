@@ -1,0 +1,94 @@
+"""What went wrong, as HTTP says it: problem details (RFC 9457), made of our errors in one place."""
+
+import logging
+import traceback
+from http import HTTPStatus
+from typing import Any
+
+from familiar.core.errors import (
+    BadGallery,
+    CannotWrite,
+    Contradiction,
+    CorruptGallery,
+    FamiliarError,
+    GalleryBusy,
+    NoFaceFound,
+    NothingToMeasure,
+    NotInGallery,
+    SpaceMismatch,
+    UnreadablePhoto,
+)
+from familiar.core.terminal_text import one_line
+
+MEDIA_TYPE = "application/problem+json"
+STATUS: dict[type[FamiliarError], HTTPStatus] = {
+    NotInGallery: HTTPStatus.NOT_FOUND,
+    Contradiction: HTTPStatus.CONFLICT,
+    SpaceMismatch: HTTPStatus.CONFLICT,
+    NothingToMeasure: HTTPStatus.CONFLICT,
+    UnreadablePhoto: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NoFaceFound: HTTPStatus.UNPROCESSABLE_ENTITY,
+    GalleryBusy: HTTPStatus.SERVICE_UNAVAILABLE,
+    CannotWrite: HTTPStatus.INSUFFICIENT_STORAGE,
+    BadGallery: HTTPStatus.INTERNAL_SERVER_ERROR,
+    CorruptGallery: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+RETRY_SECONDS = 2
+log = logging.getLogger("familiar.serve")
+
+
+class Refused(FamiliarError):
+    """A request that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
+
+    def __init__(self, status: HTTPStatus, kind: str, detail: str, retry_seconds: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.kind = kind
+        self.retry_seconds = retry_seconds
+
+
+def mistake(error: Exception, where: str) -> Refused:
+    """Of an error that is no `FamiliarError`, and the log is told where it happened. Its message may hold names of
+    photos, so it reaches neither the client nor the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    log.error("a mistake of ours in %s: %s\n%s", where, type(error).__name__, lines)
+    return Refused(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "mistake", "something went wrong here; the server's log says where"
+    )
+
+
+def busy(detail: str) -> Refused:
+    """For a queue that is full."""
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
+
+
+def refused(error: FamiliarError) -> Refused:
+    """Any of our errors as the refusal it is over HTTP."""
+    if isinstance(error, Refused):
+        return error
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
+    wait = RETRY_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    return Refused(status, kebab(type(error).__name__), str(error), wait)
+
+
+def details(error: Refused) -> dict[str, Any]:
+    """The body of the answer."""
+    return {
+        "type": f"urn:familiar:problem:{error.kind}",
+        "title": error.status.phrase,
+        "status": int(error.status),
+        "detail": one_line(str(error)),
+    }
+
+
+def headers(error: Refused) -> dict[str, str]:
+    return {} if error.retry_seconds is None else {"Retry-After": str(error.retry_seconds)}
+
+
+def kebab(name: str) -> str:
+    """
+    >>> kebab("NotInGallery")
+    'not-in-gallery'
+    """
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")

@@ -1,0 +1,111 @@
+"""Requests at the gallery: few threads, each with its own connection, and a bounded queue before them."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from familiar.gallery.database.connection import Gallery
+from familiar.web.errors import Refused, busy
+
+READERS = 3
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class GalleryThreads:
+    """Several read at once, one writes. What they make of the gallery they share, so memory does not grow with them.
+
+    More than `waiting` requests are refused with 503; `read_only` refuses every write with 403. To be made and used in
+    one event loop's thread.
+    """
+
+    def __init__(self, folder: Path, waiting: int, *, read_only: bool = False) -> None:
+        first = Gallery.open(folder)  # says at once what is wrong with it
+        self._opened = [first, *(first.beside() for _ in range(READERS))]
+        self._free: SimpleQueue[Gallery] = SimpleQueue()
+        for gallery in self._opened:
+            self._free.put(gallery)
+        self._readers = ThreadPoolExecutor(READERS, "gallery-read")
+        self._writer = ThreadPoolExecutor(1, "gallery-write")
+        self._waiting, self._most = 0, waiting
+        self._read_only = read_only
+
+    def beside(self) -> Gallery:
+        """One more connection, for a thread of the caller's, who closes it."""
+        return self._opened[0].beside()
+
+    async def read(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`ask(gallery, ...)` in a thread that reads."""
+        return await self._run(self._readers, ask, *args, **kwargs)
+
+    async def write(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`change(gallery, ...)` in the thread that writes. It ends even where nobody waits for it any more."""
+        self.require_writable()
+        return await self._run(self._writer, change, *args, **kwargs)
+
+    async def decide(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `write`, for a change that looks before it writes: meanwhile no job and no other request does."""
+
+        def decided(gallery: Gallery) -> T:
+            with gallery.alone():
+                return change(gallery, *args, **kwargs)
+
+        return await self.write(decided)
+
+    async def write_late(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `write`, for a change that computes before it writes: meanwhile others write."""
+        self.require_writable()
+        return await self._run(self._readers, change, *args, **kwargs)
+
+    def require_writable(self) -> None:
+        """Refused with 403 on a server that is read-only."""
+        if self._read_only:
+            raise Refused(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
+
+    def close(self) -> None:
+        """Waits for the writes under way."""
+        self._writer.shutdown()
+        self._readers.shutdown(cancel_futures=True)
+        for gallery in self._opened:
+            gallery.close()
+
+    async def _run(
+        self,
+        pool: ThreadPoolExecutor,
+        call: Callable[Concatenate[Gallery, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        if self._waiting >= self._most:
+            raise busy("too many requests wait for the gallery; try again in a moment")
+
+        def work() -> T:
+            gallery = self._free.get()  # there are as many as threads
+            try:
+                return call(gallery, *args, **kwargs)
+            finally:
+                self._free.put(gallery)
+
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        future: Future[T] = pool.submit(work)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._left))
+        done = asyncio.wrap_future(future)
+        done.add_done_callback(_seen)
+        # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
+        await asyncio.wait([done])
+        return done.result()
+
+    def _left(self) -> None:
+        self._waiting -= 1
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is not logged: its message may hold names of photos."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,23 @@
+"""The pages that a person opens, made on the server. What changes something answers with a redirect to a page."""
+
+from fastapi import APIRouter
+
+from familiar.web.pages import (
+    album,
+    compare,
+    individual,
+    individuals,
+    login,
+    model,
+    photo,
+    questions,
+    search,
+    undo,
+)
+from familiar.web.pages.render import error_page, without_hints
+
+__all__ = ["error_page", "router", "without_hints"]
+
+router = APIRouter()
+for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login):
+    router.include_router(part.router)

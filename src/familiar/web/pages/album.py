@@ -1,0 +1,42 @@
+"""The album: where photos come in, how far that is, and all of them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from familiar.gallery.search.listing import photos
+from familiar.web.pages.render import page
+from familiar.web.service import Served
+
+PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
+LARGEST = 2**63 - 1  # number of a photo
+
+router = APIRouter()
+
+
+@router.get("/")
+@router.get("/album")
+async def album(
+    request: Request, service: Served, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
+) -> HTMLResponse:
+    """The newest photos, or those that were taken in before that one."""
+    shown = await service.threads.read(photos, before=before, limit=PHOTOS + 1)
+    return await page(
+        request,
+        service,
+        "album.html",
+        photos=shown[:PHOTOS],
+        older=shown[PHOTOS - 1].photo if len(shown) > PHOTOS else None,
+        newest=before == LARGEST,
+        jobs=service.jobs.all(),
+        roots=service.roots.folders,
+        can_add=service.vision.has_model and not service.settings.read_only,
+    )
+
+
+@router.post("/album/folder")
+async def folder(service: Served, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
+    """Takes in the photos of a folder that lies on the server."""
+    service.jobs.submit([service.roots.named(folder.strip())])
+    return RedirectResponse("/album", 303)

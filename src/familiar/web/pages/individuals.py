@@ -1,0 +1,187 @@
+"""Who is there: every individual as a tile, the faces of nobody, and two that become one."""
+
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from familiar.core.errors import Contradiction
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.search.listing import (
+    BEST,
+    Counts,
+    KnownFace,
+    Tile,
+    counts,
+    likely,
+    names,
+    tiles,
+    unknown,
+)
+from familiar.web.middleware.login import local_path
+from familiar.web.pages.assignment_forms import Name, Number, name, put, require
+from familiar.web.pages.flash import Said, here, said, told
+from familiar.web.pages.render import page
+from familiar.web.service import Served
+
+TILES = 500  # on a page
+FACES = 300  # of nobody, on a page
+MOST_MERGED = 100  # at once
+
+router = APIRouter()
+Tab = Literal["named", "unnamed", "unknown"]
+Since = Annotated[int, Query(ge=0, lt=2**63)]
+Back = Annotated[str, Form()]
+
+
+@router.get("/individuals")
+async def individuals(
+    request: Request, service: Served, tab: Tab | None = None, faces: Since = 0, after: Since = 0
+) -> HTMLResponse:
+    """One tab of tiles, those with most faces first; `faces` and `after` are of the last one of the page before."""
+
+    def read(gallery: Gallery) -> tuple[Tab, list[Tile], list[KnownFace], Said | None]:
+        with gallery.reading():
+            shown, told_of = tab or _first_tab(counts(gallery)), said(gallery, request.query_params)
+            if shown == "unknown":
+                return shown, [], unknown(gallery, after=after, limit=FACES + 1), told_of
+            since = (faces, after) if after else None
+            return (
+                shown,
+                tiles(gallery, named=shown == "named", after=since, limit=TILES + 1),
+                [],
+                told_of,
+            )
+
+    shown, known, nobodys, told_of = await service.threads.read(read)
+    return await page(
+        request,
+        service,
+        "individuals.html",
+        tab=shown,
+        tiles=known[:TILES],
+        faces=nobodys[:FACES],
+        more=_more(shown, known, nobodys),
+        first=None if not after else f"/individuals?tab={shown}",
+        said=told_of,
+        here=here(request),
+    )
+
+
+@router.post("/individuals/unknown")
+async def gather(
+    service: Served,
+    face: Annotated[list[Number], Form(max_length=FACES)],
+    called: Annotated[Name, Form()] = "",
+    back: Back = "/individuals?tab=unknown",
+) -> RedirectResponse:
+    """These faces are one individual's: whoever is called so, or somebody new."""
+    faces = list(dict.fromkeys(face))
+    corrected = await service.threads.decide(put, faces, called)
+    path = told(local_path(back), "moved", count=len(faces), carried=corrected.carried, who=corrected.identity)
+    return RedirectResponse(path, 303)
+
+
+@router.post("/individuals/group")
+async def group_faces(service: Served) -> RedirectResponse:
+    """Faces of nobody that are alike become somebody; who is there already stays."""
+    grouped = await service.threads.write(group)
+    if not grouped.changed:
+        return RedirectResponse(told("/individuals?tab=unknown", "alone"), 303)
+    return RedirectResponse(told("/individuals?tab=unnamed", "grouped", count=grouped.identities), 303)
+
+
+@router.get("/individuals/merge")
+async def choose(
+    request: Request,
+    service: Served,
+    identity: Annotated[list[Number], Query(max_length=MOST_MERGED)],
+    back: str = "/individuals",
+) -> HTMLResponse:
+    """Asks whether these are one, and who stays."""
+    shown = await service.threads.read(_tiles_of, list(dict.fromkeys(identity)))
+    answer = await page(request, service, "merge.html", tiles=shown, to=local_path(back))
+    answer.headers["HX-Push-Url"] = here(request)  # also where a form that replaces its page led here
+    return answer
+
+
+@router.post("/individuals/merge")
+async def merge(
+    service: Served,
+    identity: Annotated[list[Number], Form(max_length=MOST_MERGED)],
+    into: Annotated[Number | None, Form()] = None,
+    back: Back = "/individuals",
+) -> RedirectResponse:
+    """All of these are `into`. Where that is not said, it is asked for."""
+    every = list(dict.fromkeys(identity if into is None else [*identity, into]))
+    if len(every) < 2:
+        raise Contradiction("an individual cannot be merged with itself; select two or more")
+    if into is None:
+        return RedirectResponse(choosing(every, back), 303)
+
+    def write(gallery: Gallery) -> Corrected:
+        require(gallery, identities=every)
+        return corrections.merge(gallery, into, every)
+
+    corrected = await service.threads.decide(write)
+    left = {f"/individuals/{other}" for other in every}
+    back = f"/individuals/{into}" if back.partition("?")[0] in left else local_path(back)
+    return RedirectResponse(told(back, "merged", carried=corrected.carried, who=into), 303)
+
+
+@router.get("/individuals/names")
+async def names_that_begin(request: Request, service: Served, called: Annotated[Name, Query()] = "") -> HTMLResponse:
+    """To complete a name that is being typed."""
+    known = await service.threads.read(names, called)
+    return await page(request, service, "names.html", names=known)
+
+
+@router.post("/individuals/{identity:int}/name")
+async def call(
+    service: Served, identity: Number, called: Annotated[Name, Form()] = "", back: Back = "/individuals"
+) -> RedirectResponse:
+    """Where another has that name already, it is asked whether both are one."""
+    other = await service.threads.decide(name, identity, called)
+    if other is not None:
+        return RedirectResponse(choosing([other, identity], back), 303)
+    return RedirectResponse(told(local_path(back), "named", who=identity), 303)
+
+
+def choosing(identities: list[int], back: str) -> str:
+    """Where it is asked which of these stays."""
+    every = [("identity", str(number)) for number in identities[:MOST_MERGED]]
+    return f"/individuals/merge?{urlencode([*every, ('back', local_path(back))])}"
+
+
+def _first_tab(known: Counts) -> Tab:
+    """Where somebody is."""
+    if known.named:
+        return "named"
+    return "unknown" if known.unknown and not known.unnamed else "unnamed"
+
+
+def _more(tab: Tab, known: list[Tile], nobodys: list[KnownFace]) -> str | None:
+    """The path of the next page, where there is one."""
+    if len(known) > TILES:
+        last = known[TILES - 1]
+        return f"/individuals?tab={tab}&faces={last.faces}&after={last.identity}"
+    if len(nobodys) > FACES:
+        return f"/individuals?tab={tab}&after={nobodys[FACES - 1].face}"
+    return None
+
+
+def _tiles_of(gallery: Gallery, identities: list[int]) -> list[Tile]:
+    """The named and the large first: who is likeliest to stay."""
+    called = who_is_who(gallery).names
+    found: list[Tile] = []
+    for number in identities:
+        known = likely(gallery, number)
+        best = tuple(one.face.face for one in known[:BEST])
+        confirmed = sum(one.face.by_user for one in known)
+        found.append(Tile(number, called.get(number), len(known), confirmed, best))
+    return sorted(found, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))

@@ -1,0 +1,220 @@
+"""Photos that a client sent: judged by content before they are decoded or kept, gone when the request ends unless kept.
+
+The form parser has streamed them into memory where they are small, and into temporary files without a name where they
+are not: a process that is killed leaves none behind.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+
+from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
+from familiar.core.files import discard_unfinished, flush_names, write_atomically
+from familiar.core.terminal_text import printable
+from familiar.gallery.database.connection import Gallery
+from familiar.photos.decoding import find_photos, header_of, kind_of
+from familiar.web.errors import Refused
+from familiar.web.settings import MB, Limits
+
+LONGEST_WRITE_SECONDS = 3600  # of one photo
+KEPT_NAME_BYTES = 100
+NAME_LENGTH = 200  # characters of a client's name that are told back
+SUFFIX = {
+    "JPEG": ".jpg",
+    "PNG": ".png",
+    "WEBP": ".webp",
+    "BMP": ".bmp",
+    "TIFF": ".tif",
+    "GIF": ".gif",
+    "PPM": ".ppm",
+}
+
+
+class BadUpload(Refused):
+    """What was sent is no photo by its content (415), or is too large (413)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """A photo of a request. `name` is the client's, only ever to tell it back."""
+
+    file: UploadFile
+    name: str
+    size_bytes: int
+    _one_reader: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self) -> bytes:
+        """All of it, in a thread that may wait for the disk."""
+        with self._one_reader:
+            self.file.file.seek(0)
+            return self.file.file.read()
+
+    def judge(self, content: bytes, limits: Limits) -> None:
+        """BadUpload where what was `read` is no photo, or one of more pixels than are allowed."""
+        try:
+            width, height = header_of(content, self.name).size_px
+        except UnreadablePhoto as error:
+            raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
+        if width * height > limits.photo_pixels:
+            raise _too_large(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A photo that was not taken, by its name or its path within its folder, and why."""
+
+    name: str
+    reason: str
+
+
+@contextlib.asynccontextmanager
+async def received(
+    files: Sequence[UploadFile], limits: Limits, *, skipped: list[Skipped] | None = None
+) -> AsyncIterator[list[Upload]]:
+    """The photos of a request, which are gone afterwards; their content is for `Upload.judge`.
+
+    Refused with 413 where there are too many, or one is too large in bytes. Where `skipped` is given, such a photo is
+    put there instead, and the others are received.
+    """
+    try:
+        if len(files) > limits.photos:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "too-many",
+                f"{len(files):,} photos in one request are more than {limits.photos:,}; send them in several",
+            )
+        yield _of_size([Upload(file, shown(file.filename), file.size or 0) for file in files], limits, skipped)
+    finally:
+        for file in files:
+            await file.close()
+
+
+async def keep(
+    uploads: Sequence[Upload], folder: Path, limits: Limits, *, skipped: list[Skipped] | None = None
+) -> list[Path]:
+    """Their places in `folder`, where they are on the disk from now on. One content is one file.
+
+    A BadUpload refuses all of them; where `skipped` is given, it is put there instead. CannotWrite.
+    """
+    return await run_in_threadpool(_keep, uploads, folder, limits, skipped)
+
+
+def left_behind(gallery: Gallery, own: Path) -> list[Path]:
+    """Photos kept in `own`, which are named by their content, that the gallery does not know.
+
+    Half ones are cleared away, but for those that another server may be writing.
+    """
+    for folder in own.glob("*"):
+        discard_unfinished(folder, older_than_seconds=LONGEST_WRITE_SECONDS)
+    try:
+        uploaded = find_photos([own])
+    except UnreadablePhoto:  # there is none
+        return []
+    with gallery.reading() as connection:
+        known = dict(connection.execute("SELECT hex(sha256), path FROM photos").fetchall())
+    return [path for path in uploaded if not os.path.exists(known.get(path.name[:64].upper(), ""))]  # noqa: PTH110
+
+
+def is_broken(error: FamiliarError) -> bool:
+    """Whether a photo could not be read for what it holds, and never will be: the disk and the memory did well."""
+    cause = error.__cause__
+    of_the_system = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None)
+    return isinstance(error, UnreadablePhoto) and not of_the_system
+
+
+def parted(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
+    """What `PATH: reason` says, the path being `known` and perhaps holding a colon itself."""
+    parts = str(error).split(": ")
+    for count in range(1, len(parts)):
+        path = ": ".join(parts[:count])
+        if path in known:
+            return Path(path), ": ".join(parts[count:])
+    return None, "cannot be read"
+
+
+def shown(name: str | None) -> str:
+    """A client's name for a photo, as it can be told back."""
+    return printable((name or "photo")[:NAME_LENGTH])[:NAME_LENGTH]
+
+
+def photo_name(path: Path | str) -> str:
+    """A photo's file name; of an uploaded one, the name that its sender gave it.
+
+    >>> photo_name("/album/photos/aa/" + 64 * "a" + "-tom.jpg"), photo_name("/home/tom.jpg")
+    ('tom.jpg', 'tom.jpg')
+    """
+    name = Path(path).name
+    return re.sub("^[0-9a-f]{64}-(?=.)", "", name)
+
+
+def _kept_name(name: str) -> str:
+    """What of a client's name may stand in a file's."""
+    stem = re.sub(r"[^\w -]+", "_", name.replace("\\", "/").rpartition("/")[2].rpartition(".")[0]).strip(" _")
+    while len(stem.encode()) > KEPT_NAME_BYTES:
+        stem = stem[:-1]
+    return f"-{stem}" if stem else ""
+
+
+def _of_size(uploads: Sequence[Upload], limits: Limits, skipped: list[Skipped] | None) -> list[Upload]:
+    fit: list[Upload] = []
+    for upload in uploads:
+        with _left_out(upload, skipped):
+            if upload.size_bytes > limits.photo_bytes:
+                size, most = (f"{count / MB:,.0f} MB" for count in (upload.size_bytes, limits.photo_bytes))
+                raise _too_large(upload.name, size, most)
+            fit.append(upload)
+    return fit
+
+
+@contextlib.contextmanager
+def _left_out(upload: Upload, skipped: list[Skipped] | None) -> Iterator[None]:
+    """A bad upload is told in `skipped`, where that is given."""
+    try:
+        yield
+    except BadUpload as error:
+        if skipped is None:
+            raise
+        skipped.append(Skipped(upload.name, str(error).removeprefix(f"{upload.name}: ")))
+
+
+def _too_large(name: str, size: str, most: str) -> BadUpload:
+    return BadUpload(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {most}; scale it down"
+    )
+
+
+def _keep(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[Skipped] | None) -> list[Path]:
+    photos: list[Upload] = []
+    for upload in uploads:  # all of them before one is kept
+        with _left_out(upload, skipped):
+            upload.judge(upload.read(), limits)
+            photos.append(upload)
+    if not photos:
+        return []
+    kept: list[Path] = []
+    for upload in photos:
+        content = upload.read()
+        name = hashlib.sha256(content).hexdigest()
+        place = folder / name[:2]
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWrite(f"{place}: cannot be made ({error.strerror})") from error
+        new = place / f"{name}{_kept_name(upload.name)}{SUFFIX[str(kind_of(content))]}"
+        path = next(place.glob(f"{name}*"), new)
+        if not (path.is_file() and path.stat().st_size == len(content)):
+            write_atomically(path, content)
+        kept.append(path)
+    # Even where a file was there: whoever put it there may not have come so far.
+    for place in {folder.parent, folder, *(path.parent for path in kept)}:
+        flush_names(place)
+    return kept

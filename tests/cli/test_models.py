@@ -1,0 +1,158 @@
+import dataclasses
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.embedding import zoo
+from familiar.embedding.bundle import load_bundle
+from familiar.models import catalog
+from familiar.models.catalog import NETWORKS
+from support.cli import Familiar
+from support.color_folders import colour_folder
+
+pytestmark = pytest.mark.slow
+
+KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
+
+
+@pytest.fixture
+def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo with one bundle, `colour`, and a working directory of its own."""
+    folder, here = tmp_path / "zoo", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    shutil.copy(mean_colour_bundle, folder / "colour.onnx")
+    (folder / "colour.md").write_text("# colour\n\nSees the mean colour of a 🐈.\n", encoding="utf-8")
+    monkeypatch.setattr(zoo, "FOLDER", folder)
+    monkeypatch.chdir(here)
+    return folder
+
+
+@pytest.mark.exhaustive
+def test_json_lists_every_network_with_its_sizes(familiar: Familiar):
+    rows = {row["name"]: row for row in json.loads(familiar("models", "--json").out)}
+    assert list(rows) == list(NETWORKS)
+    assert all(list(row) == KEYS for row in rows.values())
+    rebuilt = rows["efficientnet_b0_rebuilt"]
+    assert (rebuilt["input_px"], rebuilt["embedding_dim"]) == (112, 128)
+    assert (rebuilt["trainable"], rebuilt["total"]) == (4_189_948, 4_231_971)
+    assert rows["facenet_nn1"]["flops"] == pytest.approx(1.6e9, rel=0.02)
+
+
+def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
+    few = {name: NETWORKS[name] for name in ("simple", "digits", "facenet_nns2")}
+    monkeypatch.setattr(catalog, "NETWORKS", few)
+    rows = {row["name"]: row for row in json.loads(familiar("models", "--json").out)}
+    assert list(rows) == list(few)
+    head, *lines = familiar("models").out.splitlines()
+    assert head.split() == ["name", "input", "dim", "trainable", "total", "flops"]
+    for line, (name, spec) in zip(lines, few.items(), strict=True):
+        assert line.endswith(f"  {spec.summary}")
+        told = line.removesuffix(spec.summary).split()
+        assert told == [name, *(f"{rows[name][key]:,}" for key in KEYS[1:])]
+
+
+def test_single_network_prints_layer_table_and_totals(familiar: Familiar):
+    answer = familiar("models", "simple")
+    assert answer.code == 0
+    first, empty, head, *lines = answer.out.splitlines()
+    assert first == f"simple: {NETWORKS['simple'].summary}"
+    assert empty == ""
+    assert head.split() == ["layer", "kind", "output", "parameters"]
+    assert [line.split() for line in lines[:2]] == [
+        ["trunk.layers.0", "Conv2d", "32x112x112", "2,400"],
+        ["trunk.layers.1", "BatchNorm2d", "32x112x112", "128"],
+    ]
+    assert lines[-6].split() == ["unit", "length", "128", "0"]
+    assert len({len(line) for line in [head, *lines[:-5]]}) == 1, "columns stand under each other"
+    assert re.sub(" +", " ", "\n".join(lines[-4:])) == (
+        "Total params: 2,196,192\nTrainable params: 2,193,952\nNon-trainable params: 2,240\nMultiply-adds: 364,666,880"
+    )
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("name", ["facenet_nn1", "efficientnet_b0_frozen", "shufflenet_v2"])
+def test_single_network_json_matches_spec_and_layer_totals(familiar: Familiar, name):
+    found = json.loads(familiar("models", name, "--json").out)
+    assert list(found) == [*KEYS, "summary", "layers"]
+    spec = NETWORKS[name]
+    told = (name, spec.input_px, spec.embedding_dim, *dataclasses.astuple(spec.size()))
+    assert tuple(found[key] for key in KEYS) == told
+    assert found["summary"] == spec.summary
+    assert all(list(layer) == ["layer", "kind", "output", "parameters"] for layer in found["layers"])
+    assert sum(layer["parameters"] for layer in found["layers"]) == found["total"]
+    assert found["layers"][-1]["output"] == [found["embedding_dim"]]
+
+
+def test_unknown_network_error_lists_known_networks(familiar: Familiar):
+    answer = familiar("models", "resnet9000")
+    assert answer.code == 1
+    assert answer.out == ""
+    assert answer.err.startswith("familiar: no network is called 'resnet9000'; there are mobilenetv3_small_100, ")
+    assert answer.err.count("\n") == 1
+
+
+def test_shipped_lists_bundles_and_prints_model_card(familiar: Familiar, our_zoo: Path):
+    bundle = load_bundle(our_zoo / "colour.onnx")
+    row = {
+        "name": "colour",
+        "size_bytes": len(bundle.onnx),
+        "input_px": 32,
+        "embedding_dim": 3,
+        "precision": "float32",
+        "network": "mean colour",
+        "trained_on": [],
+        "licence": "Apache-2.0",
+        "space_id": "mean-colour",
+    }
+    assert json.loads(familiar("models", "--shipped", "--json").out) == [row]
+    head, line = familiar("models", "--shipped").out.splitlines()
+    assert head.split() == ["name", "bytes", "input", "dim", "weights", "trained", "on"]
+    assert line.split() == ["colour", f"{row['size_bytes']:,}", "32", "3", "float32"]
+    card = (our_zoo / "colour.md").read_text(encoding="utf-8")
+    assert familiar("models", "colour", "--shipped").out == card
+    assert json.loads(familiar("models", "--shipped", "colour", "--json").out) == row | {"card": card}
+
+
+def test_unknown_shipped_bundle_error_lists_shipped_bundles(familiar: Familiar, our_zoo: Path):
+    answer = familiar("models", "--shipped", "color")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "familiar: no shipped bundle is called 'color'; there are colour\n"
+    (our_zoo / "colour.onnx").unlink()
+    assert familiar("models", "--shipped", "colour").err.endswith("there are none\n")
+    assert familiar("models", "--shipped", "--json").out == "[]\n"
+
+
+@pytest.mark.usefixtures("our_zoo")
+def test_shipped_list_works_without_torch(familiar: Familiar, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "familiar.models.catalog", None)  # not to be imported
+    assert familiar("models", "--shipped").code == 0
+
+
+def test_every_command_accepts_a_shipped_bundle_name(familiar: Familiar, our_zoo: Path):
+    photos = colour_folder(our_zoo.parent / "photos", identities=6)
+    first, second, *_ = sorted((photos / "Person_00").iterdir())
+    verified = familiar("verify", first, second, "--model", "colour", "--json")
+    assert 0.9 < json.loads(verified.out)["similarity"] <= 1
+
+    embedded = familiar("embed", photos, "--model", "colour", "--output", "v.npz")
+    assert embedded.code == 0, embedded.err
+    with np.load("v.npz") as stored:
+        assert str(stored["space_id"]) == "mean-colour"
+
+    evaluated = familiar("evaluate", "colour", photos, "--output", "e", "--suite", "retrieval", "--json")
+    assert evaluated.code == 0, evaluated.err
+    assert json.loads(evaluated.out)["model"]["file_id"] == load_bundle("colour").file_id
+
+    species = (f"one={photos}", f"other={colour_folder(our_zoo.parent / 'others', identities=6, seed=2)}")
+    bundle = ("--model", "colour", "--bundle", "one=colour")
+    routed = familiar("species", *species, *bundle, "--output", "router.json")
+    assert routed.code == 0, routed.err
+    unknown = familiar("verify", first, second, "--model", "color")
+    assert unknown.code == 1
+    assert unknown.err.endswith("or one that familiar ships: colour\n")

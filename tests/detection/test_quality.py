@@ -1,0 +1,90 @@
+"""Every face of a photo, each once, and how far each can be trusted."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import pytest
+
+from familiar.core.types import Detection, Photo
+from familiar.detection.detectors import CentreSquare
+from familiar.detection.quality import every_face, quality
+from familiar.photos.preprocessing import Preprocessing
+
+CROPS = Preprocessing(size_px=32, resize_px=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+CHECKS = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
+PHOTO = Photo(CHECKS, "checks", (64, 64))
+
+
+@dataclass(frozen=True)
+class Says:
+    """A detector that finds these boxes."""
+
+    found: tuple[Detection, ...]
+
+    def detect(self, photo: Photo) -> list[Detection]:
+        assert photo is PHOTO
+        return list(self.found)
+
+
+def box(left: float, top: float, right: float, bottom: float, score: float = 1.0) -> Detection:
+    return Detection((left, top, right, bottom), None, score)
+
+
+def boxes(*found: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
+    return [face.detection.box_xyxy_px for face in every_face(PHOTO, Says(found), CROPS, min_score)]
+
+
+def test_returns_crops_of_all_faces_in_detector_order():
+    faces = every_face(PHOTO, Says((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
+    assert [face.detection.score for face in faces] == [0.9, 0.7]
+    np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
+    assert faces[1].quality == quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
+    assert boxes() == []
+
+
+def test_skips_detection_below_min_score():
+    assert boxes(box(0, 0, 8, 8, 0.6), box(16, 16, 24, 24, 0.5), box(32, 32, 40, 40, 0.4), min_score=0.5) == [
+        (0, 0, 8, 8),
+        (16, 16, 24, 24),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "is_another"),
+    [
+        ((10, 0, 30, 20), False),  # half of it in common
+        ((11, 0, 31, 20), True),
+        ((5, 5, 10, 10), False),  # within the first
+        ((0, 0, 40, 40), False),  # the first within it
+        ((20, 0, 40, 20), True),  # side by side
+    ],
+)
+def test_keeps_best_overlapping_detection(second: tuple[int, int, int, int], is_another: bool):
+    first = (0, 0, 20, 20)
+    assert boxes(box(*first), box(*second, score=0.9)) == [first] + [second] * is_another
+
+
+def test_dropped_detection_suppresses_no_other():
+    assert len(boxes(box(0, 0, 20, 20), box(8, 0, 28, 20, 0.9), box(17, 0, 37, 20, 0.8))) == 2
+
+
+def test_skips_face_outside_photo():
+    assert boxes(box(-40, 0, -8, 20), box(0, 0, 20, 20)) == [(0, 0, 20, 20)]
+
+
+def test_quality_equals_closed_form():
+    crop = CHECKS[:32, :32]
+    variance = cv2.Laplacian(crop[..., 0], cv2.CV_64F).var()
+    sharp = variance / (variance + 100)
+    assert 0.9 < sharp < 1
+    assert quality(box(0, 0, 32, 32, 0.8), (64, 64), crop) == pytest.approx(0.8 * sharp)
+    assert quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # made smaller costs nothing
+    assert quality(box(0, 0, 8, 32), (64, 64), crop) == pytest.approx(sharp / 2)
+    assert quality(box(-16, 0, 16, 32), (64, 64), crop) == pytest.approx(sharp / 2)
+    assert quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one colour
+
+
+def test_center_detector_returns_one_face():
+    (face,) = every_face(PHOTO, CentreSquare(), CROPS)
+    assert face.detection.box_xyxy_px == (0, 0, 64, 64)

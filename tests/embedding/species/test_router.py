@@ -1,0 +1,280 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.core.errors import (
+    NoBundleForSpecies,
+    NoFaceFound,
+    SpaceMismatch,
+    UnreadablePhoto,
+    UnsureSpecies,
+)
+from familiar.core.types import Crop, Detection, Photo
+from familiar.detection.detectors import CentreSquare
+from familiar.embedding.bundle import BundleMetadata, load_bundle
+from familiar.embedding.embedder import Embedder, embed_photos
+from familiar.embedding.species.router import RoutedEmbedder, verify_routed
+from familiar.embedding.verification import verify_photos
+from familiar.photos.preprocessing import Preprocessing
+from support.tiny_router import colour_head, coloured, mosaic_bundle, save_coloured, tiny_router
+
+RED, GREEN, BLUE, GRAY = (200, 20, 20), (20, 200, 20), (20, 20, 200), (120, 120, 120)
+
+
+POINT = Threshold(0.9, 0.0, 1.0)
+METADATA = BundleMetadata(
+    space_id="s",
+    embedding_dim=3,
+    preprocessing=Preprocessing(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
+    calibration=Calibration(POINT, POINT, POINT, 20.0, -18.0, 0.0, 1, 1),
+    prefixes=(3,),
+    recipe="none",
+    network="mosaic",
+    precision="float32",
+    trained_on={},
+    results={},
+    parity={},
+    licence="",
+)
+
+
+@pytest.fixture
+def router(mean_colour_bundle: Path, tmp_path: Path) -> RoutedEmbedder:
+    return tiny_router(mean_colour_bundle, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
+    """As `router`, for properties that are tried many times."""
+    folder = tmp_path_factory.mktemp("router")
+    features = mosaic_bundle(folder / "features.onnx", METADATA, 16)
+    metadata = Embedder(features).metadata
+    cat, dog = (
+        Embedder(mosaic_bundle(folder / f"{name}.onnx", metadata, size), threads=1)
+        for name, size in (("cat", 48), ("dog", 64))
+    )
+    head = colour_head(metadata.space_id)
+    return RoutedEmbedder(Embedder(features, threads=2), head, {"cat": cat, "dog": dog})
+
+
+def photos_of(*colours: tuple[int, int, int]) -> list[Photo]:
+    return [coloured(rgb, f"{row}", seed=row) for row, rgb in enumerate(colours)]
+
+
+def opened(source: Photo, /, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 - a photo in memory
+    return source
+
+
+def test_embeds_each_row_with_bundle_for_its_species(router: RoutedEmbedder):
+    photos = photos_of(RED, GREEN, RED, GREEN, GREEN)
+    routed = router.embed_photos(photos, open_photo=opened)
+    assert routed.skipped == ()
+    assert {name: own.rows.tolist() for name, own in routed.of.items()} == {"cat": [0, 2], "dog": [1, 3, 4]}
+    for name, width in (("cat", 27), ("dog", 48)):
+        own = routed.of[name]
+        alone = embed_photos(router.embedders[name], [photos[row] for row in own.rows], open_photo=opened)
+        assert own.embeddings.shape == (len(own.rows), width)
+        np.testing.assert_allclose(own.embeddings, alone.embeddings, atol=1e-6)
+    assert [(row, name) for row, name, _ in routed.by_row()] == list(enumerate(["cat", "dog", "cat", "dog", "dog"]))
+
+
+def test_probability_equals_closed_form(router: RoutedEmbedder):
+    (red,) = router.embed([Crop(np.full((48, 48, 3), (90, 0, 0), np.uint8), "red")]).of["cat"].probabilities
+    assert red == pytest.approx(np.exp(10) / (np.exp(10) + 2))
+
+
+@pytest.mark.slow
+@given(st.lists(st.sampled_from([RED, GREEN, BLUE, GRAY]), max_size=9), st.integers(1, 10), st.randoms())
+def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colours, batch_size, random):
+    photos = photos_of(*colours)
+    order = list(range(len(photos)))
+    random.shuffle(order)
+    routed = lasting.embed_photos(photos, open_photo=opened)
+    shuffled = lasting.embed_photos([photos[row] for row in order], open_photo=opened, batch_size=batch_size)
+    assert len(routed.by_row()) == sum(rgb in (RED, GREEN) for rgb in colours)
+    assert len(routed.by_row()) + len(routed.skipped) == len(photos)
+    assert sorted(map(str, routed.skipped)) == sorted(map(str, shuffled.skipped))
+    for name, own in routed.of.items():
+        moved = shuffled.of[name]
+        places = [[order[row] for row in moved.rows].index(row) for row in own.rows]
+        np.testing.assert_allclose(own.embeddings, moved.embeddings[places], atol=1e-6)
+        np.testing.assert_allclose(own.probabilities, moved.probabilities[places], atol=1e-6)
+        assert (np.diff(moved.rows) > 0).all()
+
+
+def test_skips_unsure_unreadable_and_unsupported_photos(router: RoutedEmbedder, tmp_path: Path):
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no photo")
+    paths = [
+        save_coloured(tmp_path / "gray.png", GRAY),
+        broken,
+        save_coloured(tmp_path / "red.png", RED),
+        save_coloured(tmp_path / "blue.png", BLUE),
+    ]
+    for batch_size in (1, 2, 4):
+        routed = router.embed_photos(paths, batch_size=batch_size)
+        assert [(row, name) for row, name, _ in routed.by_row()] == [(2, "cat")]
+        assert [type(error) for error in routed.skipped] == [
+            UnsureSpecies,
+            UnreadablePhoto,
+            NoBundleForSpecies,
+        ]
+        assert ["gray.png" in str(routed.skipped[0]), "broken.png" in str(routed.skipped[1])] == [True, True]
+        assert "blue.png: shows a person" in str(routed.skipped[2])
+
+
+def test_min_probability_is_inclusive(router: RoutedEmbedder):
+    photos = photos_of((150, 110, 110))
+
+    def sent(min_probability: float) -> list[tuple[int, str, float]]:
+        head = replace(router.head, min_probability=min_probability)
+        changed = RoutedEmbedder(router.features, head, router.embedders)
+        return changed.embed_photos(photos, open_photo=opened).by_row()
+
+    ((_, _, probability),) = sent(0.0)
+    assert 0.5 < probability < 0.9
+    assert len(sent(0.5)) == len(sent(probability)) == 1
+    assert sent(np.nextafter(probability, 1)) == sent(0.9) == sent(1.0) == []
+
+
+def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
+    for routed in (router.embed([]), router.embed_photos([])):
+        assert {name: own.embeddings.shape for name, own in routed.of.items()} == {
+            "cat": (0, 27),
+            "dog": (0, 48),
+        }
+        assert routed.by_row() == []
+
+
+def test_accepts_any_crop_size(router: RoutedEmbedder):
+    crops = [Crop(coloured(RED, "r", size).rgb_u8, "r") for size in (32, 48, 100)]
+    routed = router.embed(crops)
+    assert routed.of["cat"].rows.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(routed.of["cat"].embeddings[1:2], router.embedders["cat"].embed(crops[1:2]), atol=1e-6)
+
+
+def test_crop_at_network_size_is_not_cropped_again(mean_colour_bundle: Path, tmp_path: Path):
+    """Cutting the middle out is for photos; this bundle's crops had that done already."""
+    features = Embedder(mean_colour_bundle)
+    cutting = replace(features.metadata.preprocessing, resize="centre_crop", resize_px=64)
+    mosaic = mosaic_bundle(tmp_path / "cat.onnx", replace(features.metadata, preprocessing=cutting), 48)
+    bundle = load_bundle(mosaic)
+    cat = Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=replace(cutting, size_px=48))))
+    pixels = np.full((48, 48, 3), RED, np.uint8)
+    pixels[:12] = GREEN
+    crop = Crop(pixels, "red below green")
+    routed = RoutedEmbedder(features, colour_head(), {"cat": cat}).embed([crop])
+    np.testing.assert_allclose(routed.of["cat"].embeddings, cat.embed([crop]), atol=1e-6)
+
+
+def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
+    flipped: list[tuple[str, bool]] = []
+    for name, embedder in (("features", router.features), *router.embedders.items()):
+        plain = embedder.run
+
+        def run(images: np.ndarray, *, flip: bool, name: str = name, plain=plain) -> np.ndarray:
+            flipped.append((name, flip))
+            return plain(images, flip=flip)
+
+        monkeypatch.setattr(embedder, "run", run)
+    router.embed_photos(photos_of(RED), open_photo=opened, flip=True)
+    assert flipped == [("features", True), ("cat", True)]
+
+
+def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
+    features = router.features
+    shared = RoutedEmbedder(features, router.head, {"cat": features, "dog": features})
+    runs: list[int] = []
+    plain = features.run
+
+    def run(images: np.ndarray, *, flip: bool = False) -> np.ndarray:
+        runs.append(len(images))
+        return plain(images, flip=flip)
+
+    monkeypatch.setattr(features, "run", run)
+    photos = photos_of(GREEN, RED)
+    routed = shared.embed_photos(photos, open_photo=opened, batch_size=2)
+    assert sum(runs) == 2
+    alone = embed_photos(features, photos, open_photo=opened).embeddings
+    np.testing.assert_allclose(routed.of["dog"].embeddings, alone[:1], atol=1e-6)
+    np.testing.assert_allclose(routed.of["cat"].embeddings, alone[1:], atol=1e-6)
+
+
+def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
+    seen: list[str] = []
+
+    class Spy(CentreSquare):
+        def detect(self, photo: Photo) -> list[Detection]:
+            seen.append(f"searched {photo.source}")
+            return [] if photo.source == "1" else super().detect(photo)
+
+    def spy(source: Photo, /, *, min_side_px: int | None = None) -> Photo:
+        seen.append(f"opened {source.source} {min_side_px}")
+        return source
+
+    edge = np.full((80, 40, 3), GREEN, np.uint8)
+    wide = Photo(np.concatenate([edge, coloured(RED, "0").rgb_u8, edge], axis=1), "0", (160, 80))
+    photos = [wide, coloured(GREEN, "1")]
+    routed = router.embed_photos(photos, Spy(), open_photo=spy, batch_size=2)
+    assert sorted(seen) == ["opened 0 None", "opened 1 None", "searched 0", "searched 1"]
+    assert [type(error) for error in routed.skipped] == [NoFaceFound]
+    alone = embed_photos(router.embedders["cat"], [wide], CentreSquare(), open_photo=opened).embeddings
+    np.testing.assert_allclose(routed.of["cat"].embeddings, alone, atol=1e-6)
+
+
+def test_each_bundle_crops_with_its_own_margin(mean_colour_bundle: Path, tmp_path: Path):
+    """The head sees the middle alone; the cat's bundle sees half a middle around it too."""
+    features = Embedder(mean_colour_bundle)
+    wider = replace(features.metadata, preprocessing=replace(features.metadata.preprocessing, margin=0.5))
+    cat = Embedder(mosaic_bundle(tmp_path / "cat.onnx", wider, 32))
+    router = RoutedEmbedder(features, colour_head(), {"cat": cat})
+
+    class Middle:
+        def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002 - always there
+            return [Detection((40, 40, 80, 80), None, 1.0)]
+
+    pixels = np.full((120, 120, 3), GREEN, np.uint8)
+    pixels[40:80, 40:80] = RED
+    framed = Photo(pixels, "framed", (120, 120))
+    routed = router.embed_photos([framed], Middle(), open_photo=opened)
+    alone = embed_photos(cat, [framed], Middle(), open_photo=opened).embeddings
+    np.testing.assert_allclose(routed.of["cat"].embeddings, alone, atol=1e-6)
+    assert alone.reshape(3, 2, 2)[1].min() > alone.reshape(3, 2, 2)[0].max()  # mostly green
+
+
+def test_on_batch_reports_count_done(router: RoutedEmbedder):
+    done: list[int] = []
+    router.embed_photos(photos_of(*[RED] * 5), open_photo=opened, batch_size=2, on_batch=done.append)
+    assert done == [2, 4, 5]
+
+
+def test_rejects_head_for_other_bundle_and_unknown_species(router: RoutedEmbedder):
+    with pytest.raises(SpaceMismatch, match="mosaic-cat"):
+        RoutedEmbedder(router.embedders["cat"], router.head, {})
+    with pytest.raises(ValueError, match="horse"):
+        RoutedEmbedder(router.features, router.head, {"horse": router.features})
+
+
+def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, tmp_path: Path):
+    def photo(name: str, rgb: tuple[int, int, int], seed: int = 0) -> Path:
+        return save_coloured(tmp_path / name, rgb, seed)
+
+    red, other, green = photo("r.png", RED), photo("s.png", (180, 60, 20), 1), photo("g.png", GREEN)
+    same = verify_routed(router, red, other)
+    assert same.species == ("cat", "cat")
+    assert same.answer == verify_photos(router.embedders["cat"], red, other)
+    different = verify_routed(router, green, red)
+    assert (different.species, different.answer) == (("dog", "cat"), None)
+    assert min(different.probabilities) > 0.99
+    with pytest.raises(UnsureSpecies, match=r"gray\.png"):
+        verify_routed(router, red, photo("gray.png", GRAY))
+    with pytest.raises(NoBundleForSpecies, match=r"blue\.png"):
+        verify_routed(router, photo("blue.png", BLUE), red)
+    with pytest.raises(UnreadablePhoto, match=r"gone\.png"):
+        verify_routed(router, red, tmp_path / "gone.png")
+    assert verify_routed(router, red, red).answer.similarity == pytest.approx(1.0)  # type: ignore[union-attr]

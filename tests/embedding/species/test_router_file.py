@@ -1,0 +1,184 @@
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadBundle
+from familiar.core.types import Crop
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species.router import RoutedEmbedder
+from familiar.embedding.species.router_file import load_router, open_model, write_router
+from support.tiny_router import coloured, mosaic_bundle, tiny_router
+
+RED, GREEN = (200, 20, 20), (20, 200, 20)
+
+
+@pytest.fixture
+def folder(mean_colour_bundle: Path, tmp_path: Path) -> Path:
+    """A folder with router.json and, around it, its bundles."""
+    folder = tmp_path / "all"
+    (folder / "bundles").mkdir(parents=True)
+    features = Path(shutil.copy(mean_colour_bundle, folder / "features.onnx"))
+    write_router(folder / "router.json", tiny_router(features, folder / "bundles"))
+    return folder
+
+
+def crops() -> list[Crop]:
+    return [Crop(coloured(rgb, str(row), 48, row).rgb_u8, str(row)) for row, rgb in enumerate([RED, GREEN, RED])]
+
+
+def reseal(path: Path, **changed: Any) -> None:
+    """As someone who knows the format would change it."""
+    stored = json.loads(path.read_bytes()) | changed
+    del stored["sha256"]
+
+    def canonical() -> bytes:
+        return json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
+
+    stored["sha256"] = hashlib.sha256(canonical()).hexdigest()
+    path.write_bytes(canonical())
+
+
+def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Path):
+    before = load_router(folder / "router.json").embed(crops())
+    assert before.of["cat"].rows.tolist() == [0, 2]
+    assert before.of["dog"].rows.tolist() == [1]
+    moved = tmp_path / "moved elsewhere"
+    folder.rename(moved)
+    again = load_router(moved / "router.json", threads=1)
+    after = again.embed(crops())
+    for name in ("cat", "dog"):
+        np.testing.assert_array_equal(after.of[name].embeddings, before.of[name].embeddings)
+        np.testing.assert_array_equal(after.of[name].probabilities, before.of[name].probabilities)
+    write_router(moved / "again.json", again)
+    assert (moved / "again.json").read_bytes() == (moved / "router.json").read_bytes()
+    stored = json.loads((moved / "router.json").read_bytes())
+    assert stored["features"]["path"] == "features.onnx"
+    assert stored["bundles"]["cat"]["path"] == "bundles/cat.onnx"
+
+
+@pytest.mark.slow
+def test_rejects_change_at_every_byte(folder: Path):
+    path = folder / "router.json"
+    content = path.read_bytes()
+    generator = np.random.default_rng(0)
+    for place, bits in enumerate(generator.integers(1, 256, len(content)).tolist()):
+        flipped = bytearray(content)
+        flipped[place] ^= bits
+        path.write_bytes(flipped)
+        with pytest.raises(BadBundle, match=r"router\.json"):
+            load_router(path)
+
+
+def test_rejects_truncated_or_extended_file(folder: Path):
+    path = folder / "router.json"
+    content = path.read_bytes()
+    cuts = [content[:length] for length in range(0, len(content), 97)]
+    for wrong in [
+        *cuts,
+        content + b"\n",
+        b"\xff" + content,
+        b"[" * 100_000,
+        b"[]",
+        b"null",
+        b"{}",
+        bytes(100),
+    ]:
+        path.write_bytes(wrong)
+        with pytest.raises(BadBundle, match=r"router\.json: is no router of ours"):
+            load_router(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"format_version": 2},
+        {"head": {}},
+        {"head": []},
+        {"features": None},
+        {"features": {"path": 3, "file_id": "x"}},
+        {"bundles": []},
+        {"bundles": {"cat": {"path": "features.onnx"}}},
+        {"bundles": {"cat": {"path": "a\0b", "file_id": ""}}},
+    ],
+)
+def test_rejects_resealed_file_with_bad_fields(folder: Path, changed: dict[str, Any]):
+    reseal(folder / "router.json", **changed)
+    with pytest.raises(BadBundle, match=r"router\.json"):
+        load_router(folder / "router.json")
+
+
+def test_rejects_resealed_head_with_bad_fields(folder: Path):
+    path = folder / "router.json"
+    head = json.loads(path.read_bytes())["head"]
+    for changed in (
+        {"weights": "much"},
+        {"weights": [[1, 2], [3]]},
+        {"weights": [[1.0, 0.0]]},
+        {"temperature": "warm"},
+        {"temperature": None},
+        {"names": None},
+        {"held_out": {}},
+        {"extra": 1},
+        {"min_probability": 2},
+    ):
+        reseal(path, head=head | changed)
+        with pytest.raises(BadBundle, match=r"router\.json: is no complete router"):
+            load_router(path)
+
+
+def test_rejects_swapped_species_bundle(folder: Path):
+    metadata = Embedder(folder / "features.onnx").metadata
+    mosaic_bundle(folder / "bundles" / "cat.onnx", metadata, 32)
+    with pytest.raises(BadBundle, match=r"router\.json: was made with another bundle for cat.*cat\.onnx"):
+        load_router(folder / "router.json")
+
+
+def test_rejects_swapped_head_bundle(folder: Path):
+    shutil.copy(folder / "bundles" / "dog.onnx", folder / "features.onnx")
+    with pytest.raises(BadBundle, match=r"another bundle of the head.*features\.onnx"):
+        load_router(folder / "router.json")
+
+
+def test_rejects_missing_or_corrupt_bundle_by_name(folder: Path):
+    dog = folder / "bundles" / "dog.onnx"
+    content = bytearray(dog.read_bytes())
+    dog.unlink()
+    with pytest.raises(BadBundle, match=r"router\.json: its bundle for dog does not open.*dog\.onnx"):
+        load_router(folder / "router.json")
+    content[50] ^= 1
+    dog.write_bytes(content)
+    with pytest.raises(BadBundle, match=r"its bundle for dog does not open.*dog\.onnx.*changed"):
+        load_router(folder / "router.json")
+
+
+def test_opens_shared_bundle_file_once(folder: Path):
+    router = load_router(folder / "router.json")
+    shared = RoutedEmbedder(router.features, router.head, {"cat": router.features, "dog": router.features})
+    write_router(folder / "shared.json", shared)
+    again = load_router(folder / "shared.json")
+    assert again.features is again.embedders["cat"] is again.embedders["dog"]
+
+
+def test_min_probability_round_trip(folder: Path):
+    router = load_router(folder / "router.json")
+    strict = replace(router.head, min_probability=0.999)
+    write_router(folder / "strict.json", RoutedEmbedder(router.features, strict, router.embedders))
+    assert load_router(folder / "strict.json").head.min_probability == 0.999
+
+
+def test_open_model_returns_router_or_embedder(folder: Path):
+    assert isinstance(open_model(folder / "router.json"), RoutedEmbedder)
+    assert isinstance(open_model(str(folder / "features.onnx")), Embedder)
+    for gone in ("gone.json", "gone.onnx"):
+        with pytest.raises(BadBundle, match=gone):
+            open_model(folder / gone)
+    (folder / "dir.json").mkdir()
+    with pytest.raises(BadBundle, match=r"dir\.json"):
+        open_model(folder / "dir.json")

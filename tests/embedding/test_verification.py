@@ -1,0 +1,50 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.core.errors import UnreadablePhoto
+from familiar.core.types import Photo
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.verification import probability_same, verify_embeddings, verify_photos
+from familiar.photos.decoding import save_photo
+
+
+def curve(slope: float, intercept: float) -> Calibration:
+    point = Threshold(0.5, 0.0, 1.0)
+    return Calibration(point, point, point, slope, intercept, 0.0, 1, 1)
+
+
+def test_probability_equals_closed_form():
+    assert probability_same(0.5, curve(20.0, -10.0)) == 0.5
+    assert probability_same(0.7, curve(20.0, -10.0)) == pytest.approx(1 / (1 + math.exp(-4)))
+
+
+def test_steep_curve_does_not_overflow():
+    assert probability_same(-1.0, curve(1e6, 0.0)) == pytest.approx(0.0)
+    assert probability_same(1.0, curve(1e6, 0.0)) == pytest.approx(1.0)
+
+
+def test_without_calibration_probability_is_none():
+    point = Threshold(0.55, None, None)
+    fixed = Calibration(point, point, point, None, None, None, 0, 0)
+    assert probability_same(0.9, fixed) is None
+    same = verify_embeddings(np.array([1, 0], np.float32), np.array([0.6, 0.8], np.float32), fixed)
+    assert (same.same, same.probability, same.threshold) == (True, None, 0.55)
+
+
+def test_verify_photos_accepts_same_and_rejects_different_color(mean_colour_bundle: Path, tmp_path: Path):
+    def photo(name: str, *rgb: int) -> Path:
+        return save_photo(Photo(np.full((40, 40, 3), rgb, np.uint8), name, (40, 40)), tmp_path / name)
+
+    embedder = Embedder(mean_colour_bundle)
+    red, darker, green = photo("r.png", 200, 0, 0), photo("d.png", 90, 0, 0), photo("g.png", 0, 200, 0)
+    same = verify_photos(embedder, red, darker)
+    assert (same.similarity, same.same, same.threshold) == (pytest.approx(1.0), True, 0.9)
+    different = verify_photos(embedder, red, green)
+    assert (different.similarity, different.same) == (pytest.approx(0.0), False)
+    assert different.probability < 0.5 < same.probability
+    with pytest.raises(UnreadablePhoto, match=r"missing\.png"):
+        verify_photos(embedder, red, tmp_path / "missing.png")

@@ -1,0 +1,118 @@
+"""Bundles by name: how a name is understood, and what every bundle that we ship must be."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadBundle
+from familiar.datasets.folders import DataSpec, open_photo
+from familiar.embedding import zoo
+from familiar.embedding.bundle import load_bundle, resolve_model
+from familiar.embedding.embedder import Embedder, embed_photos
+
+MAX_NANO_BYTES = 308_000
+# Terms that allow shipping: the MIT cats, and pets we draw.
+SHIPPABLE = re.compile(r"cats23_gpriamo|synthetic:\w+")
+SECTIONS = ("Data", "Results", "Limits", "Who it fails on", "Licence")
+
+
+@pytest.fixture
+def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo of two, and a working directory beside it."""
+    folder, here = tmp_path / "zoo", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    for name in ("colour", "another"):
+        shutil.copy(mean_colour_bundle, folder / f"{name}.onnx")
+        (folder / f"{name}.md").write_text(f"# {name}\n")
+    (folder / "planned.md").write_text("# planned\n")
+    monkeypatch.setattr(zoo, "FOLDER", folder)
+    monkeypatch.chdir(here)
+    return folder
+
+
+def test_name_resolves_to_shipped_bundle(our_zoo: Path):
+    assert resolve_model("colour") == resolve_model(Path("colour")) == our_zoo / "colour.onnx"
+    assert Embedder("colour").metadata.space_id == "mean-colour"
+    assert list(zoo.shipped()) == ["another", "colour"]
+    assert zoo.card("colour") == "# colour\n"
+
+
+@pytest.mark.usefixtures("our_zoo")
+def test_local_file_takes_precedence_over_shipped_bundle():
+    own = Path("colour")
+    own.write_bytes(b"the user's own")
+    assert resolve_model("colour") == own
+    with pytest.raises(BadBundle, match="no bundle of ours"):
+        load_bundle("colour")
+
+
+def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
+    run = Path("colour")
+    run.mkdir()
+    with pytest.raises(BadBundle, match="colour: no bundle there"):
+        resolve_model("colour")
+    shutil.copy(our_zoo / "another.onnx", run / "model.onnx")
+    assert resolve_model("colour") == run / "model.onnx"
+
+
+@pytest.mark.usefixtures("our_zoo")
+@pytest.mark.parametrize("name", ["colours", "planned", "colour.onnx", "zoo/colour", ""])
+def test_rejects_unknown_name_and_lists_shipped_names(name: str):
+    with pytest.raises(BadBundle, match=r"no bundle there.*that familiar ships: another, colour$"):
+        resolve_model(name)
+
+
+def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
+    shutil.rmtree(our_zoo)
+    our_zoo.mkdir()
+    with pytest.raises(BadBundle, match=r"the folder of a finished run$"):
+        resolve_model("colour")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo.shipped())
+def test_shipped_bundle_embeds_distinct_photos(name: str):
+    photos = DataSpec(("synthetic:cats:3x2",)).read().photos
+    embedder = Embedder(name)
+    found = embed_photos(embedder, photos, open_photo=open_photo)
+    assert found.embeddings.shape == (6, embedder.metadata.embedding_dim)
+    assert len(np.unique(found.embeddings.round(3), axis=0)) == 6
+    assert embedder.metadata.calibration.fitted, "verify says a probability"
+
+
+@pytest.mark.parametrize("name", zoo.shipped())
+def test_shipped_bundle_has_shippable_data_and_license(name: str):
+    metadata = load_bundle(name).metadata
+    assert metadata.trained_on
+    assert [root for root in metadata.trained_on if not SHIPPABLE.fullmatch(root)] == []
+    assert not metadata.licence.startswith("not stated")
+
+
+def test_teachers_are_shipped_bundles():
+    spaces = {load_bundle(name).metadata.space_id for name in zoo.shipped()}
+    assert {space for name in zoo.shipped() for space in load_bundle(name).metadata.taught_by} <= spaces
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.shipped() if "nano" in name])
+def test_nano_bundle_size_is_below_limit(name: str):
+    assert zoo.shipped()[name].stat().st_size <= MAX_NANO_BYTES
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in zoo.FOLDER.glob("*.md")))
+def test_card_has_all_required_sections(name: str):
+    title, *sections = re.split(r"^#+ ", zoo.card(name), flags=re.MULTILINE)[1:]
+    assert title.split("\n", 1)[0] == name
+    said = {heading: text.strip() for heading, _, text in (part.partition("\n") for part in sections)}
+    assert [section for section in SECTIONS if not said.get(section)] == []
+
+
+@pytest.mark.parametrize("name", zoo.shipped())
+def test_card_matches_its_bundle(name: str):
+    bundle, card = load_bundle(name), " ".join(zoo.card(name).split())
+    assert f"{len(bundle.onnx):,} bytes" in card
+    assert bundle.metadata.licence in card
+    assert [root for root in bundle.metadata.trained_on if root not in card] == []

@@ -1,0 +1,245 @@
+"""Pictures: both dresses, the layout of the map, photos as tiles and sheets, whatever the data."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from familiar.core.errors import UnreadablePhoto
+from familiar.core.types import Crop
+from familiar.evaluation.plots.bars import share_bars, shortened, sizes_chart, sweep_chart
+from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, key_below
+from familiar.evaluation.plots.curves import (
+    accuracy_chart,
+    det_chart,
+    reliability_chart,
+    roc_chart,
+    similarity_chart,
+)
+from familiar.evaluation.plots.map import (
+    FEWEST_FOR_TSNE,
+    MOST_NAMED,
+    MOST_OF_ONE,
+    MOST_PHOTOS,
+    layout,
+    map_chart,
+    mapped_rows,
+    named_identities,
+    principal_components,
+)
+from familiar.evaluation.plots.photos import TILE_PX, Tile, example_queries, jpeg, read_tiles, sheet
+from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
+
+pytestmark = pytest.mark.slow
+
+THRESHOLDS = {"high precision": 0.7, "balanced": 0.5, "high recall": -0.1}
+
+
+def opened(picture: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+def share_of(picture: bytes, colour: str) -> float:
+    return float((opened(picture) == rgb(colour)).all(axis=-1).mean())
+
+
+def check(found: Chart) -> None:
+    """Two dresses of one size, each on its own paper, drawn upon."""
+    for picture, theme in ((found.light, LIGHT), (found.dark, DARK)):
+        pixels = opened(picture)
+        assert (pixels.shape[1], pixels.shape[0]) == found.size_px
+        assert 0.3 < share_of(picture, theme.paper) < 1
+        assert tuple(pixels[0, 0]) == rgb(theme.paper)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def normal_counts() -> RocCounts:
+    generator = np.random.default_rng(0)
+    return roc_counts(generator.normal(0.7, 0.1, 500), generator.normal(0.2, 0.15, 3000))
+
+
+def all_pairs_counts() -> RocCounts:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 4)
+    return roc_counts_all_pairs(unit(generator.normal(size=(12, 5))[labels] + generator.normal(size=(48, 5))), labels)
+
+
+COUNTS = {
+    "listed": normal_counts(),
+    "all pairs": all_pairs_counts(),
+    "one of each": roc_counts(np.array([0.5]), np.array([0.4])),
+    "all alike": roc_counts(np.ones(3), np.ones(4)),
+    "wholly wrong": roc_counts(np.array([-1.0, -0.9]), np.array([0.9, 1.0])),
+}
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("kind", COUNTS)
+def test_curves_render_for_any_pairs(kind: str):
+    counts = COUNTS[kind]
+    check(similarity_chart(counts, THRESHOLDS))
+    check(roc_chart(counts))
+    check(det_chart(counts))
+    check(accuracy_chart(counts, THRESHOLDS))
+
+
+@pytest.mark.parametrize("bins", [1, 9])
+def test_reliability_chart_renders(bins: int):
+    said = np.linspace(0.05, 0.95, bins)
+    check(reliability_chart([{"said": one, "observed": one**2, "weight": 1 / bins} for one in said.tolist()]))
+
+
+def test_bar_length_is_proportional_to_value():
+    def accented(value: float) -> float:
+        return share_of(share_bars([("a", value, None), ("b", 1.0, None)], "recall@1").light, LIGHT.accent)
+
+    full, half = accented(1.0), accented(0.5)
+    assert half / full == pytest.approx(0.75, abs=0.01)
+    check(share_bars([("gained", -0.1, (-0.2, 0.0)), ("lost", 0.3, (0.1, 0.5))], "recall@1 lost", reference=0.1))
+
+
+def test_escapes_and_shortens_names_for_charts():
+    assert shortened("a$b$") == r"a\$b\$"
+    assert shortened("قطة x") == "??? x"
+    assert shortened("x" * 40) == "x" * 17 + "…"
+    assert len(shortened("ab")) == 2
+    check(share_bars([(r"$\frac{1}$", 0.5, None), ("猫 \udcff \n", 0.4, None)], "recall@1"))
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("panels", [1, 2, 7])
+def test_sweep_chart_renders_for_any_panel_count(panels: int):
+    points = [{"severity": severity, "recall_at_1": 0.9 / severity} for severity in (1.0, 2.0, 4.0)]
+    check(sweep_chart({f"blur_{panel}": points for panel in range(panels)}, {"blur_0": "sigma, px"}, 0.95))
+
+
+@pytest.mark.parametrize("photos", [[1], [3, 3, 3], [1, 2, 500], list(range(1, 40))])
+def test_sizes_chart_renders_for_any_photo_counts(photos: list[int]):
+    check(sizes_chart(np.array(photos)))
+
+
+def test_text_is_at_least_11_px_on_phone():
+    # 390 px less the page's margins leave 358 px; 9 points are 12 px.
+    assert (TEXT_PT - 1) / 72 * 358 / WIDTH_IN >= 11
+    assert TEXT_PT / 72 * 358 / WIDTH_IN >= 12
+
+
+def test_key_below_draws_legend():
+    def draw(axes, theme):
+        axes.plot([0, 1], [0, 1], label="line")
+        key_below(axes, theme)
+
+    def bare(axes, _):
+        axes.plot([0, 1], [0, 1], label="line")
+
+    keyed, plain = (opened(chart(one, bottom_in=1.2).light) for one in (draw, bare))
+    assert (keyed[-60:] != rgb(LIGHT.paper)).any()
+    assert (plain[-60:] == rgb(LIGHT.paper)).all()
+
+
+@pytest.mark.parametrize("photos", [1, 2, FEWEST_FOR_TSNE - 1, FEWEST_FOR_TSNE, 90])
+def test_map_layout_is_deterministic(photos: int):
+    rows = unit(np.random.default_rng(0).normal(size=(photos, 8)))
+    places = layout(rows, 0)
+    assert places.shape == (photos, 2)
+    assert np.isfinite(places).all()
+    assert (layout(rows, 0) == places).all()
+
+
+def test_map_separates_distant_identities():
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 15)
+    rows = unit(5 * generator.normal(size=(6, 32))[labels] + generator.normal(size=(90, 32)))
+    places = layout(rows, 0)
+    distance = np.linalg.norm(places[:, None] - places[None], axis=2)
+    np.fill_diagonal(distance, np.inf)
+    assert (labels[distance.argmin(1)] == labels).mean() > 0.95
+
+
+@pytest.mark.parametrize("photos", [3, 60])
+def test_a_collapsed_model_has_a_map(photos: int):
+    rows = np.tile(np.array([[0.6, 0.8, 0]], np.float32), (photos, 1))
+    places = layout(rows, 0)
+    assert places == pytest.approx(np.zeros((photos, 2)))
+    check(map_chart(places, np.arange(photos), [0, 1]))
+
+
+def test_principal_components_keep_planar_distances():
+    generator = np.random.default_rng(0)
+    plane = generator.normal(size=(30, 2)) @ generator.normal(size=(2, 7))
+    places = principal_components(plane.astype(np.float32))
+    between = np.linalg.norm(plane[:, None] - plane[None], axis=2)
+    assert np.linalg.norm(places[:, None] - places[None], axis=2) == pytest.approx(between, abs=1e-4)
+    assert principal_components(np.ones((4, 1), np.float32)).tolist() == [[0, 0]] * 4
+
+
+def test_identities_with_the_most_photos_are_named():
+    labels = np.repeat(np.arange(30), np.arange(30) % 7 + 1)
+    named = named_identities(labels)
+    photos = np.bincount(labels)
+    assert len(named) == MOST_NAMED
+    assert photos[named].min() >= np.delete(photos, named).max()
+    assert named_identities(np.array([4, 4, 2])).tolist() == [4, 2]
+
+
+def test_map_limits_photos_per_identity():
+    photos = np.array([530, 2, 30, 31, *[10] * 300])
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(photos)), photos))
+    rows = mapped_rows(labels, 0)
+    shown = np.bincount(labels[rows], minlength=len(photos))
+    assert shown[:4].tolist() == [MOST_OF_ONE, 0, 30, MOST_OF_ONE]
+    assert set(shown[4:].tolist()) == {0, 10}
+    assert MOST_PHOTOS - 10 < len(rows) <= MOST_PHOTOS
+    assert (np.diff(rows) > 0).all()
+    assert (mapped_rows(labels, 0) == rows).all()
+    assert mapped_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
+
+
+def colour(value: int, side_px: int = 36) -> np.ndarray:
+    return np.full((side_px, side_px, 3), (value, 20, 30), np.uint8)
+
+
+def test_tiles_are_small_and_read_once_or_none_when_unreadable():
+    asked: list[int] = []
+
+    def crop(row: int) -> Crop:
+        asked.append(row)
+        if row == 2:
+            raise UnreadablePhoto("gone")
+        return Crop(colour(row, 300 if row else 36), "x")
+
+    tiles = read_tiles([0, 1, 0, 2, 1], crop)
+    assert asked == [0, 1, 2]
+    assert tiles[2] is None
+    assert tiles[0] is not None
+    assert tiles[1] is not None
+    assert (tiles[0].shape[0], tiles[1].shape[0]) == (36, TILE_PX)
+    assert np.abs(opened(jpeg(colour(200))).astype(int) - colour(200)).max() <= 4
+
+
+def test_sheet_frames_right_and_wrong_tiles():
+    def with_tiles(*right: bool | None) -> bytes:
+        return sheet([[Tile(colour(200), "0.50", one) for one in right], [Tile(None, "gone")]])
+
+    assert share_of(with_tiles(True, True), LIGHT.same) > 0
+    assert share_of(with_tiles(True, True), LIGHT.different) == 0
+    assert share_of(with_tiles(False, None), LIGHT.different) > 0
+    assert share_of(with_tiles(None, None), LIGHT.same) == 0
+    picture = opened(with_tiles(True, False))
+    assert (picture == (200, 20, 30)).all(axis=-1).sum() > 2 * (TILE_PX - 8) ** 2
+
+
+def test_example_queries_have_positives_and_distinct_identities():
+    labels = np.array([0, 0, 1, 2, 2, 2, 3, 3], np.int64)
+    chosen = example_queries(labels, 10, seed=0)
+    assert sorted(labels[chosen].tolist()) == [0, 2, 3]
+    assert len(example_queries(labels, 2, seed=0)) == 2
+    assert example_queries(labels, 10, seed=0).tolist() == chosen.tolist()

@@ -1,0 +1,327 @@
+"""The file: made, opened, refused; who may read and write it, and when."""
+
+import multiprocessing
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.database import connection as connection_module
+from familiar.gallery.database import schema
+from familiar.gallery.database.connection import DATABASE, Gallery, Space, high_water
+from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.integrity.check import repair
+from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
+
+
+def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: Path):
+    embeddings = individuals([2, 1])
+    faces = enrolled(gallery, embeddings)
+    gallery.close()
+    with Gallery.open(folder) as again:
+        assert again.space == SPACE
+        assert again.element == np.dtype("<f4")
+        assert again.faces().ids.tolist() == faces
+        np.testing.assert_array_equal(again.faces().embeddings, embeddings)
+        assert again.revision == high_water(folder) == 1
+
+
+def test_space_survives_json_round_trip():
+    assert Space.from_json(SPACE.to_json()) == SPACE
+
+
+@pytest.mark.parametrize("gallery", ["float16"], indirect=True)
+def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
+    embeddings = individuals([3])
+    enrolled(gallery, embeddings)
+    assert gallery.faces().embeddings.dtype == np.float16
+    np.testing.assert_array_equal(gallery.faces().embeddings, embeddings.astype(np.float16))
+    assert gallery.faces().unit_rows().dtype == np.float32
+    with gallery.reading() as connection:
+        assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
+
+
+def test_rejects_element_types_except_float16_and_float32(folder: Path):
+    with pytest.raises(ValueError, match="'float64'"):
+        Gallery.create(folder, SPACE, element="float64")
+
+
+def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
+    with pytest.raises(BadGallery, match="holds a gallery already"):
+        Gallery.create(folder, SPACE)
+    assert gallery.revision == 0
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
+    with pytest.raises(BadGallery, match=r"holds no gallery; make one with: familiar gallery enrol"):
+        Gallery.open(tmp_path)
+
+
+def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
+    path = tmp_path / DATABASE
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(BadGallery, match="no gallery of familiar"):
+        Gallery.open(tmp_path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [DATABASE]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 99])
+def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
+    (tmp_path / DATABASE).write_bytes(content)
+    with pytest.raises(CorruptGallery, match="no SQLite database"):
+        Gallery.open(tmp_path)
+
+
+def test_rejects_newer_schema_version(gallery: Gallery, folder: Path):
+    with gallery.writing() as connection:
+        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    gallery.close()
+    with pytest.raises(BadGallery, match="newer version of familiar"):
+        Gallery.open(folder)
+
+
+def test_sets_safe_sqlite_pragmas(gallery: Gallery, folder: Path):
+    gallery.close()
+    gallery = Gallery.open(folder)
+
+    def pragma(name: str) -> object:
+        with gallery.reading() as connection:
+            return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    assert pragma("journal_mode") == "wal"
+    assert pragma("synchronous") == 2  # FULL
+    assert pragma("foreign_keys") == 1
+    assert pragma("secure_delete") == 1
+    gallery.close()
+
+
+def test_check_space_rejects_other_space_or_dimension(gallery: Gallery):
+    gallery.check_space("drawn", DIM)
+    for space_id, dim in (("another", DIM), ("drawn", 8)):
+        with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
+            gallery.check_space(space_id, dim)
+
+
+def test_rejects_non_unit_embeddings(gallery: Gallery):
+    with pytest.raises(ValueError, match="not unit vectors"):
+        gallery.packed(np.ones((1, DIM), np.float32))
+
+
+def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([1]))
+    tables = ("photos", "faces", "identities")
+    before = rows(gallery, tables)
+
+    def half() -> None:
+        with gallery.writing(faces_change=True) as connection:
+            connection.execute("DELETE FROM faces")
+            connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert rows(gallery, tables) == before
+    assert gallery.revision == high_water(folder) == 1
+    enrolled(gallery, individuals([1, 1]), "later")  # and it can be written to again
+    assert len(gallery.faces().ids) == 3
+
+
+def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
+    enrolled(gallery, individuals([2]))
+    faces = gallery.faces()
+    assert gallery.faces() is faces
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
+        assert gallery.faces() is faces
+    assert gallery.faces() is faces
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("DELETE FROM faces WHERE id = 1")
+        assert gallery.faces().ids.tolist() == [2]  # as this write has left it so far
+    assert gallery.faces().ids.tolist() == [2]
+
+
+def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
+    made: list[int] = []
+
+    def make() -> int | None:
+        made.append(1)
+        return len(made) if len(made) > 1 else None
+
+    assert gallery.kept("it", 5, make) is None
+    assert [gallery.kept("it", 5, make) for _ in range(2)] == [2, 2]  # None is never held
+    assert gallery.kept("it", 6, make) == 3
+    with gallery.writing():
+        assert [gallery.kept("it", 6, make) for _ in range(2)] == [4, 5]
+    assert gallery.kept("it", 6, make) == 3
+
+
+def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
+    enrolled(gallery, individuals([3]))
+    faces = gallery.faces()
+    assert faces.rows_of(np.array([3, 1])).tolist() == [2, 0]
+    assert faces.rows_of(np.empty(0, np.int64)).tolist() == []
+    for missing in (0, 4):
+        with pytest.raises(KeyError):
+            faces.rows_of(np.array([1, missing]))
+
+
+def test_accepts_paths_with_invalid_utf8(folder: Path):
+    folder = folder / os.fsdecode(b"caf\xe9")
+    name = os.fsdecode(b"M\xfcsli.jpg")
+    with Gallery.create(folder, SPACE) as gallery:
+        enrol_embeddings(gallery, individuals([1]), [name], "drawn")
+        with gallery.reading() as connection:
+            assert connection.execute("SELECT path FROM photos").fetchone()[0] == name
+            stored = connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
+        assert stored == b"M\xfcsli.jpg"
+        assert enrol_embeddings(gallery, individuals([1]), [name], "drawn") == []
+
+
+# Other processes
+
+
+def _write(folder: Path, began: Event, end: Event) -> None:
+    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
+        connection.execute("DELETE FROM faces WHERE id = 1")
+        began.set()
+        assert end.wait(30)
+
+
+@pytest.fixture
+def elsewhere(gallery: Gallery, folder: Path):
+    """Starts a process that is amid a write; what ends it."""
+    enrolled(gallery, individuals([2]))
+    context = multiprocessing.get_context("spawn")
+    began, end = context.Event(), context.Event()
+    process = context.Process(target=_write, args=(folder, began, end))
+    process.start()
+    assert began.wait(30)
+    yield end
+    end.set()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, elsewhere: Event):
+    assert gallery.faces().ids.tolist() == [1, 2]
+    with gallery.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
+        elsewhere.set()
+        time.sleep(0.5)
+        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2  # as it was when it began
+    _until(lambda: gallery.faces().ids.tolist() == [2])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
+def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.3)
+    with Gallery.open(folder) as hasty:
+        start = time.monotonic()
+        with pytest.raises(GalleryBusy, match="another process is writing"):
+            enrolled(hasty, individuals([1]), "more")
+        assert 0.2 <= time.monotonic() - start < 5
+        assert hasty.faces().ids.tolist() == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_second_writer_waits_for_the_first(folder: Path, elsewhere: Event):
+    with Gallery.open(folder) as patient:
+        threading.Timer(0.3, elsewhere.set).start()
+        assert enrolled(patient, individuals([1]), "more") == [3]
+        assert patient.faces().ids.tolist() == [2, 3]
+
+
+def _until(true: Callable[[], bool]) -> None:
+    start = time.monotonic()
+    while not true():
+        assert time.monotonic() - start < 30
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+    order: list[str] = []
+
+    def written(to: Gallery, what: str) -> None:
+        with to.writing():
+            order.append(what)
+
+    with gallery.beside() as other:
+        waiting = threading.Thread(target=written, args=(other, "afterwards"))
+        with gallery.alone():
+            waiting.start()
+            waiting.join(0.3)
+            written(gallery, "first")
+            with gallery.beside() as third:
+                written(third, "in the same thread")  # which would wait for itself for ever
+        waiting.join(10)
+        assert order == ["first", "in the same thread", "afterwards"]
+        assert gallery.revision == 3
+        monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.2)
+        told: list[str] = []
+
+        def hasty() -> None:
+            with pytest.raises(GalleryBusy, match="something else is being written") as error:
+                written(other, "never")
+            told.append(str(error.value))
+
+        with gallery.alone():
+            waiting = threading.Thread(target=hasty)
+            waiting.start()
+            waiting.join(10)
+        assert len(told) == 1
+        written(other, "again")
+        assert "never" not in order
+
+
+def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
+    with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.beside() as other:
+        enrolled(gallery, individuals([2]))
+        assert other.faces() is gallery.faces()
+        with gallery.writing() as connection:
+            connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
+        assert who_is_who(other).names == {1: "Tom"}
+        revision = other.revision
+        with other.writing() as connection:
+            connection.execute("DELETE FROM identities")
+        assert gallery.revision == revision + 1
+        assert who_is_who(gallery).names == {}
+
+
+def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([2]))
+    with gallery.beside() as other:
+        assert enrolled(other, individuals([1]), "as long as it lies there") == [3]
+        repair(folder)
+        for opened in (gallery, other):
+            with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
+                enrolled(opened, individuals([1]), "lost")
+        with pytest.raises(BadGallery, match="replaced since it was opened"):
+            gallery.beside()
+    with Gallery.open(folder) as again:
+        assert again.faces().ids.tolist() == [1, 2, 3]
+        assert enrolled(again, individuals([1]), "kept") == [4]
+
+
+def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):
+    (folder / DATABASE).rename(folder / "elsewhere")
+    with pytest.raises(BadGallery, match="replaced"):
+        enrolled(gallery, individuals([1]))
+    with pytest.raises(BadGallery, match="replaced"):
+        gallery.beside()
+    assert not (folder / DATABASE).exists()

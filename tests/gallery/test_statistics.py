@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from familiar.gallery.clustering.assignments import find_face
+from familiar.gallery.clustering.cluster import group
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.search import search
+from familiar.gallery.search.statistics import LAST_DECISIONS, overview
+from support.color_album import album, gallery_of, photo
+
+
+def test_overview_reports_identities_counts_and_decisions(
+    tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    paths = album(tmp_path / "photos", green=2, red=3, blue=1)
+    paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
+    with gallery_of(tmp_path / "gallery", mean_colour_bundle, paths) as gallery:
+        empty_handed = overview(gallery)
+        assert (empty_handed.identities, empty_handed.alone, empty_handed.decisions) == ((), 8, ())
+        group(gallery)
+        face = find_face(gallery, str(paths[0]))
+        green = next(one.number for one in overview(gallery).identities if one.faces == 3)
+        corrections.name(gallery, green, "Gerd")
+        corrections.confirm(gallery, [face])
+        corrections.split(gallery, [find_face(gallery, str(paths[5]))], "Blau")
+        corrections.reject(gallery, [find_face(gallery, str(paths[5]))])
+        seen = overview(gallery)
+        assert (seen.photos, seen.faces, seen.alone) == (7, 8, 1)
+        red, gerd, blau = seen.identities
+        assert (red.name, red.faces, red.confirmed) == (None, 4, 0)
+        assert (gerd.name, gerd.faces, gerd.confirmed) == ("Gerd", 3, 1)
+        assert (gerd.face, gerd.path) == (face, str(paths[0])), "who was confirmed stands for the others"
+        assert (blau.name, blau.faces, blau.face, blau.path) == ("Blau", 0, None, None)
+        assert seen.space.space_id == "mean-colour"
+        assert (seen.grouping.threshold, seen.grouping.own) == (0.9, False)
+        assert seen.size_bytes == sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir())
+        assert [decision.kind for decision in seen.decisions] == [
+            "reject",
+            "split",
+            "confirm",
+            "name",
+            "group",
+        ]
+        corrections.confirm(gallery, [1])
+        assert len(overview(gallery).decisions) == LAST_DECISIONS == 5
+        undo(gallery)
+
+        monkeypatch.setattr(search, "INDEX_FROM", 8)
+        assert not overview(gallery).indexed
+        search.build_index(gallery)
+        assert overview(gallery).indexed

@@ -1,0 +1,303 @@
+"""Each operation alone: closed form, a slow or foreign reference, extreme pixels and sizes, the crop left as it was."""
+
+from collections.abc import Callable
+from io import BytesIO
+from math import cos, radians, sin
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms.v2 import ColorJitter
+from torchvision.transforms.v2 import functional as V
+
+from familiar.loading.augment import ops_numpy as on_photo
+from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
+from familiar.loading.augment.pipeline import Change, Move
+
+HALF = ((1.0, 0.0, -0.5), (1.0, 0.0, 9.0), (0.0, 1.0, 9.0))  # the right half lies in shadow
+
+
+def noise(side: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def waves(side: int = 48) -> np.ndarray:
+    """Smooth, coloured, and without any symmetry."""
+    y, x = np.mgrid[:side, :side] / side
+    return np.stack([127 + 120 * np.sin(4 * x + y), 40 + 200 * x * y, 230 - 200 * y * y], 2).astype(np.uint8)
+
+
+def plain(value: int, side: int = 16) -> np.ndarray:
+    return np.full((side, side, 3), value, np.uint8)
+
+
+def tensor(rgb_u8: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(rgb_u8).permute(2, 0, 1)
+
+
+def levels_apart(ours: np.ndarray, theirs: torch.Tensor) -> int:
+    return int(np.abs(ours.astype(int) - theirs.permute(1, 2, 0).numpy().astype(int)).max())
+
+
+def warp(picture: np.ndarray, angle_deg: float = 0, right: float = 0, down: float = 0, scale: float = 1) -> np.ndarray:
+    return on_photo.warp(picture, Change(angle_deg=angle_deg, move=Move(right, down, scale)).origin())
+
+
+OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mirror": on_photo.mirror,
+    "warp": lambda picture: warp(picture, 20, 0.1, -0.1, 0.9),
+    "jitter": lambda picture: on_photo.jitter(picture, Jitter(1.3, 0.7, 1.3, 0.1, (3, 1, 0, 2))),
+    "gray": on_photo.to_gray,
+    "blur": lambda picture: on_photo.blur(picture, Blur(9, 1.7)),
+    "noise": lambda picture: on_photo.add_noise(picture, Noise(0.05, 3)),
+    "jpeg": lambda picture: on_photo.compress(picture, 70),
+    "downscale": lambda picture: on_photo.downscale(picture, 0.4),
+    "shadow": lambda picture: on_photo.cast_shadow(picture, Shadow(0.5, HALF)),
+    "cover": lambda picture: on_photo.cover(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("side", [16, 17, 1024])
+def test_operations_are_deterministic_and_keep_shape_and_input(name: str, side: int) -> None:
+    picture = noise(side)
+    picture.flags.writeable = False
+    changed = OPERATIONS[name](picture)
+    assert (changed.shape, changed.dtype) == (picture.shape, picture.dtype)
+    assert changed.flags.c_contiguous
+    assert not np.array_equal(changed, picture)
+    assert np.array_equal(picture, noise(side))
+    assert np.array_equal(OPERATIONS[name](picture), changed)
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in ("shadow", "cover", "noise")])
+def test_black_and_white_stay_unchanged_without_darkening(name: str) -> None:
+    quantised = 1 if name == "jpeg" else 0  # its steps of brightness need not fall on black
+    assert OPERATIONS[name](plain(0)).max() <= quantised
+    if name != "jitter":  # which may darken
+        assert OPERATIONS[name](plain(255)).min() >= 255 - quantised
+
+
+# warp
+
+
+@pytest.mark.parametrize("side", [1, 16, 17])
+def test_neutral_warp_keeps_pixels(side: int) -> None:
+    assert np.array_equal(warp(noise(side)), noise(side))
+
+
+@pytest.mark.parametrize("side", [16, 17])
+@pytest.mark.parametrize(("angle_deg", "quarters"), [(90, 1), (-90, -1), (180, 2), (-180, 2), (360, 0)])
+def test_quarter_turns_are_counterclockwise(side: int, angle_deg: float, quarters: int) -> None:
+    # np.rot90 turns counter-clockwise where rows are drawn downwards: what was at the right comes to the top.
+    assert np.array_equal(warp(noise(side), angle_deg), np.rot90(noise(side), quarters))
+
+
+def test_shifts_are_relative_and_mirror_at_border() -> None:
+    picture = noise(16)
+    shifted = warp(picture, right=3 / 16, down=5 / 16)
+    assert np.array_equal(shifted[5:, 3:], picture[:-5, :-3])
+    assert np.array_equal(shifted, np.pad(picture, ((5, 0), (3, 0), (0, 0)), "reflect")[:16, :16])
+    left_up = warp(picture, right=-3 / 16, down=-5 / 16)
+    assert np.array_equal(left_up, np.pad(picture, ((0, 5), (0, 3), (0, 0)), "reflect")[5:, 3:])
+
+
+def test_warp_scales_about_center() -> None:
+    assert np.array_equal(warp(noise(17), scale=2.0)[::2, ::2], noise(17)[4:13, 4:13])
+
+
+def test_flip_warp_equals_mirror() -> None:
+    assert np.array_equal(on_photo.warp(noise(17), Change(flip=True).origin()), on_photo.mirror(noise(17)))
+    assert np.array_equal(on_photo.mirror(noise()), noise()[:, ::-1])
+
+
+@pytest.mark.parametrize("box", [(8, 4, 32, 40), (0, 0, 48, 48), (16, 0, 24, 24)])
+def test_crop_matches_torchvision_resized_crop(box: tuple[int, int, int, int]) -> None:
+    left, top, width, height = box
+    ours = on_photo.warp(waves(), Change(crop=Box(*(share / 48 for share in box))).origin())
+    theirs = V.resized_crop(tensor(waves()), top, left, height, width, [48, 48], antialias=False)
+    inner = slice(2, -2)  # its outermost pixels repeat the crop's edge, ours look beyond it
+    assert levels_apart(ours[inner, inner], theirs[:, inner, inner]) <= 2
+
+
+def bilinear(rgb_u8: np.ndarray, x: float, y: float) -> np.ndarray:
+    """The picture at a point, mirrored (without repeating the edge) beyond its border."""
+    side = rgb_u8.shape[0]
+
+    def pixel(column: int, row: int) -> np.ndarray:
+        column, row = (min(at % (2 * side - 2), -at % (2 * side - 2)) for at in (column, row))
+        return rgb_u8[row, column].astype(float)
+
+    left, top = int(np.floor(x)), int(np.floor(y))
+    right_share, low_share = x - left, y - top
+    upper = (1 - right_share) * pixel(left, top) + right_share * pixel(left + 1, top)
+    lower = (1 - right_share) * pixel(left, top + 1) + right_share * pixel(left + 1, top + 1)
+    return (1 - low_share) * upper + low_share * lower
+
+
+@given(
+    st.floats(-180, 180),
+    st.floats(-0.3, 0.3),
+    st.floats(-0.3, 0.3),
+    st.floats(0.7, 1.4),
+    st.booleans(),
+    st.integers(0, 23),
+    st.integers(0, 23),
+)
+def test_warp_matches_slow_reference(
+    angle_deg: float, right: float, down: float, scale: float, flip: bool, row: int, column: int
+) -> None:
+    picture, centre = waves(24), 11.5
+    # Backwards from a pixel of the result: undo the shift, the scale, the mirror, the turn.
+    x = (column - centre - right * 24) / scale * (-1 if flip else 1)
+    y = (row - centre - down * 24) / scale
+    turn = radians(angle_deg)
+    wanted = bilinear(picture, centre + cos(turn) * x - sin(turn) * y, centre + sin(turn) * x + cos(turn) * y)
+    change = Change(angle_deg=angle_deg, flip=flip, move=Move(right, down, scale))
+    # OpenCV places samples to 1/32 pixel, and neighbours differ by up to 25.
+    assert on_photo.warp(picture, change.origin())[row, column] == pytest.approx(wanted, abs=2)
+
+
+def test_warp_adds_no_black_border() -> None:
+    assert (warp(plain(200), 33, 0.4, -0.4, 0.5) == 200).all()
+
+
+# Colour: torchvision cuts fractions off where OpenCV rounds
+
+
+@pytest.mark.parametrize("picture", [noise(32), waves(), plain(0), plain(255), plain(77)])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "factors"),
+    [
+        (on_photo.adjust_brightness, V.adjust_brightness, (0.0, 0.3, 1.0, 1.7)),
+        (on_photo.adjust_contrast, V.adjust_contrast, (0.0, 0.3, 1.0, 1.7)),
+        (on_photo.adjust_saturation, V.adjust_saturation, (0.0, 0.3, 1.0, 1.7)),
+        (on_photo.adjust_hue, V.adjust_hue, (-0.5, -0.3, -0.05, 0.0, 0.2, 0.5)),
+    ],
+)
+def test_color_adjustments_match_torchvision(
+    picture: np.ndarray, ours: Callable, theirs: Callable, factors: tuple[float, ...]
+) -> None:
+    for factor in factors:
+        # For saturation torchvision cuts the gray's fraction off as well.
+        most = 2 if theirs is V.adjust_saturation else 1
+        assert levels_apart(ours(picture, factor), theirs(tensor(picture), factor)) <= most
+
+
+def test_color_adjustments_equal_closed_form() -> None:
+    picture = noise()
+    assert np.array_equal(on_photo.adjust_brightness(picture & 254, 0.5), picture // 2)
+    assert np.ptp(on_photo.adjust_contrast(picture, 0.0)) == 0
+    assert np.array_equal(on_photo.adjust_saturation(picture, 0.0), on_photo.to_gray(picture))
+    assert np.ptp(on_photo.to_gray(picture), axis=2).max() == 0
+    red = np.tile(np.array([200, 0, 0], np.uint8), (4, 4, 1))
+    assert on_photo.adjust_hue(red, 1 / 3)[0, 0].tolist() == [0, 200, 0]
+    assert on_photo.adjust_hue(red, -1 / 3)[0, 0].tolist() == [0, 0, 200]
+    assert on_photo.to_gray(red)[0, 0].tolist() == [60, 60, 60]  # 0.299 x 200
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_jitter_matches_torchvision(seed: int) -> None:
+    torch.manual_seed(seed)
+    theirs = ColorJitter(0.4, 0.4, 0.4, 0.2)
+    factors = theirs.make_params([])
+    names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
+    ours = Jitter(*(factors[name] for name in names), tuple(factors["fn_idx"].tolist()))
+    wanted = theirs.transform(tensor(waves()), factors)
+    apart = on_photo.jitter(waves(), ours).astype(float) - wanted.permute(1, 2, 0).numpy()
+    # The fractions are cut off four times over, and what follows may stretch that.
+    assert np.abs(apart).max() <= 10
+    assert np.abs(apart).mean() <= 2.5
+
+
+def test_jitter_depends_on_order_and_neutral_keeps_pixels() -> None:
+    orders = [tuple(np.roll(np.arange(4), turn).tolist()) for turn in range(4)]
+    pictures = [on_photo.jitter(waves(), Jitter(1.3, 0.7, 1.2, 0.05, order)) for order in orders]
+    assert len({picture.tobytes() for picture in pictures}) > 1
+    assert np.array_equal(on_photo.jitter(noise(), Jitter(1, 1, 1, 0, (2, 0, 3, 1))), noise())
+
+
+# Sharpness
+
+
+@pytest.mark.parametrize(("kernel_px", "sigma_px"), [(3, 0.1), (3, 2.0), (9, 1.7), (31, 8.0)])
+def test_blur_matches_torchvision(kernel_px: int, sigma_px: float) -> None:
+    ours = on_photo.blur(noise(32), Blur(kernel_px, sigma_px))
+    assert levels_apart(ours, V.gaussian_blur(tensor(noise(32)), [kernel_px] * 2, [sigma_px] * 2)) <= 1
+
+
+def test_blurred_point_equals_kernel() -> None:
+    point = plain(0, 17)
+    point[8, 8] = 255
+    taps = np.exp(-(np.arange(-1, 2) ** 2) / 2)
+    taps /= taps.sum()
+    blurred = on_photo.blur(point, Blur(3, 1.0))
+    assert blurred[7:10, 7:10, 0] == pytest.approx(255 * np.outer(taps, taps), abs=1)
+    assert int(blurred.sum()) == pytest.approx(3 * 255, abs=27)
+
+
+@pytest.mark.parametrize("std", [0.01, 0.05, 0.1])
+def test_noise_has_requested_deviation_and_independent_channels(std: float) -> None:
+    change = on_photo.add_noise(plain(128, 256), Noise(std, 9)).astype(float) - 128
+    assert change.std() == pytest.approx(np.hypot(255 * std, 1 / np.sqrt(12)), rel=0.02)  # rounding adds its own
+    assert change.mean() == pytest.approx(0, abs=5 * 255 * std / 256)
+    assert np.corrcoef(change.reshape(-1, 3).T) == pytest.approx(np.eye(3), abs=0.03)
+    assert not np.array_equal(
+        on_photo.add_noise(plain(128), Noise(std, 9)), on_photo.add_noise(plain(128), Noise(std, 8))
+    )
+    assert np.array_equal(on_photo.add_noise(noise(), Noise(0.0, 9)), noise())
+
+
+@pytest.mark.parametrize("quality", [1, 30, 70, 100])
+def test_compression_matches_pillow(quality: int) -> None:
+    file = BytesIO()
+    Image.fromarray(waves()).save(file, "JPEG", quality=quality, subsampling="4:2:0")
+    theirs = np.asarray(Image.open(file))
+    assert np.abs(on_photo.compress(waves(), quality).astype(int) - theirs).max() <= 3  # by the library's build
+
+
+def test_downscaling_averages_areas_and_enlarges_linearly() -> None:
+    squares = noise(8).repeat(2, 0).repeat(2, 1)
+    low = cv2.resize(noise(8), (16, 16), interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(on_photo.downscale(squares, 0.5), low)
+    board = 255 * (np.indices((16, 16)).sum(0) % 2).astype(np.uint8)
+    gray = on_photo.downscale(np.stack([board] * 3, 2), 0.5)
+    assert np.isin(gray, (127, 128)).all()
+    assert np.array_equal(on_photo.downscale(noise(), 1.0), noise())
+    assert np.ptp(on_photo.downscale(noise(), 0.01), axis=(0, 1)).max() == 0  # one pixel
+
+
+# What is covered
+
+
+def test_shadow_equals_closed_form() -> None:
+    dark = on_photo.cast_shadow(plain(200, 100), Shadow(0.25, HALF))
+    assert (dark[:, :44] == 200).all()
+    assert (dark[:, 56:] == 150).all()
+    assert (np.diff(dark[0, 44:57, 0].astype(int)) <= 0).all()
+    assert dark[0, 49:51, 0].mean() == pytest.approx(175, abs=1)
+    assert np.array_equal(on_photo.cast_shadow(noise(), Shadow(0.0, HALF)), noise())
+
+
+def test_shade_matches_pointwise_minimum_depth() -> None:
+    planes = ((1.0, 0.3, -0.2), (-1.0, 0.2, 0.7), (0.1, -1.0, 0.6))
+    for row, column in np.ndindex(9, 9):
+        x, y = (column + 0.5) / 9, (row + 0.5) / 9
+        depth = min(a * x + b * y + d for a, b, d in planes)
+        wanted = min(max(depth / on_photo.SHADOW_BORDER + 0.5, 0), 1)
+        assert on_photo.shade(planes, 9)[row, column] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_cover_blackens_only_its_boxes() -> None:
+    covered = on_photo.cover(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
+    wanted = plain(9)
+    wanted[8:10, 4:8] = 0
+    wanted[0, 0] = 0
+    assert np.array_equal(covered, wanted)
+    assert not on_photo.cover(plain(9), [Box(0, 0, 1, 1)]).any()
+    assert np.array_equal(on_photo.cover(plain(9), []), plain(9))

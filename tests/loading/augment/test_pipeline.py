@@ -1,0 +1,359 @@
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.loading.augment import ops_numpy as on_photo
+from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
+from familiar.loading.augment.pipeline import (
+    Change,
+    Move,
+    apply_change,
+    augment,
+    draw_change,
+    photo_generator,
+)
+from familiar.loading.augment.settings import (
+    CIRCLE_AUGMENTATION,
+    MOST_HOLES,
+    NOTHING,
+    RANGES,
+    WIDEST_BLUR,
+    Augmentation,
+)
+from support.tiers import small_and_exhaustive
+
+pytestmark = pytest.mark.slow
+
+PROBABILITIES = tuple(field.name for field in fields(Augmentation) if field.name.endswith("_p"))
+ALL = Augmentation(**dict.fromkeys(PROBABILITIES, 1.0))
+SIGNS: dict[str, Callable[[Change], bool]] = {  # that an operation was chosen
+    "crop_p": lambda change: change.crop is not None,
+    "rotate_p": lambda change: change.angle_deg is not None,
+    "flip_p": lambda change: change.flip,
+    "affine_p": lambda change: change.move is not None,
+    "jitter_p": lambda change: change.jitter is not None,
+    "gray_p": lambda change: change.gray,
+    "blur_p": lambda change: change.blur is not None,
+    "noise_p": lambda change: change.noise is not None,
+    "jpeg_p": lambda change: change.jpeg_quality is not None,
+    "downscale_p": lambda change: change.downscale is not None,
+    "shadow_p": lambda change: change.shadow is not None,
+    "dropout_p": lambda change: bool(change.holes),
+    "erase_p": lambda change: change.erase is not None,
+}
+SHADOW = Shadow(0.5, ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35)))
+
+
+def noise(side: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def waves(side: int = 48) -> np.ndarray:
+    """Smooth, coloured, and without any symmetry."""
+    y, x = np.mgrid[:side, :side] / side
+    return np.stack([127 + 120 * np.sin(4 * x + y), 40 + 200 * x * y, 230 - 200 * y * y], 2).astype(np.uint8)
+
+
+@cache
+def draws(settings: Augmentation, count: int) -> list[Change]:
+    return [draw_change(settings, photo_generator(5, 1, photo)) for photo in range(count)]
+
+
+# Applying a change
+
+
+def test_empty_change_returns_the_same_crop() -> None:
+    picture = noise()
+    assert apply_change(picture, Change()) is picture
+    assert augment(picture, NOTHING, photo_generator(0, 0, 0)) is picture
+
+
+def test_each_field_applies_its_operation() -> None:
+    picture, jitter = waves(), Jitter(1.2, 0.8, 1.1, 0.05, (2, 0, 3, 1))
+    box, move = Box(0.1, 0.2, 0.3, 0.4), Move(0.05, -0.1, 1.1)
+    wanted = {
+        Change(crop=box): on_photo.warp(picture, Change(crop=box).origin()),
+        Change(angle_deg=20.0): on_photo.warp(picture, Change(angle_deg=20.0).origin()),
+        Change(flip=True): on_photo.mirror(picture),
+        Change(move=move): on_photo.warp(picture, Change(move=move).origin()),
+        Change(jitter=jitter): on_photo.jitter(picture, jitter),
+        Change(gray=True): on_photo.to_gray(picture),
+        Change(blur=Blur(5, 1.1)): on_photo.blur(picture, Blur(5, 1.1)),
+        Change(noise=Noise(0.03, 7)): on_photo.add_noise(picture, Noise(0.03, 7)),
+        Change(jpeg_quality=75): on_photo.compress(picture, 75),
+        Change(downscale=0.5): on_photo.downscale(picture, 0.5),
+        Change(shadow=SHADOW): on_photo.cast_shadow(picture, SHADOW),
+        Change(holes=(box, box)): on_photo.cover(picture, [box, box]),
+        Change(erase=box): on_photo.cover(picture, [box]),
+    }
+    assert len(wanted) == len(fields(Change))
+    for change, changed in wanted.items():
+        assert np.array_equal(apply_change(picture, change), changed), change
+        assert not np.array_equal(changed, picture), change
+
+
+def test_operations_apply_in_field_order() -> None:
+    for change in draws(ALL, 20):
+        step_by_step = apply_change(
+            waves(), Change(crop=change.crop, angle_deg=change.angle_deg, flip=change.flip, move=change.move)
+        )
+        for field in fields(Change)[4:]:
+            step_by_step = apply_change(step_by_step, Change(**{field.name: getattr(change, field.name)}))
+        assert np.array_equal(apply_change(waves(), change), step_by_step)
+
+
+def test_geometric_changes_compose_in_order() -> None:
+    box, move = Box(0.1, 0.05, 0.8, 0.9), Move(0.05, -0.1, 1.1)
+    together = Change(crop=box, angle_deg=20.0, flip=True, move=move).origin()
+    parts = [Change(crop=box), Change(angle_deg=20.0), Change(flip=True), Change(move=move)]
+    point = np.array([0.2, -0.3, 1.0])
+    wanted = point
+    for part in reversed(parts):  # backwards, from the result to the crop
+        wanted = np.append(part.origin() @ wanted, 1.0)
+    assert together @ point == pytest.approx(wanted[:2])
+    assert Change(crop=box).origin() @ [-0.5, -0.5, 1] == pytest.approx([0.1 - 0.5, 0.05 - 0.5])
+    assert Change(crop=box).origin() @ [0.5, 0.5, 1] == pytest.approx([0.4, 0.45])
+
+
+@given(st.integers(0, 2**40), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_augment_is_deterministic_and_pure(seed: int, epoch: int, photo: int) -> None:
+    picture = waves()
+    picture.flags.writeable = False
+    first, second = (augment(picture, ALL, photo_generator(seed, epoch, photo)) for _ in range(2))
+    assert np.array_equal(first, second)
+    assert (first.shape, first.dtype, first.flags.c_contiguous) == (picture.shape, np.uint8, True)
+    assert np.array_equal(picture, waves())
+
+
+def test_different_keys_give_different_images() -> None:
+    keys = [(seed, epoch, photo) for seed in range(4) for epoch in range(4) for photo in range(4)]
+    assert len({augment(waves(), ALL, photo_generator(*key)).tobytes() for key in keys}) == len(keys)
+
+
+# Drawing a change
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("published", "count"),
+    small_and_exhaustive((Augmentation(), 500), (Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)),
+)
+def test_operations_occur_independently_at_their_probability(published: Augmentation, count: int) -> None:
+    wanted = np.array([getattr(published, name) for name in PROBABILITIES])
+    seen = np.array([[SIGNS[name](change) for name in PROBABILITIES] for change in draws(published, count)])
+    assert (np.abs(seen.mean(axis=0) - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / count)).all()
+    together, apart = seen.T.astype(float) @ seen / count, np.outer(wanted, wanted)
+    off_diagonal = ~np.eye(len(wanted), dtype=bool)
+    assert together[off_diagonal] == pytest.approx(apart[off_diagonal], abs=5 * np.sqrt(0.25 / count))
+
+
+def test_one_operation_does_not_change_draws_for_another() -> None:
+    everything = draws(ALL, 20)
+    for name in PROBABILITIES:
+        alone = draws(replace(NOTHING, **{name: 1.0}), 20)
+        field = next(
+            field.name
+            for field in fields(Change)
+            if SIGNS[name](replace(Change(), **{field.name: getattr(everything[0], field.name)}))
+        )
+        for one, of_all in zip(alone, everything, strict=True):
+            assert one == Change(**{field: getattr(of_all, field)})
+
+
+WIDE = replace(
+    ALL,
+    rotate_deg=40.0, translate=0.25, scale=0.2, brightness=0.1, contrast=0.5, saturation=0.6, hue=0.3,
+    crop_scale_min=0.5, crop_ratio_min=0.8, crop_ratio_max=1.5, dropout_holes_max=6, blur_sigma_min=0.1,
+    blur_sigma_max=2.0, jpeg_quality_min=20, jpeg_quality_max=90, erase_area_min=0.05, erase_area_max=0.2,
+)  # fmt: skip
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        (lambda c: c.angle_deg, -40.0, 40.0),
+        (lambda c: c.move.right, -0.25, 0.25),
+        (lambda c: c.move.down, -0.25, 0.25),
+        (lambda c: c.move.scale, 0.8, 1.2),
+        (lambda c: c.jitter.brightness, 0.9, 1.1),
+        (lambda c: c.jitter.contrast, 0.5, 1.5),
+        (lambda c: c.jitter.saturation, 0.4, 1.6),
+        (lambda c: c.jitter.hue, -0.3, 0.3),
+        (lambda c: c.blur.sigma_px, 0.1, 2.0),
+        (lambda c: c.noise.std, 0.01, 0.05),
+        (lambda c: c.downscale, 0.4, 0.8),
+        (lambda c: c.shadow.loss, 0.3, 0.6),
+        (lambda c: c.holes[0].width, 16 / 224, 48 / 224),
+        (lambda c: c.holes[0].height, 16 / 224, 48 / 224),
+        (lambda c: c.holes[0].left / (1 - c.holes[0].width), 0.0, 1.0),
+        (lambda c: c.crop.width * c.crop.height, 0.5, 1.0),
+        (lambda c: c.erase.width * c.erase.height, 0.05, 0.2),
+        (lambda c: np.log(c.erase.width / c.erase.height), np.log(0.3), np.log(3.3)),
+        (lambda c: c.erase.top / (1 - c.erase.height), 0.0, 1.0),
+    ],
+)
+def test_values_fill_their_ranges_evenly(value: Callable[[Change], float], low: float, high: float) -> None:
+    values = np.array([value(change) for change in draws(WIDE, 1000)])
+    slack = 1e-9
+    assert low - slack <= values.min() < low + 0.02 * (high - low)
+    assert high - 0.02 * (high - low) < values.max() <= high + slack
+    assert values.mean() == pytest.approx((low + high) / 2, abs=5 * (high - low) / np.sqrt(12 * 1000))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (lambda c: c.blur.kernel_px, [3, 5, 7, 9]),
+        (lambda c: len(c.holes), [1, 2, 3, 4, 5, 6]),
+        (lambda c: c.jpeg_quality, list(range(20, 91))),
+    ],
+)
+def test_integers_take_every_value_about_equally_often(value: Callable[[Change], int], wanted: list[int]) -> None:
+    seen, counts = np.unique([value(change) for change in draws(WIDE, 1000)], return_counts=True)
+    assert seen.tolist() == wanted
+    share = 1 / len(wanted)
+    assert counts / 1000 == pytest.approx(share, abs=5 * np.sqrt(share / 1000))
+
+
+def test_jitter_uses_every_order() -> None:
+    orders = {change.jitter.order for change in draws(ALL, 300)}
+    assert len(orders) == 24
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+
+
+def test_blur_without_sigma_derives_it_from_kernel() -> None:
+    # OpenCV: 0.3 ((k - 1) / 2 - 1) + 0.8
+    wanted = {3: 0.8, 5: 1.1, 7: 1.4, 9: 1.7}
+    for change in draws(ALL, 300):
+        assert change.blur.sigma_px == pytest.approx(wanted[change.blur.kernel_px])
+    assert all(0 < change.blur.sigma_px <= 0.5 for change in draws(replace(ALL, blur_sigma_max=0.5), 50))
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 10), st.floats(0.1, 10), st.integers(0, 10**6))
+def test_boxes_stay_inside_with_area_and_ratio_in_range(
+    area: float, wider: float, ratio: float, other: float, photo: int
+) -> None:
+    drawn = replace(
+        NOTHING,
+        erase_p=1.0,
+        erase_area_min=min(area, wider),
+        erase_area_max=max(area, wider),
+        erase_ratio_min=min(ratio, other),
+        erase_ratio_max=max(ratio, other),
+    )
+    left, top, width, height = draw_change(drawn, photo_generator(0, 0, photo)).erase
+    assert min(left, top, width, height) >= 0
+    assert max(left + width, top + height) <= 1 + 1e-9
+    assert min(area, wider) - 1e-8 <= width * height <= max(area, wider) + 1e-8
+    if max(width, height) < 1 - 1e-9:
+        assert min(ratio, other) * 0.999 <= width / height <= max(ratio, other) * 1.001
+
+
+def test_shadows_enter_from_every_edge_and_keep_light() -> None:
+    shades = [on_photo.shade(change.shadow.planes, 32) for change in draws(ALL, 300)]
+    edges = [(shade[0].max(), shade[-1].max(), shade[:, 0].max(), shade[:, -1].max()) for shade in shades]
+    assert all(max(each) > 0.9 for each in edges)
+    assert all(np.mean([each[side] > 0.9 for each in edges]) > 0.25 for side in range(4))
+    shares = np.array([shade.mean() for shade in shades])
+    assert shares.min() > 0.02
+    assert shares.max() < 0.95
+    assert 0.2 < shares.mean() < 0.6
+
+
+# Settings
+
+
+def test_face_augmentation_matches_seed_002() -> None:
+    changed = {name: value for name, value in asdict(CIRCLE_AUGMENTATION).items() if value != getattr(NOTHING, name)}
+    assert changed == {
+        "crop_p": 1.0, "flip_p": 0.3, "jitter_p": 1.0, "brightness": 0.2, "contrast": 0.2, "saturation": 0.1,
+        "hue": 0.05, "gray_p": 0.1, "blur_p": 1.0, "blur_kernel_max": 3, "blur_sigma_min": 0.1,
+        "blur_sigma_max": 2.0, "erase_p": 0.2,
+    }  # fmt: skip
+    of = CIRCLE_AUGMENTATION
+    assert (of.crop_scale_min, of.crop_ratio_min, of.crop_ratio_max, of.blur_kernel_min) == (0.9, 0.9, 1.1, 3)
+    assert (of.erase_area_min, of.erase_area_max, of.erase_ratio_min, of.erase_ratio_max) == (
+        0.02,
+        0.1,
+        0.3,
+        3.3,
+    )
+
+
+def test_pet_augmentation_matches_seed_004() -> None:
+    of = Augmentation()
+    assert [(name, getattr(of, name)) for name in PROBABILITIES] == [
+        ("crop_p", 0), ("rotate_p", 0.5), ("flip_p", 0.5), ("affine_p", 0.3), ("jitter_p", 0.5), ("gray_p", 0.05),
+        ("blur_p", 0.2), ("noise_p", 0.2), ("jpeg_p", 0.2), ("downscale_p", 0.15), ("shadow_p", 0.1),
+        ("dropout_p", 0.3), ("erase_p", 0),
+    ]  # fmt: skip
+    assert (of.blur_kernel_min, of.blur_kernel_max, of.noise_std_min, of.noise_std_max) == (3, 9, 0.01, 0.05)
+    assert (of.jpeg_quality_min, of.jpeg_quality_max, of.downscale_min, of.downscale_max) == (
+        70,
+        100,
+        0.4,
+        0.8,
+    )
+    assert (of.dropout_holes_min, of.dropout_holes_max) == (1, 4)
+    assert (224 * of.dropout_side_min, 112 * of.dropout_side_max) == (16, 24)
+
+
+def test_every_setting_has_a_range_check() -> None:
+    assert {*PROBABILITIES, *RANGES, "where"} == {field.name for field in fields(Augmentation)}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((name, value) for name in PROBABILITIES for value in (-0.1, 1.1, float("nan"))),
+        *((name, low - 1) for name, (low, _) in RANGES.items()),
+        *((name, high + 1) for name, (_, high) in RANGES.items()),
+        *((name, float("nan")) for name in RANGES if isinstance(getattr(NOTHING, name), float)),
+        ("translate", 1.0),
+        ("hue", 0.51),
+        ("blur_kernel_min", 4),
+        ("blur_kernel_max", 8),
+        ("crop_ratio_min", 1.2),
+        ("blur_kernel_min", 11),
+        ("noise_std_min", 0.06),
+        ("jpeg_quality_max", 60),
+        ("downscale_min", 0.9),
+        ("shadow_max", 0.2),
+        ("dropout_holes_min", 5),
+        ("dropout_side_max", 0.05),
+        ("erase_area_min", 0.2),
+        ("erase_ratio_max", 0.2),
+        ("blur_sigma_min", 1.0),
+    ],
+)
+def test_rejects_settings_out_of_range_by_name(name: str, wrong: float) -> None:
+    pair = name.removesuffix("_max") + "_min" if name.endswith("_max") else name
+    with pytest.raises(ValueError, match=f"^({name}|{pair}) "):
+        Augmentation(**{name: wrong})
+
+
+def test_accepts_device_as_where() -> None:
+    assert Augmentation(where="device").where == "device"
+
+
+def extreme(side: int) -> Augmentation:
+    """Everything at once, at the lower (0) or the upper (1) end of every range."""
+    ends = {name: ends[side] for name, ends in RANGES.items()}
+    whole = {
+        name: int(value) if isinstance(getattr(NOTHING, name), int) else float(value) for name, value in ends.items()
+    }
+    return replace(ALL, **whole)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("side", [16, 17])
+def test_range_ends_keep_crop_shape(end: int, side: int) -> None:
+    for change in draws(extreme(end), 5):
+        assert apply_change(noise(side), change).shape == (side, side, 3)
+    assert (extreme(1).dropout_holes_max, extreme(1).blur_kernel_max) == (MOST_HOLES, WIDEST_BLUR)

@@ -1,0 +1,146 @@
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from familiar.cli.commands.augment import augment as command
+from familiar.core.errors import BadRecipe, UnreadablePhoto
+from familiar.loading.augment.pipeline import apply_change
+from familiar.loading.augment.preview import (
+    CAPTION_PX,
+    GAP_PX,
+    NAMES_PX,
+    PHOTO_GAP_PX,
+    STRENGTHS,
+    TILE_PX,
+    VARIANT_ROWS,
+    augmentation_sheet,
+    rows_of,
+)
+from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NOTHING, Augmentation
+
+
+def photo(side: int = 64, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.ndarray:
+    """A picture of the sheet, or the strip for the caption below it."""
+    top = GAP_PX + row * (TILE_PX + CAPTION_PX) + (TILE_PX if below else 0)
+    left = NAMES_PX + column * (TILE_PX + GAP_PX) + column // STRENGTHS * PHOTO_GAP_PX
+    return sheet[top : top + (CAPTION_PX if below else TILE_PX), left : left + TILE_PX]
+
+
+def test_rows_list_enabled_operations() -> None:
+    assert rows_of(NOTHING) == []
+    assert [row.name for row in rows_of(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
+    pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
+    pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
+    assert [row.name for row in rows_of(Augmentation())] == pets
+    faces = ["crop", "flip", "brightness", "contrast", "saturation", "hue", "gray", "blur", "erase"]
+    assert [row.name for row in rows_of(CIRCLE_AUGMENTATION)] == faces
+
+
+def test_tiles_show_range_ends_with_captions() -> None:
+    rows = {row.name: row for row in rows_of(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
+    captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
+    assert captions["rotate"] == ["-25°", "+12°", "+25°"]
+    assert captions["brightness"] == ["x 0.70", "x 1.15", "x 1.30"]
+    assert captions["blur"] == ["3 px, std 0.8", "5 px, std 1.1", "9 px, std 1.7"]
+    assert captions["jpeg"] == ["quality 100", "quality 85", "quality 70"]
+    assert captions["dropout"] == ["1 of 7%", "2 of 14%", "4 of 21%"]
+    assert [change.angle_deg for _, change in rows["rotate"].tiles] == [-25.0, 12.5, 25.0]
+    assert [change.jitter.hue for _, change in rows["hue"].tiles] == [-0.1, 0.05, 0.1]
+    assert [len(change.holes) for _, change in rows["dropout"].tiles] == [1, 2, 4]
+    assert all(row.probability == 1 for row in (rows["crop"], rows["erase"]))
+
+
+def test_row_strength_increases_from_left_to_right() -> None:
+    smooth = np.kron(photo(8), np.ones((16, 16, 1))).astype(np.uint8)
+    rows = {row.name: row for row in rows_of(Augmentation())}
+    for name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
+        changed = [apply_change(smooth, change).astype(int) for _, change in rows[name].tiles]
+        losses = [np.abs(one - smooth).mean() for one in changed]
+        assert losses == sorted(losses), name
+
+
+@pytest.mark.parametrize("photos", [1, 2])
+def test_sheet_contains_every_tile_caption_and_variant(photos: int) -> None:
+    settings = replace(NOTHING, flip_p=0.5, rotate_p=0.5)
+    pictures = [photo(TILE_PX, seed) for seed in range(photos)]
+    sheet = augmentation_sheet(pictures, settings)
+    rows = 3 + VARIANT_ROWS
+    assert sheet.dtype == np.uint8
+    assert sheet.shape[0] == rows * (TILE_PX + CAPTION_PX) + GAP_PX
+    for at, picture in enumerate(pictures):
+        assert np.array_equal(tile(sheet, 0, STRENGTHS * at), picture)
+        assert np.array_equal(tile(sheet, 2, STRENGTHS * at), picture[:, ::-1])
+        assert (tile(sheet, 2, STRENGTHS * at + 1) == 255).all()  # a flip has one strength
+        assert (tile(sheet, 1, STRENGTHS * at, below=True) < 150).any()
+        variants = {
+            tile(sheet, row, STRENGTHS * at + column).tobytes() for row in range(3, rows) for column in range(3)
+        }
+        assert len(variants) > 6
+    assert (sheet[:, :GAP_PX] == 255).all()
+    for row in range(1, rows):  # each name and note ends before the pictures begin
+        top = GAP_PX + row * (TILE_PX + CAPTION_PX)
+        assert (sheet[top : top + TILE_PX, :NAMES_PX] < 150).any()
+        assert (sheet[top : top + TILE_PX, NAMES_PX - 4 : NAMES_PX] == 255).all()
+
+
+def test_names_and_captions_stay_within_margins() -> None:
+    everything = replace(Augmentation(), crop_p=0.25, erase_p=0.25)
+    sheet = augmentation_sheet([photo(224)], everything)
+    assert (sheet[:, NAMES_PX - 2 : NAMES_PX] == 255).all()
+    for row in range(sheet.shape[0] // (TILE_PX + CAPTION_PX)):
+        for column in range(STRENGTHS):
+            below = tile(sheet, row, column, below=True)
+            assert (below[-2:] == 255).all()
+            assert (below[:, [0, -1]] == 255).all()
+
+
+@pytest.mark.slow
+def test_sheet_is_deterministic_for_a_seed() -> None:
+    sheets = [augmentation_sheet([photo(224)], Augmentation(), seed) for seed in (1, 1, 2)]
+    assert np.array_equal(sheets[0], sheets[1])
+    assert not np.array_equal(sheets[0], sheets[2])
+    with pytest.raises(ValueError, match="needs photos"):
+        augmentation_sheet([], Augmentation())
+
+
+# The command
+
+
+def run(*arguments: object) -> str:
+    return CliRunner().invoke(command, [*map(str, arguments)], catch_exceptions=False).stdout
+
+
+@pytest.mark.slow
+def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
+    output = tmp_path / "a.png"
+    few = ["--set", "input.size_px=32", "--set", "input.resize_px=32", "--set", "augmentation.blur_p=0.5"]
+    options = ["synthetic:cats:4x2", "--recipe", "quickstart", *few, "--output", output]
+    said = json.loads(run(*options, "--photos", 3, "--json"))
+    assert said["photos"] == [f"synthetic:cats/00000{identity}/0000" for identity in range(3)]
+    assert (said["output"], said["augmentation"]["blur_p"]) == (str(output), 0.5)
+    with Image.open(output) as picture:
+        assert picture.width == NAMES_PX + 9 * (TILE_PX + GAP_PX) + 2 * PHOTO_GAP_PX
+    assert re.fullmatch(r".*a\.png: what quickstart does to 2 photos of 32 px\n", run(*options))
+
+
+@pytest.mark.slow
+def test_command_skips_unreadable_photos(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        (tmp_path / "pets" / name / "1.png").write_text("no photo")
+    with pytest.raises(UnreadablePhoto, match=r"first photo can be read; the first: .*1\.png"):
+        run(tmp_path / "pets", "--output", tmp_path / "a.png")
+    Image.fromarray(photo()).save(tmp_path / "pets" / "b" / "1.png")
+    assert "1 photos of 224 px" in run(tmp_path / "pets", "--output", tmp_path / "a.png")
+    with pytest.raises(BadRecipe, match="no recipe"):
+        run(tmp_path / "pets", "--recipe", "none")

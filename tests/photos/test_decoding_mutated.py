@@ -1,0 +1,277 @@
+"""Thousands of broken photos through `load_photo`, in a process of their own: a crash there fails the test here."""
+
+import io
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from familiar.core.errors import UnreadablePhoto
+from familiar.photos.decoding import load_photo
+from support.tiers import small_and_exhaustive
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured and limited as Linux does")
+
+MAX_PIXELS = 4_000_000
+BYTES_PER_PIXEL = 24  # at the peak, when a decoder's frame, its copy without alpha and the result are all there
+SECONDS_EACH = 5
+ADDRESS_SPACE = 6 * 2**30  # numpy and OpenCV reserve much that they never touch
+
+
+# Sound photos
+
+
+def sound_photos() -> dict[str, bytes]:
+    """Small ones of every format and of the kinds that take another way through a decoder."""
+    y, x = np.mgrid[:24, :32]
+    rgb = np.stack([x * 8, y * 10, (x + y) * 4], axis=2).astype(np.uint8)
+    rgb[8:16, 8:16] = np.random.default_rng(0).integers(0, 256, (8, 8, 3))
+    gray16 = rgb[..., 0].astype(np.uint16) * 257
+
+    def encoded(format_name: str, mode: str = "RGB", frames: int = 1, **options: object) -> bytes:
+        image = Image.fromarray(rgb)
+        image = image.quantize(16) if mode == "P" else image.convert(mode)
+        if mode == "RGBA":
+            image.putalpha(Image.fromarray(rgb[..., 0]))
+        if frames > 1:
+            options |= {"save_all": True, "append_images": [image.rotate(90 * n) for n in range(1, frames)]}
+        buffer = io.BytesIO()
+        image.save(buffer, format_name, **options)
+        return buffer.getvalue()
+
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    return {
+        "jpeg": encoded("JPEG"),
+        "jpeg-progressive": encoded("JPEG", progressive=True),
+        "jpeg-cmyk": encoded("JPEG", "CMYK"),
+        "jpeg-gray": encoded("JPEG", "L"),
+        "jpeg-exif": encoded("JPEG", exif=turned, icc_profile=bytes(200)),
+        "mpo": encoded("MPO", frames=2),
+        "png": encoded("PNG"),
+        "png-exif": encoded("PNG", "RGBA", exif=turned),
+        "png-palette": encoded("PNG", "P", transparency=3),
+        "png-1-bit": encoded("PNG", "1"),
+        "png-16-bit": cv2.imencode(".png", gray16)[1].tobytes(),
+        "png-48-bit": cv2.imencode(".png", rgb.astype(np.uint16) * 257)[1].tobytes(),
+        "png-interlaced": png(8, 8, bytes(8 * 8 * 3 + 15), interlaced=True),  # a filter byte for each of 15 rows
+        "apng": encoded("PNG", frames=3),
+        "gif": encoded("GIF", "P"),
+        "gif-animated": encoded("GIF", frames=3),
+        "webp": encoded("WEBP", exif=turned),
+        "webp-lossless": encoded("WEBP", "RGBA", lossless=True),
+        "webp-animated": encoded("WEBP", frames=3),
+        "tiff": encoded("TIFF"),
+        "tiff-pages": encoded("TIFF", frames=2),
+        "tiff-lzw": encoded("TIFF", "CMYK", compression="tiff_lzw"),
+        "tiff-deflate": encoded("TIFF", compression="tiff_adobe_deflate"),
+        "tiff-packbits": encoded("TIFF", "P", compression="packbits"),
+        "tiff-jpeg": encoded("TIFF", compression="jpeg"),
+        "tiff-fax": encoded("TIFF", "1", compression="group4"),
+        "tiff-16-bit": cv2.imencode(".tiff", gray16)[1].tobytes(),
+        "tiff-float": encoded("TIFF", "F"),
+        "bmp": encoded("BMP"),
+        "bmp-palette": encoded("BMP", "P"),
+        "ppm": encoded("PPM"),
+        "pgm": encoded("PPM", "L"),
+        "pbm": encoded("PPM", "1"),
+        "ppm-text": b"P3\n4 4\n255\n" + b"1 2 3 " * 16,
+    }
+
+
+def png(width: int, height: int, rows: bytes, *chunks: tuple[bytes, bytes], interlaced: bool = False) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, int(interlaced))
+    every = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in every
+    )
+
+
+# What is done to them
+
+
+def mutant(seed: int, photos: list[bytes]) -> bytes:
+    """One photo cut, with bits or bytes changed, or spliced with another; the same for the same seed."""
+    dice = random.Random(seed)
+    data, other = bytearray(dice.choice(photos)), dice.choice(photos)
+    match dice.choice(["cut", "bits", "bytes", "header", "tail", "piece", "insert"]):
+        case "cut":
+            del data[dice.randrange(len(data)) :]
+        case "bits":
+            for _ in range(dice.randint(1, 8)):
+                data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        case "bytes":
+            for _ in range(dice.randint(1, 8)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+        case "header":  # where lengths and sizes stand
+            for _ in range(dice.randint(1, 4)):
+                data[dice.randrange(min(len(data), 64))] = dice.choice([0, 1, 127, 128, 255])
+        case "tail":
+            data[dice.randrange(len(data)) :] = other[dice.randrange(len(other)) :]
+        case "piece":
+            start, length = dice.randrange(len(data)), dice.randint(1, 64)
+            data[start : start + length] = other[(place := dice.randrange(len(other))) : place + length]
+        case _:
+            place = dice.randrange(len(data))
+            data[place:place] = dice.randbytes(dice.randint(1, 40))
+    return bytes(data)
+
+
+# The process that loads them
+
+
+def peak_bytes() -> int:
+    """Of this process's memory since `forget_peak`. Not `ru_maxrss`, which a child begins with its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def load_in_turn(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
+    """One line of JSON for each file: what came of it, and how far the peak of memory rose."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    path = folder / "photo.jpg"  # whoever kills this process lies there
+    for number, (name, data) in enumerate(files):
+        path.write_bytes(data)
+        side = (None, 8, 20)[number % 3]
+        forget_peak()
+        before = peak_bytes()
+        signal.alarm(SECONDS_EACH)  # not caught: it ends a decoder that hangs, too
+        try:
+            photo = load_photo(path, min_side_px=side, max_pixels=MAX_PIXELS)
+        except UnreadablePhoto as error:
+            came = "refused" if str(error).startswith(f"{path}: ") else f"refused without its name: {error}"
+        except BaseException as error:
+            came = repr(error)
+        else:
+            width, height = photo.source_size_px
+            came = "photo" if 0 < width * height <= MAX_PIXELS else f"{width} x {height} px"
+        signal.alarm(0)
+        sys.stdout.write(json.dumps([name, came, peak_bytes() - before]) + "\n")
+
+
+def load_elsewhere(files: str, folder: Path) -> list[tuple[str, str, int]]:
+    """(name, what came of it, bytes by which the peak rose) of each file, loaded by `load_in_turn`.
+
+    Args:
+        files: a number of mutants, or "bombs".
+        folder: where each file is written in turn.
+    """
+    done = subprocess.run(
+        [sys.executable, "-u", __file__, files, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    answers = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, f"died of {done.returncode} after {answers[-1:]}: {done.stderr[-2000:]}"
+    return answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutants", small_and_exhaustive(240, 2400))
+def test_mutated_photos_load_or_are_rejected_with_bounded_memory(mutants: int, tmp_path: Path) -> None:
+    answers = load_elsewhere(str(mutants), tmp_path)
+    assert len(answers) == mutants
+    assert [answer for answer in answers if answer[1] not in ("photo", "refused")] == []
+    for came in ("photo", "refused"):  # neither all too broken nor all still whole
+        assert sum(answer[1] == came for answer in answers) > mutants / 5
+    assert max(rise for _, _, rise in answers) < BYTES_PER_PIXEL * MAX_PIXELS
+
+
+# Small files that ask for much
+
+
+def resized(data: bytes, offset: int, layout: str, *sizes: int) -> bytes:
+    return data[:offset] + (size := struct.pack(layout, *sizes)) + data[offset + len(size) :]
+
+
+def tiff_of(width: int, height: int, data: bytes) -> bytes:
+    """`data` under another size, in Pillow's order of bytes and entries of 12 bytes."""
+    (start,) = struct.unpack_from("<I", data, 4)
+    for entry in range(struct.unpack_from("<H", data, start)[0]):
+        offset = start + 2 + 12 * entry
+        tag = struct.unpack_from("<H", data, offset)[0]
+        if tag in (256, 257):
+            data = resized(data, offset, "<HHII", tag, 4, 1, width if tag == 256 else height)
+    return data
+
+
+def bombs() -> dict[str, tuple[bytes, str]]:
+    """Each with what should come of it."""
+    sound = sound_photos()
+    jpeg, progressive, gif, animated = (sound[name] for name in ("jpeg", "jpeg-progressive", "gif", "webp-animated"))
+    webp, tiff = sound["webp-lossless"], sound["tiff"]
+    vp8l = webp.index(b"VP8L") + 9
+    much = bytes(64 * 2**20)
+    packed = zlib.compress(much, 9)
+    deflated = sound["tiff-deflate"]
+    refused: dict[str, bytes] = {
+        "jpeg": resized(jpeg, jpeg.index(b"\xff\xc0") + 5, ">HH", 65500, 65500),
+        "jpeg-progressive": resized(progressive, progressive.index(b"\xff\xc2") + 5, ">HH", 65500, 65500),
+        "gif": resized(gif, 6, "<HH", 65535, 65535),
+        "webp": resized(webp, vp8l, "<I", 8190 | 8190 << 14),
+        "webp-beyond-pillow": resized(webp, vp8l, "<I", 16382 | 16382 << 14),
+        "webp-animated": resized(animated, animated.index(b"VP8X") + 12, "<IH", 8190 | (8190 & 255) << 24, 8190 >> 8),
+        "tiff": tiff_of(60000, 60000, tiff),
+        "tiff-endless": tiff_of(2**31, 2**31, tiff),
+        "ppm": b"P6\n60000 60000\n255\n",
+        "ppm-text": b"P3\n60000 60000\n255\n" + b"1 " * 1000,
+        "ppm-digits": b"P6\n" + b"9" * 10_000 + b" 1\n255\n",
+        "png-wide": png(2**31 - 1, 1, bytes(1000)),
+        "bmp-runs": b"BM"
+        + struct.pack("<IIIIiiHHIIiiII", 1102, 0, 1078, 40, 60000, 60000, 1, 8, 1, 0, 0, 0, 256, 0)
+        + bytes(1024)
+        + b"\xff\x01" * 12,
+        "png-text": png(8, 8, bytes(200), (b"zTXt", b"x\0\0" + packed)),
+        "png-profile": png(8, 8, bytes(200), (b"iCCP", b"x\0\0" + packed)),
+    }
+    # Within the limit, and nothing behind the header.
+    cut = {"png": png(2000, 2000, b""), "ppm": b"P6\n2000 2000\n255\n", "tiff": tiff_of(2000, 2000, deflated)}
+    loaded = {
+        "png-with-more-than-its-pixels": png(8, 8, much),
+        "png-as-large-as-allowed": png(2000, 2000, bytes(2000 * 6001)),
+        "gif-as-large-as-allowed": resized(gif, 6, "<HH", 2000, 2000),
+    }
+    return {
+        **{name: (data, "refused") for name, data in refused.items()},
+        **{f"{name}-cut": (data, "refused") for name, data in cut.items()},
+        **{name: (data, "photo") for name, data in loaded.items()},
+    }
+
+
+@pytest.mark.slow
+def test_decompression_bombs_use_bounded_memory(tmp_path: Path) -> None:
+    answers = load_elsewhere("bombs", tmp_path)
+    wanted = {name: came for name, (_, came) in bombs().items()}
+    assert {name: came for name, came, _ in answers} == wanted
+    for name, _, rise in answers:
+        within = name.endswith(("-cut", "-allowed"))
+        assert rise < (BYTES_PER_PIXEL * MAX_PIXELS if within else 20 * 2**20), name
+
+
+if __name__ == "__main__":
+    photos = list(sound_photos().values())
+    load_in_turn(
+        ((name, data) for name, (data, _) in bombs().items())
+        if sys.argv[1] == "bombs"
+        else ((str(seed), mutant(seed, photos)) for seed in range(int(sys.argv[1]))),
+        Path(sys.argv[2]),
+    )

@@ -1,0 +1,388 @@
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import normalize
+
+from familiar.core.errors import CannotWrite, UnreadablePhoto
+from familiar.loading.augment.settings import AUGMENTATIONS
+from familiar.loading.batches import PhotoBatches
+from familiar.loading.crops import read_table
+from familiar.loading.dataset import FaceDataset, in_order
+from familiar.losses.mining import MINERS
+from familiar.photos.preprocessing import Preprocessing
+from familiar.training import get_triplets
+from familiar.training import mining_plot as module
+from familiar.training.mining_plot import (
+    EASY,
+    KINDS,
+    PICKS,
+    SEMI_HARD,
+    VIOLATING,
+    bands_of,
+    draw_triplets,
+    picture_of_mining,
+    triplet_batch,
+)
+from familiar.training.network import build_network
+from support.tiers import small_and_exhaustive
+from support.tiny_run import TINY, save_photos
+from support.triplet_reference import chosen_triplets, distance_table
+
+pytestmark = pytest.mark.slow
+
+TEN_OF_FOUR = torch.arange(10).repeat(4)
+SIDE = 16
+
+
+def unit_rows(count, dim=8, seed=0):
+    return normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)))
+
+
+def flat_crops(count):
+    """Each of one colour of its own, that nothing else in a picture has."""
+    rows = torch.arange(count, dtype=torch.uint8)
+    colours = torch.stack((rows + 1, 254 - rows, torch.full_like(rows, 7)), dim=1)
+    return colours[:, None, None].expand(-1, SIDE, SIDE, -1).contiguous()
+
+
+def as_vectors(images):
+    return normalize(images.flatten(1))
+
+
+@pytest.fixture(scope="module")
+def dataset(cats):
+    read = read_table(cats.read(), Preprocessing(size_px=32, resize_px=32))
+    return FaceDataset(read.table, read.crops)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return build_network(TINY).train()
+
+
+@pytest.mark.parametrize(("method", "count"), [("batch_all", 4320), ("batch_hard", 40), ("hard_negative", 120)])
+def test_triplet_counts_match_closed_form(method, count):
+    assert len(get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, method)) == count
+
+
+@pytest.mark.parametrize("method", MINERS)
+@pytest.mark.parametrize("margin", [0.2, 1.0])
+def test_triplets_match_reference_for_each_method(method, margin):
+    images = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(1)) - 0.5
+    found = get_triplets((images, TEN_OF_FOUR), as_vectors, method, margin=margin)
+    assert found == chosen_triplets(method, as_vectors(images), TEN_OF_FOUR, margin)
+    assert found
+    assert type(found) is list
+    assert all(type(triplet) is tuple and [type(row) for row in triplet] == [int] * 3 for triplet in found)
+
+
+def test_default_is_semi_hard_with_facenet_margin():
+    batch = unit_rows(40), TEN_OF_FOUR
+    assert get_triplets(batch, as_vectors) == get_triplets(batch, as_vectors, "semi_hard", margin=0.2)
+    assert get_triplets(batch, as_vectors) != get_triplets(batch, as_vectors, margin=0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_accepts_either_batch_order_and_any_integer_labels(dtype):
+    images, labels = unit_rows(40), TEN_OF_FOUR.to(dtype)
+    expected = list(MINERS["batch_hard"](images, TEN_OF_FOUR, 0.2))
+    for batch in ((images, labels), (labels, images), [labels, images]):
+        assert get_triplets(batch, as_vectors, "batch_hard") == expected
+
+
+def test_accepts_loaded_photo_batch(dataset, network):
+    (batch,) = PhotoBatches(dataset, in_order(range(12), 12), torch.device("cpu"))
+    with torch.no_grad():
+        embeddings = network.eval()(batch.images)
+    network.train()
+    expected = chosen_triplets("hard_negative", embeddings, batch.labels, 0.2)
+    assert get_triplets(batch, network, "hard_negative") == expected
+
+
+def test_returns_empty_list_for_batch_without_triplets():
+    assert get_triplets((torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)), as_vectors) == []
+    assert get_triplets((unit_rows(5), torch.arange(5)), as_vectors, "batch_all") == []
+
+
+def test_rejects_unknown_method():
+    with pytest.raises(ValueError, match=f"'hardest'.*{', '.join(MINERS)}"):
+        get_triplets((unit_rows(40), TEN_OF_FOUR), as_vectors, "hardest")
+
+
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [
+        ((), "nothing"),
+        ((unit_rows(3),), "(3, 8) of torch.float32"),
+        ((torch.arange(3),), "(3,) of torch.int64"),
+        ((unit_rows(3), torch.zeros(3)), "(3,) of torch.float32"),
+        ((unit_rows(3), torch.arange(4)), "(3, 8) of torch.float32, (4,) of torch.int64"),
+    ],
+)
+def test_rejects_malformed_batch(batch, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        get_triplets(batch, as_vectors)
+
+
+def modes(model):
+    return [part.training for part in model.modules()]
+
+
+def test_model_and_random_state_are_unchanged():
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.BatchNorm1d(8))
+    model[3].eval()  # frozen
+    before, states = modes(model), {name: state.clone() for name, state in model.state_dict().items()}
+    draws = torch.get_rng_state()
+    seen = []
+    model.register_forward_hook(lambda _module, _input, output: seen.append((modes(model), output.requires_grad)))
+    first, again = (get_triplets((unit_rows(40), TEN_OF_FOUR), model) for _ in range(2))
+    assert first == again, "no dropout"
+    assert seen == [([False] * 5, False)] * 2
+    assert modes(model) == before == [True, True, True, True, False]
+    assert all(torch.equal(state, states[name]) for name, state in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert torch.is_grad_enabled()
+    with pytest.raises(RuntimeError):
+        get_triplets((unit_rows(40, dim=7), TEN_OF_FOUR), model)
+    assert modes(model) == before
+
+
+def test_every_miner_has_an_explanation():
+    assert PICKS.keys() == MINERS.keys()
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_bands_match_reference_counts_and_kinds(margin, seed):
+    embeddings, labels = unit_rows(20, seed=seed), torch.arange(5).repeat(4)
+    bands = bands_of(embeddings, labels, margin, 3, seed)
+    assert [band.name for band in bands] == list(MINERS)
+    d = distance_table(embeddings)
+    for band in bands:
+        triplets = chosen_triplets(band.name, embeddings, labels, margin)
+        kinds = Counter(
+            VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
+            for a, p, n in triplets
+        )
+        assert band.kinds == tuple(kinds[kind] for kind in range(len(KINDS)))
+        assert band.found == len(triplets)
+        for shown in band.shown:
+            a, p, n = shown.rows
+            assert shown.rows in triplets
+            assert (shown.to_positive, shown.to_negative) == pytest.approx((d[a][p], d[a][n]), abs=1e-6)
+            expected = VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
+            assert shown.kind == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bands_show_same_anchors_from_distinct_identities(seed):
+    labels = torch.arange(5).repeat(4)
+    bands = bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
+    anchors = [[shown.rows[0] for shown in band.shown] for band in bands]
+    assert all(found == anchors[0] for found in anchors)
+    assert sorted(labels[anchors[0]].tolist()) == [0, 1, 2, 3, 4]
+    again, other = (bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, of) for of in (seed, seed + 1))
+    assert again == bands
+    assert other != bands
+
+
+def test_bands_take_anchors_of_most_selective_miner():
+    embeddings, margin = unit_rows(40), 0.01
+    assert len({anchor for anchor, *_ in MINERS["semi_hard"](embeddings, TEN_OF_FOUR, margin)}) < 20
+    semi_hard, *others = bands_of(embeddings, TEN_OF_FOUR, margin, 3, 0)
+    for band in others:
+        assert [shown.rows[0] for shown in band.shown] == [shown.rows[0] for shown in semi_hard.shown]
+
+
+@pytest.mark.parametrize("each", [2, 3])
+def test_anchors_repeat_when_identities_are_few(each):
+    bands = bands_of(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
+    found = {band.name: [shown.rows for shown in band.shown] for band in bands}
+    assert {anchor for anchor, *_ in found["batch_all"]} == {0, 1}
+    assert len({*found["batch_all"]}) == each
+    assert len(found["batch_hard"]) == 2, "there are no more"
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(2.0, EASY), (2.1, SEMI_HARD)])
+def test_negative_is_semi_hard_only_inside_margin(margin, kind):
+    for band in bands_of(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
+        assert {shown.kind for shown in band.shown} <= {kind}
+        assert band.kinds[kind] == band.found
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(0.0, EASY), (0.1, VIOLATING)])
+def test_equal_distances_violate_unless_margin_is_zero(margin, kind):
+    *_, band = bands_of(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
+    assert band.kinds[kind] == band.found == 24
+
+
+def draw(path, labels, embeddings, **settings):
+    draw_triplets(path, flat_crops(len(labels)), labels, embeddings, **settings)
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        return np.asarray(picture.convert("RGB"))
+
+
+@pytest.mark.exhaustive
+def test_picture_shows_crops_of_every_band(tmp_path):
+    labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
+    pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, each=2, seed=3)
+    bands = bands_of(embeddings, labels, 1.0, 2, 3)
+    wanted = Counter(row for band in bands for shown in band.shown for row in shown.rows)
+    tile = 112  # seven times as large, without smoothing
+    for row, (colour, *_) in enumerate(flat_crops(20)[:, 0].numpy()):
+        assert (pixels == colour).all(axis=-1).sum() == tile * tile * wanted[row]
+    assert sum(wanted.values()) == 4 * 2 * 3
+
+
+@pytest.mark.parametrize("side", small_and_exhaustive(8, 112, 224))
+def test_picture_accepts_crops_of_any_size(tmp_path, side):
+    rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
+    rgb_u8[:, :, ::2] = 98
+    draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), each=1)
+    with Image.open(tmp_path / "triplets.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    sides = {8: 112, 112: 112, 224: 192}
+    shown = np.isin(pixels, (98, 99)).all(axis=-1)
+    assert shown.sum() == 12 * sides[side] ** 2
+    assert {*pixels[shown][:, 0].tolist()} == {98, 99}
+
+
+def test_picture_enlarges_crops_without_smoothing(tmp_path):
+    rgb_u8 = np.indices((32, 32)).sum(axis=0)[None, :, :, None] % 2 * np.uint8([11, 250, 3])
+    crops = np.repeat(rgb_u8.astype(np.uint8), 8, axis=0)
+    draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, each=1)
+    with Image.open(tmp_path / "triplets.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    for colour in ((11, 250, 3), (0, 0, 0)):
+        assert (pixels == colour).all(axis=-1).sum() == 12 * 128**2 / 2
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """What stands in a picture."""
+    texts, write = [], module._write
+
+    def note(axes, x, y, text, *args, **style):
+        texts.append(text)
+        write(axes, x, y, text, *args, **style)
+
+    monkeypatch.setattr(module, "_write", note)
+    return texts
+
+
+def test_picture_reports_miners_margin_and_counts(tmp_path, written):
+    embeddings = unit_rows(40)
+    draw(tmp_path / "triplets.png", TEN_OF_FOUR, embeddings)
+    semi_hard, batch_hard, *_ = bands_of(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
+    assert [text for text in written if text in MINERS] == list(MINERS)
+    assert "photos: 40, identities: 10" in written
+    assert "the margin, 0.2" in written
+    assert f"{semi_hard.found} of 4,320 valid triplets, 100% of them active (not easy)" in written
+    active = (batch_hard.kinds[VIOLATING] + batch_hard.kinds[SEMI_HARD]) / 40
+    assert f"40 of 4,320 valid triplets, {active:.0%} of them active (not easy)" in written
+    assert f"{semi_hard.shown[0].to_negative:.3f} semi-hard" in written
+    assert not any(text.startswith("none") for text in written)
+
+
+@pytest.mark.exhaustive
+def test_picture_reports_miner_without_triplets(tmp_path, written):
+    identities = torch.eye(5).repeat(4, 1)  # perfect: every negative is farther by 2
+    pixels = draw(tmp_path / "triplets.png", torch.arange(5).repeat(4), identities)
+    assert [text for text in written if text.startswith("none")] == ["none: no negative lies in the band"]
+    assert "0 of 960 valid triplets" in written
+    assert "960 of 960 valid triplets, 0% of them active (not easy)" in written
+    assert pixels.shape[0] < draw(tmp_path / "full.png", TEN_OF_FOUR, unit_rows(40)).shape[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ([4] * 6, "all photos are of one identity, so there is no negative"),
+        ([0, 1, 2], "no identity has two photos, so there is no positive"),
+        ([], "no identity has two photos, so there is no positive"),
+    ],
+)
+def test_picture_gives_reason_for_batch_without_triplets(tmp_path, written, labels, why):
+    draw(tmp_path / "triplets.png", torch.tensor(labels, dtype=torch.int64), unit_rows(len(labels)))
+    assert [text for text in written if text.startswith("none")] == [f"none: {why}"] * len(MINERS)
+
+
+def test_identical_embeddings_make_all_triplets_active(tmp_path, written):
+    draw(tmp_path / "triplets.png", TEN_OF_FOUR, unit_rows(1).expand(40, -1))
+    assert "none: no negative lies in the band" in written
+    assert "4,320 of 4,320 valid triplets, 100% of them active (not easy)" in written
+
+
+@pytest.mark.parametrize("wrong", [{"each": 0}, {"embeddings": 2 * unit_rows(40)}])
+def test_rejects_invalid_input_without_writing_file(tmp_path, wrong):
+    with pytest.raises(ValueError, match=r"each is 1 or more|not unit vectors"):
+        draw(tmp_path / "triplets.png", TEN_OF_FOUR, **{"embeddings": unit_rows(40), **wrong})
+    assert not list(tmp_path.iterdir())
+
+
+def test_rejects_path_in_missing_folder(tmp_path):
+    with pytest.raises(CannotWrite):
+        draw(tmp_path / "gone" / "triplets.png", TEN_OF_FOUR, unit_rows(40))
+
+
+def test_triplet_batch_has_requested_identities_and_photos(dataset):
+    batch = triplet_batch(dataset, identities=5, photos=3, seed=2)
+    assert Counter(batch.labels.tolist()).most_common()[-1][1] == 3
+    assert len(set(batch.labels.tolist())) == 5
+    assert len(set(batch.rows.tolist())) == 15
+    assert batch.labels.tolist() == dataset.table.labels[batch.rows.numpy()].tolist()
+    for rgb_u8, row in zip(batch.rgb_u8.numpy(), batch.rows.tolist(), strict=True):
+        assert np.array_equal(rgb_u8, dataset.crops[row])
+    again, other = (triplet_batch(dataset, identities=5, photos=3, seed=seed) for seed in (2, 3))
+    assert torch.equal(again.rows, batch.rows)
+    assert not torch.equal(other.rows, batch.rows)
+
+
+def test_triplet_batch_takes_every_photo_once_when_few(dataset):
+    assert sorted(triplet_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_triplet_batch_prefers_identities_with_two_photos(dataset, seed):
+    table = dataset.table.rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
+    some = FaceDataset(table, dataset.crops.of(table))
+    assert Counter(triplet_batch(some, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
+
+
+def test_error_names_missing_photo(tmp_path):
+    read = read_table(
+        save_photos(tmp_path / "cats", "synthetic:cats:2x2").read(), Preprocessing(size_px=32, resize_px=32)
+    )
+    read.table.photos[2].unlink()
+    with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[2]))):
+        triplet_batch(FaceDataset(read.table, read.crops))
+
+
+@pytest.mark.exhaustive
+def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
+    first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
+    picture_of_mining(network, dataset, first, margin=0.001)
+    assert [text for text in written if text in MINERS] == list(MINERS)
+    assert "photos: 40, identities: 10" in written
+    assert "40 of 4,320 valid triplets" in " ".join(written)
+    assert network.training
+    picture_of_mining(network, dataset, other, margin=0.001, seed=1)
+    assert other.read_bytes() != first.read_bytes()
+    for where in ("loader", "device"):
+        strong = replace(AUGMENTATIONS["pet"], where=where)
+        picture_of_mining(network, FaceDataset(dataset.table, dataset.crops, strong), augmented, margin=0.001)
+        assert augmented.read_bytes() == first.read_bytes()
+
+
+def test_picture_of_mining_accepts_one_identity(tmp_path, dataset, network, written):
+    table = dataset.table.rows(np.arange(3))
+    picture_of_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
+    assert written.count("none: all photos are of one identity, so there is no negative") == len(MINERS)

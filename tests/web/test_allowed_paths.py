@@ -1,0 +1,238 @@
+"""No path that a client names, and no link, leads out of the roots."""
+
+import os
+import unicodedata
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from familiar.core.errors import FamiliarError
+from familiar.gallery.database.connection import Gallery
+from familiar.web.allowed_paths import Roots
+from familiar.web.errors import Refused
+from support import color_album, small_gallery
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A root at photos/, with links in it; outside of it photos2/ and secret/."""
+    for folder in ("photos/2019/Paris", "photos/\u0641\u0627\u0631\u0633\u06cc\u200c", "photos2", "secret"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("photos/mia.jpg", "photos/100%25.jpg", "photos2/mia.jpg", "secret/key.jpg"):
+        (tmp_path / file).write_bytes(b"")
+    for link, to in (
+        ("photos/out", "../secret"),
+        ("photos/out.jpg", str(tmp_path / "secret" / "key.jpg")),
+        ("photos/in.jpg", "mia.jpg"),
+        ("photos/in", "2019"),
+        ("photos/a loop", "a loop"),
+        ("photos/one", "two"),
+        ("photos/two", "one"),
+        ("photos/there and back", "../secret/../photos/2019"),
+        ("photos linked", "photos"),
+    ):
+        (tmp_path / link).symlink_to(to)
+    return tmp_path
+
+
+@pytest.fixture
+def roots(place: Path) -> Roots:
+    return Roots((place / "photos",), place / "album" / "photos")
+
+
+def attacks(place: Path) -> dict[str, str]:
+    return {
+        "empty": "",
+        "parent": "..",
+        "sibling": "../photos2/mia.jpg",
+        "in and out": "2019/../../secret/key.jpg",
+        "within, by way of the parent": "2019/../mia.jpg",
+        "absolute": "/etc/passwd",
+        "absolute, beside": str(place / "secret" / "key.jpg"),
+        "absolute, parent": str(place / "photos" / ".." / "secret" / "key.jpg"),
+        "the root's own parent": str(place),
+        "a name that begins as the root's": str(place / "photos2" / "mia.jpg"),
+        "encoded dots": "%2e%2e/secret/key.jpg",
+        "encoded slash": "..%2fsecret%2fkey.jpg",
+        "encoded slash alone": "2019%2fParis",
+        "encoded twice": "%252e%252e%252fsecret",
+        "encoded in halves": ".%2e/secret",
+        "encoded for ever": "%" + "25" * 20 + "2e/secret",
+        "encoded backslash": "..%5csecret",
+        "encoded zero byte": "mia.jpg%00.png",
+        "home": "~",
+        "somebody's home": "~root/x",
+        "zero byte": "mia.jpg\0",
+        "new line": "mia.jpg\n",
+        "tab": "mia\t.jpg",
+        "turned around": "mia\u202egpj.exe",
+        "no UTF-8": "mia\udcff.jpg",
+        "drive": "C:\\Windows\\win.ini",
+        "drive with slashes": "C:/Windows/win.ini",
+        "drive alone": "c:",
+        "another machine": "\\\\server\\share",
+        "another machine with slashes": "//server/share",
+        "two slashes": f"/{place}/photos/mia.jpg",
+        "a backslash": "2019\\Paris",
+        "a device path": "\\\\.\\PhysicalDrive0",
+        "a device": "CON",
+        "a device with a suffix": "2019/nul.jpg",
+        "a port": "COM1.txt",
+        "a port in superscript": "com\u00b9",
+        "a device and spaces": "aux  .jpg",
+        "trailing dot": "mia.jpg.",
+        "trailing space": "mia.jpg ",
+        "three dots": "2019/.../Paris",
+        "dots and a space": "2019/.. /secret",
+        "link to outside": "out/key.jpg",
+        "link to a file outside": "out.jpg",
+        "link to outside, itself": "out",
+        "full-width dots": "\uff0e\uff0e/secret",
+        "one-dot leaders": "\u2024\u2024/secret",
+        "two-dot leader": "\u2025/secret",
+        "full-width slash": "2019\uff0fParis",
+        "full-width backslash": "2019\uff3cParis",
+        "long": "a/" * 3000,
+        "long dots": "2019/.." * 2000,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", attacks(Path("/")))
+def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
+    said = attacks(place)[attack]
+    with pytest.raises(Refused) as error:
+        roots.named(said)
+    assert (error.value.status, error.value.kind) == (HTTPStatus.FORBIDDEN, "outside-roots")
+    message = str(error.value)
+    assert message.isprintable()
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize("loop", ["a loop", "one", "two", "a loop/mia.jpg"])
+def test_rejects_link_loop_as_not_found(loop: str, roots: Roots):
+    with pytest.raises(Refused) as error:
+        roots.named(loop)
+    assert error.value.status == HTTPStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("said", "stands_for"),
+    [
+        (".", "photos"),
+        ("./2019", "photos/2019"),
+        ("2019/Paris/", "photos/2019/Paris"),
+        ("2019//Paris", "photos/2019/Paris"),
+        ("mia.jpg", "photos/mia.jpg"),
+        ("100%25.jpg", "photos/100%25.jpg"),
+        ("in.jpg", "photos/mia.jpg"),
+        ("in/Paris", "photos/2019/Paris"),
+        ("there and back", "photos/2019"),
+        ("\u0641\u0627\u0631\u0633\u06cc\u200c", "photos/\u0641\u0627\u0631\u0633\u06cc\u200c"),
+    ],
+)
+def test_resolves_paths_inside_root(said: str, stands_for: str, place: Path, roots: Roots):
+    assert roots.named(said) == place / stands_for
+    assert roots.named(str(place / "photos" / said)) == place / stands_for
+
+
+def test_rejects_missing_path_as_not_found(place: Path, roots: Roots):
+    for said in ("2020", str(place / "photos" / "2020"), "x" * 300):
+        with pytest.raises(Refused, match="no such file or folder") as error:
+            roots.named(said)
+        assert error.value.status == HTTPStatus.NOT_FOUND
+
+
+def test_uses_first_root_that_contains_path(place: Path):
+    (place / "photos2" / "only here").mkdir()
+    roots = Roots((place / "photos", place / "photos2"), place / "secret")
+    assert roots.named("mia.jpg") == place / "photos" / "mia.jpg"
+    assert roots.named("only here") == place / "photos2" / "only here"
+    assert roots.named("key.jpg") == place / "secret" / "key.jpg"  # the gallery's own, last
+
+
+def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: Roots):
+    assert roots.inside(place / "photos" / "in" / "Paris") == place / "photos" / "2019" / "Paris"
+    assert roots.inside(place / "album" / "photos" / "ab.jpg") == place / "album" / "photos" / "ab.jpg"
+    for outside in (
+        "photos/out/key.jpg",
+        "photos/out.jpg",
+        "photos2/mia.jpg",
+        "photos/../secret/key.jpg",
+        "album/gallery.sqlite",
+        "",
+    ):
+        with pytest.raises(Refused) as error:
+            roots.inside(place / outside)
+        assert error.value.kind == "outside-roots"
+    with pytest.raises(Refused):
+        roots.inside(place / "photos" / "mia\0.jpg")
+
+
+PARTS = ("..", ".", "", "photos", "2019", "out", "in", "one", "~", "%2e%2e", "%2f", "C:", "secret", "mia.jpg")
+PARTS += ("key.jpg", "\uff0e\uff0e", "\0", " ", "\\", "/etc", "there and back", "\u200c", "a loop")
+
+
+@pytest.mark.slow
+@given(
+    said=st.one_of(
+        st.text(max_size=40),
+        st.lists(
+            st.sampled_from(PARTS),
+            max_size=8,
+        ).map("/".join),
+    ),
+    absolute=st.booleans(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_accepted_path_lies_inside_roots(said: str, absolute: bool, place: Path, roots: Roots):
+    if absolute:
+        said = f"{place}/{said}"
+    try:
+        named = roots.named(said)
+    except Refused:
+        return
+    assert any(root == named or root in named.parents for root in (*roots.folders, roots.own))
+    assert Path(os.path.realpath(named)) == named
+    assert ".." not in unicodedata.normalize("NFKC", said).split("/")
+
+
+# --- which they are ----------------------------------------------------------------------------------------------
+
+
+def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_colour_bundle: Path):
+    paths = [
+        *color_album.album(tmp_path / "b", red=1),
+        *color_album.album(tmp_path / "a" / "2019" / "May", green=1),
+        *color_album.album(tmp_path / "a" / "2019", blue=1),
+        *color_album.album(tmp_path / "a-b" / "c", red=2),
+    ]
+    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, paths) as gallery:
+        roots = Roots.of(gallery, ())
+    assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
+    assert roots.own == tmp_path / "album" / "photos"
+
+
+def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
+    with Gallery.create(tmp_path, small_gallery.SPACE) as gallery:
+        small_gallery.enrolled(gallery, small_gallery.individuals([2]))
+        small_gallery.enrolled(gallery, small_gallery.individuals([1], seed=1), "/mia")
+        assert Roots.of(gallery, ()).folders == ()
+
+
+def test_given_roots_replace_default_roots(place: Path, mean_colour_bundle: Path):
+    paths = color_album.album(place / "elsewhere", red=1)
+    with color_album.gallery_of(place / "album", mean_colour_bundle, paths) as gallery:
+        told = [place / "photos linked", place / "photos" / "2019", place / "photos2"]
+        roots = Roots.of(gallery, told)
+        assert roots.folders == (
+            place / "photos",
+            place / "photos2",
+        )  # a root that is a link is where it leads
+        assert roots.inside(place / "photos linked" / "mia.jpg") == place / "photos" / "mia.jpg"
+        for nothing in (place / "nothing", place / "photos" / "mia.jpg"):
+            with pytest.raises(FamiliarError, match="no such folder"):
+                Roots.of(gallery, [nothing])

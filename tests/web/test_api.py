@@ -1,0 +1,333 @@
+"""The API over a gallery of red, green and blue: what it answers, and what it refuses and why."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.search import listing
+from familiar.web.server import make_app
+from familiar.web.service import Service
+from familiar.web.settings import Settings
+
+RED, GREEN, BLUE = 1, 2, 3
+REDS, GREENS, BLUES = [1, 2, 3, 4], [5, 6, 7], [8, 9]
+
+
+# Right but for one number.
+QUESTION = b"""{"same": true, "question": {"about": "join", "first_face": 1, "second_face": 5, "first": 1, "second": 2,
+"similarity": 0.5, "probability": 0.5, "worth": NaN}}"""
+
+
+@pytest.fixture
+def gallery(folder: Path) -> Iterator[Gallery]:
+    """The same that is served."""
+    with Gallery.open(folder) as opened:
+        yield opened
+
+
+def get(client: TestClient, path: str, status: int = 200, **query: Any) -> Any:
+    answer = client.get(f"/api/v1/{path}", params=query)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
+    answer = client.post(f"/api/v1/{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json() if answer.content else None
+
+
+def every(client: TestClient, path: str, **query: Any) -> list[Any]:
+    """All parts of a list."""
+    page = get(client, path, **query)
+    items = page["items"]
+    while page["next"]:
+        page = get(client, path, **query, cursor=page["next"])
+        assert page["items"], "a part that is announced holds something"
+        items += page["items"]
+    return items
+
+
+def whom(gallery: Gallery, faces: list[int]) -> list[int | None]:
+    return [listing.face(gallery, face).identity for face in faces]
+
+
+def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Gallery):
+    state = get(client, "gallery")
+    assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unknown": 0}
+    assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-colour", 3, [3])
+    assert state["thresholds"]["balanced"] == 0.9
+    assert (state["revision"], state["read_only"], state["has_model"]) == (gallery.revision, False, True)
+
+
+def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Service):
+    model = get(client, "model")
+    metadata = service.vision.embedder.metadata
+    assert model["calibration"] == dataclasses.asdict(metadata.calibration)
+    assert (model["network"], model["licence"]) == (metadata.network, metadata.licence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [1, 2, 4, 9, 500])
+def test_paginated_list_is_complete_for_any_limit(client: TestClient, limit: int):
+    assert [photo["photo"] for photo in every(client, "photos", limit=limit)] == list(range(1, 10))
+    assert [one["identity"] for one in every(client, "identities", limit=limit)] == [RED, GREEN, BLUE]
+    post(client, "faces/reject", faces=[1, 5])
+    assert [face["face"] for face in every(client, "faces/unknown", limit=limit)] == [1, 5]
+
+
+def test_identities_are_filtered_by_named(client: TestClient):
+    client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
+    assert [one["name"] for one in every(client, "identities", named=True)] == ["Mia"]
+    assert [one["identity"] for one in every(client, "identities", named=False, limit=1)] == [RED, BLUE]
+
+
+def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient):
+    of_photos = get(client, "photos", limit=1)["next"]
+    of_identities = get(client, "identities", limit=1)["next"]
+    for path, cursor, query in [
+        ("identities", of_photos, {}),
+        ("photos", of_identities, {}),
+        ("identities", of_identities, {"named": False}),
+        ("identities/2/faces", get(client, "identities/1/faces", limit=1)["next"], {}),
+        ("photos", "WyJwaG90b3MiLCAtMV0", {}),  # ["photos", -1]
+        ("photos", "WyJwaG90b3MiLCB0cnVlXQ", {}),  # ["photos", true]
+        ("photos", "W" * 300, {}),
+        ("photos", "ä", {}),
+        ("photos", "", {}),
+    ]:
+        problem = get(client, path, 422, cursor=cursor, **query)
+        assert problem["type"] == "urn:familiar:problem:wrong-cursor", (path, cursor)
+
+
+def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
+    found = every(client, f"identities/{RED}/faces", limit=3)
+    assert [one["face"]["face"] for one in found] == [one.face.face for one in listing.likely(gallery, RED)]
+    assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
+    one = get(client, f"identities/{RED}")
+    assert (one["faces"], one["confirmed"]) == (4, 0)
+    assert set(one["best"]) == set(REDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["photos", "faces", "identities"])
+@pytest.mark.parametrize(
+    ("number", "status"), [("99", 404), (2**53 - 1, 404), (2**53, 422), (2**63, 422), (0, 422), ("x", 422)]
+)
+def test_missing_number_returns_404_and_invalid_number_422(client: TestClient, path: str, number: Any, status: int):
+    assert get(client, f"{path}/{number}", status)["status"] == status
+
+
+def test_name_is_stored_completed_and_unique(client: TestClient):
+    named = client.patch(f"/api/v1/identities/{RED}", json={"name": " Mia ", "confirm": True})
+    assert named.json() == {"identity": RED, "carried": 0}
+    one = get(client, f"identities/{RED}")
+    assert (one["name"], one["confirmed"]) == ("Mia", 4)
+    assert get(client, "names", beginning="mI") == ["Mia"]
+    assert get(client, "names", beginning="x") == []
+    taken = client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
+    assert (taken.status_code, taken.json()["type"]) == (409, "urn:familiar:problem:contradiction")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("\0", 409), ("Mia\n", 200), ("M\nia", 409), ("#12", 409), (" ", 409), ("\u202eaiM", 409), ("", 422)],
+)
+def test_rejects_invalid_names_but_accepts_trailing_newline(client: TestClient, name: str, status: int):
+    assert client.patch(f"/api/v1/identities/{RED}", json={"name": name}).status_code == status
+
+
+def test_rejects_invalid_json_values(client: TestClient):
+    head = {"content-type": "application/json"}
+    for path, body in [
+        ("faces/split", b'{"faces": [1], "name": "\\ud800"}'),
+        ("faces/split", b'{"faces": [1], "\\udfff": 1}'),
+        ("group", b'{"threshold": NaN}'),
+        ("group", b'{"threshold": Infinity}'),
+        ("search", b'{"embedding": [NaN, 0, 0]}'),
+        ("search", b'{"embedding": [1e999, 0, 0]}'),
+        ("questions/answer", QUESTION),
+        ("search", b'{"face": 1' + b"0" * 5000 + b"}"),
+        ("search", b"[" * 100_000),
+        ("search", b'{"face": "1"}'),
+        ("search", b'{"face": true}'),
+        ("search", b'{"face": 1, "wit": 2}'),
+    ]:
+        answer = client.post(f"/api/v1/{path}", content=body, headers=head)
+        assert answer.status_code in (400, 422), (path, body[:60], answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert client.post("/api/v1/search", content=b'{"face": 1.0}', headers=head).status_code == 200
+
+
+def test_validation_error_names_field_without_its_value(client: TestClient):
+    problem = post(client, "faces/split", 422, faces=[1], name=["a secret"])
+    assert "body/name" in problem["detail"]
+    assert "secret" not in json.dumps(problem)
+
+
+def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
+    post(client, "faces/confirm", 204, faces=[1, 1, 2])
+    assert [listing.face(gallery, face).by_user for face in (1, 2, 3)] == [True, True, False]
+    assert post(client, "faces/move", faces=[9], to=GREEN)["identity"] == GREEN
+    assert whom(gallery, [9]) == [GREEN]
+    new = post(client, "faces/split", faces=[9], name="Ida")["identity"]
+    assert whom(gallery, [8, 9]) == [BLUE, new]
+    assert post(client, "faces/reject", faces=[9])["identity"] == new
+    assert whom(gallery, [9]) == [None]
+    assert post(client, f"identities/{RED}/merge", others=[GREEN]) == {"identity": RED, "carried": 0}
+    assert whom(gallery, [*REDS, *GREENS]) == [RED] * 7
+    post(client, "faces/tell-apart", 204, first=1, second=8)
+    assert post(client, "faces/tell-apart", 409, first=1, second=1)["status"] == 409
+    post(client, "faces/move", 404, faces=[99], to=RED)
+    post(client, "faces/move", 404, faces=[1], to=99)
+
+
+def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
+    post(client, f"identities/{RED}/merge", others=[GREEN])
+    assert [one["kind"] for one in get(client, "decisions")] == ["merge", "group"]
+    number = client.get("/api/v1/decisions").json()[0]["number"]
+    assert "merge" in post(client, f"undo?decision={number - 1}", 409)["detail"], "another was the last"
+    assert post(client, f"undo?decision={number}")["kind"] == "merge"
+    assert whom(gallery, GREENS) == [GREEN] * 3
+    assert post(client, "undo")["kind"] == "group"
+    assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
+
+
+def test_group_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
+    post(client, "undo")
+    assert whom(gallery, REDS) == [None] * 4
+    grouped = post(client, "group", threshold=0.9)
+    assert (grouped["identities"], grouped["faces"], grouped["alone"]) == (3, 9, 0)
+    assert len(set(whom(gallery, REDS))) == 1
+    post(client, "group", 422, threshold=1.5)
+
+
+def test_answered_question_is_not_asked_again(client: TestClient, gallery: Gallery):
+    question = get(client, "questions", limit=1)[0]
+    assert question["about"] == "doubt"
+    post(client, "questions/answer", 204, question=question, same=True)
+    assert listing.face(gallery, question["first_face"]).by_user
+    assert question not in get(client, "questions", limit=100)
+
+
+def test_rejects_answer_to_outdated_question(client: TestClient, gallery: Gallery):
+    question = get(client, "questions", limit=1)[0]
+    corrections.split(gallery, [question["first_face"]])
+    before = gallery.revision
+    problem = post(client, "questions/answer", 409, question=question, same=False)
+    assert "changed since" in problem["detail"]
+    assert gallery.revision == before
+    post(client, "questions/answer", 404, question=question | {"first_face": 99}, same=True)
+
+
+def test_search_returns_photos_identities_and_known_identity(client: TestClient):
+    answers = post(client, "search", embedding=[1.0, 0.0, 0.0], k=4)
+    assert {hit["identity"] for hit in answers["photos"]} == {RED}
+    assert answers["identities"][0]["identity"] == RED
+    assert answers["known"]["identity"] == RED
+    assert post(client, "search", embedding=[-1.0, 0.0, 0.0])["known"] is None
+    same = post(client, "search", face=5)
+    assert same["known"]["identity"] == GREEN
+    assert {same["photos"][0]["face"], same["photos"][1]["face"]} <= set(GREENS)
+
+
+def test_search_respects_by_only_and_prefix_options(client: TestClient):
+    photos = post(client, "search", face=1, by="photo")
+    assert (photos["known"], photos["identities"], len(photos["photos"])) == (None, [], 9)
+    identities = post(client, "search", face=1, by="identity")
+    assert (identities["photos"], len(identities["identities"])) == ([], 3)
+    only = post(client, "search", face=1, only={"identities": [GREEN, BLUE]})
+    assert {hit["identity"] for hit in only["photos"]} == {GREEN, BLUE}
+    assert {match["identity"] for match in only["identities"]} == {GREEN, BLUE}
+    assert post(client, "search", face=1, only={"identities": []})["photos"] == []
+    assert post(client, "search", face=1, only={"species": "cat", "since": "2024-06"})["photos"] == []
+    assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({}, "invalid"),
+        ({"face": 1, "embedding": [1.0, 0.0, 0.0]}, "invalid"),
+        ({"embedding": [1.0, 1.0, 0.0]}, "wrong-embedding"),
+        ({"embedding": [0.0, 0.0, 0.0]}, "wrong-embedding"),
+        ({"embedding": [1.0, 0.0]}, "wrong-embedding"),
+        ({"embedding": [1e30, 0.0, 0.0]}, "invalid"),
+        ({"face": 1, "prefix": 2}, "wrong-prefix"),
+        ({"face": 1, "k": 0}, "invalid"),
+        ({"face": 1, "k": 1001}, "invalid"),
+        ({"face": 1, "only": {"since": "yesterday"}}, "invalid"),
+        ({"face": 1, "only": {"since": "٢٠٢٤"}}, "invalid"),
+    ],
+)
+def test_rejects_invalid_search(client: TestClient, body: dict[str, Any], kind: str):
+    assert post(client, "search", 422, **body)["type"] == f"urn:familiar:problem:{kind}"
+
+
+def test_read_only_server_rejects_writes(settings: Settings):
+    app = make_app(Service(dataclasses.replace(settings, read_only=True)))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        assert get(client, "gallery")["read_only"] is True
+        assert len(post(client, "search", face=1)["photos"]) == 9
+        for method, path, body in [
+            ("POST", "faces/confirm", {"faces": [1]}),
+            ("POST", "undo", None),
+            ("POST", "group", {}),
+            ("PATCH", "identities/1", {"name": "Mia"}),
+            ("DELETE", "faces/1", None),
+            ("PUT", "faces/1/box", {"box_xyxy_px": [0, 0, 16, 16]}),
+            ("POST", "photos/folder", {"folder": "."}),
+        ]:
+            answer = client.request(method, f"/api/v1/{path}", json=body)
+            assert (answer.status_code, answer.json()["type"][-9:]) == (403, "read-only"), path
+
+
+def test_without_model_rejects_only_requests_that_need_it(settings: Settings, photos: list[Path]):
+    app = make_app(Service(dataclasses.replace(settings, model=None)))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        assert get(client, "gallery")["has_model"] is False
+        get(client, "model", 409)
+        sent = [("files", ("red.png", photos[0].read_bytes()))]
+        assert client.post("/api/v1/detect", files=sent).status_code == 200
+        for path in ("embed", "photos"):
+            answer = client.post(f"/api/v1/{path}", files=sent)
+            assert (answer.status_code, answer.json()["type"]) == (409, "urn:familiar:problem:no-model")
+        post(client, "photos/1/faces", 409, box_xyxy_px=[0, 0, 16, 16])
+        post(client, "faces/confirm", 204, faces=[1])
+
+
+def test_unsupported_method_returns_405_with_allow_header(client: TestClient):
+    for path, allowed in [("photos", "GET, POST"), ("faces/confirm", "POST"), ("faces/1", "DELETE, GET")]:
+        answer = client.request("PROPFIND", f"/api/v1/{path}")
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert client.get("/api/v1/faces/confirm").status_code == 405
+
+
+def test_openapi_describes_every_operation(client: TestClient):
+    document = get(client, "openapi.json")
+    ids: list[str] = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            ids.append(operation["operationId"])
+            assert operation["description"], path
+            assert len(operation["tags"]) == 1, path
+            refusals = {code: said for code, said in operation["responses"].items() if code[0] in "45"}
+            assert {"400", "401", "403", "413", "422", "429", "503"} <= set(refusals), path
+            assert all(list(said["content"]) == ["application/problem+json"] for said in refusals.values())
+            assert ("507" in refusals) == (method != "get" and "409" in refusals), path
+            assert ("{" not in path) or "404" in refusals, path
+    assert len(set(ids)) == len(ids) == 38
+    shapes = document["components"]["schemas"]
+    assert set(re.findall('#/components/schemas/([^"]+)', json.dumps(document))) <= set(shapes)
+    assert set(shapes["Problem"]["properties"]) == {"type", "title", "status", "detail"}
+    assert all(name.isidentifier() for name in ids)

@@ -1,0 +1,171 @@
+"""Requests at the gallery: how many wait, what they share, and that a write ends though nobody waits for it."""
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing.corrections import name
+from familiar.web.errors import Refused
+from familiar.web.gallery_executor import READERS, GalleryThreads
+
+
+def running(folder: Path, work: Any, **changed: Any) -> Any:
+    async def run() -> Any:
+        threads = GalleryThreads(folder, **({"waiting": 100} | changed))
+        try:
+            return await work(threads)
+        finally:
+            threads.close()
+
+    return asyncio.run(run())
+
+
+def test_readers_share_one_embedding_matrix(folder: Path):
+    async def work(threads: GalleryThreads) -> set[int]:
+        barrier = threading.Barrier(READERS)
+
+        def ask(gallery: Gallery) -> int:
+            barrier.wait(10)  # so each is asked in a thread of its own
+            return id(gallery.faces().embeddings)
+
+        await threads.read(Gallery.faces)
+        return set(await asyncio.gather(*(threads.read(ask) for _ in range(READERS))))
+
+    assert len(running(folder, work)) == 1
+
+
+def test_read_returns_previous_write(folder: Path):
+    async def work(threads: GalleryThreads) -> dict[int, str]:
+        await threads.read(who_is_who)
+        await threads.write(name, 1, "Red")
+        return (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == {1: "Red"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [True, False])
+def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
+    async def work(threads: GalleryThreads) -> tuple[dict[int, str], dict[int, str]]:
+        looked, job = threading.Event(), threads.beside()
+
+        def meddle() -> None:
+            assert looked.wait(10)
+            name(job, 1, "Meddler")
+
+        def change(gallery: Gallery) -> dict[int, str]:
+            looked.set()
+            meddling.join(0.3 if alone else 10)
+            name(gallery, 2, "Green")
+            return who_is_who(gallery).names
+
+        meddling = threading.Thread(target=meddle)
+        meddling.start()
+        left = await (threads.decide if alone else threads.write)(change)
+        await asyncio.to_thread(meddling.join, 10)
+        job.close()
+        return left, (await threads.read(who_is_who)).names
+
+    left, then = running(folder, work)
+    assert left == ({2: "Green"} if alone else {1: "Meddler", 2: "Green"})
+    assert then == {1: "Meddler", 2: "Green"}
+
+
+def test_rejects_requests_above_waiting_limit(folder: Path):
+    async def work(threads: GalleryThreads) -> list[Any]:
+        stop = threading.Event()
+        asked: list[Coroutine[Any, Any, bool]] = [threads.read(lambda _: stop.wait(10)) for _ in range(READERS + 2)]
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        first = await asyncio.gather(*asked, return_exceptions=True)
+        return [*first, await threads.read(lambda gallery: gallery.revision > 0)]
+
+    *some, last, after = running(folder, work, waiting=READERS + 1)
+    assert some == [True] * (READERS + 1)
+    assert isinstance(last, Refused)
+    assert (last.status, last.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
+    assert after is True  # those who were answered wait no more
+
+
+def test_rejects_writes_when_read_only(folder: Path):
+    async def work(threads: GalleryThreads) -> None:
+        await threads.write(name, 1, "Red")
+
+    async def late(threads: GalleryThreads) -> None:
+        await threads.write_late(name, 1, "Red")
+
+    for writes in (work, late):
+        with pytest.raises(Refused, match="--read-only"):
+            running(folder, writes, read_only=True)
+
+
+def test_late_write_does_not_block_other_writes(folder: Path):
+    async def work(threads: GalleryThreads) -> dict[int, str]:
+        go = threading.Event()
+
+        def change(gallery: Gallery) -> None:
+            assert go.wait(10)
+            name(gallery, 1, "Red")
+
+        late = asyncio.ensure_future(threads.write_late(change))
+        await threads.write(name, 2, "Green")
+        go.set()
+        await late
+        return (await threads.read(who_is_who)).names
+
+    assert running(folder, work) == {1: "Red", 2: "Green"}
+
+
+async def given_up(threads: GalleryThreads, change: Callable[[Gallery], None]) -> None:
+    """A write that nobody waits for any more once it has begun."""
+    begun, go = threading.Event(), threading.Event()
+
+    def held(gallery: Gallery) -> None:
+        begun.set()
+        go.wait(10)
+        change(gallery)
+
+    task = asyncio.ensure_future(threads.write(held))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+
+
+def test_write_completes_after_cancellation(folder: Path):
+    running(folder, lambda threads: given_up(threads, lambda gallery: name(gallery, 1, "Red")))
+    with Gallery.open(folder) as gallery:
+        assert who_is_who(gallery).names == {1: "Red"}
+
+
+def test_exception_propagates_to_caller(folder: Path):
+    async def work(threads: GalleryThreads) -> None:
+        await threads.read(lambda _: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        running(folder, work)
+
+
+@pytest.mark.slow
+def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
+    async def work(threads: GalleryThreads) -> None:
+        def change(_: Gallery) -> None:
+            raise ValueError("mia.png")
+
+        await given_up(threads, change)
+        await threads.write(lambda _: None)
+        gc.collect()  # of a future whose error nobody has looked at
+
+    with caplog.at_level(logging.DEBUG):
+        running(folder, work)
+    assert "mia" not in caplog.text
+    assert "never retrieved" not in caplog.text

@@ -1,0 +1,128 @@
+"""What every answer carries, refusals among them, and what of a request is logged."""
+
+import logging
+import re
+from dataclasses import replace
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from familiar.web.errors import MEDIA_TYPE
+from familiar.web.middleware import guarded
+from familiar.web.middleware.headers import POLICY, SAFE, SHUT_IN
+from familiar.web.settings import Limits
+from support.middleware import BROWSER, CROSS, HOME, LOCKED, OPEN, TOKEN, browser, said_to
+
+
+def test_every_response_has_security_headers() -> None:
+    slow = replace(LOCKED, limits=replace(Limits(), json_bytes=3))
+    signed = {"Authorization": f"Bearer {TOKEN}"}
+    answers = [
+        browser(OPEN).get("/"),
+        browser(OPEN).get("/unchanged"),
+        browser(OPEN).get("/", headers={"Host": "evil.example"}),
+        browser(LOCKED).get("/", headers=BROWSER),
+        browser(LOCKED).get("/"),
+        browser(LOCKED).post("/login", data={"token": TOKEN}),
+        browser(slow).post("/x", content=b"1234", headers=signed),
+        browser(OPEN).post("/", headers={"Origin": CROSS}),
+    ]
+    assert [a.status_code for a in answers] == [200, 304, 421, 303, 401, 303, 413, 403]
+    for answer in answers:
+        assert {name: answer.headers[name] for name in SAFE} == SAFE
+        assert "Server" not in answer.headers
+        cached = "max-age=60" if answer.status_code == 304 else "no-store"
+        assert answer.headers["Cache-Control"] == cached
+    assert SAFE["Content-Security-Policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def test_error_is_html_for_browsers_and_json_for_programs() -> None:
+    evil = {"Origin": CROSS}
+    page = browser(OPEN).post("/undo", headers=BROWSER | evil)
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "<h1>Forbidden</h1>" in page.text
+    assert len(page.content) < 500
+    for headers in ({}, BROWSER | {"HX-Request": "true", "HX-Boosted": "true"}):
+        problem = browser(OPEN).post("/undo", headers=headers | evil)
+        assert problem.headers["Content-Type"] == MEDIA_TYPE
+        assert problem.json() == {
+            "type": "urn:familiar:problem:forged-request",
+            "title": "Forbidden",
+            "status": 403,
+            "detail": "another site asked for this change",
+        }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "line"),
+    [
+        ("GET", "/", "GET / - 200"),
+        ("GET", "/individuals/12?name=Rex", "GET /individuals/* - 200"),
+        ("GET", "/individuals/rex", "GET /individuals/* - 200"),
+        ("GET", "/photos/home/rex/Rex.jpg", "GET /photos/* - 200"),
+        ("GET", "/Rex", "GET /* - 200"),
+        ("GET", "/a%0Aforged%20line", "GET /* - 200"),
+        ("GET", "/api/v1/faces/12/image?side=160", "GET /api/v1/* - 200"),
+        ("GET", "/api/rex", "GET /api/* - 200"),
+        ("POST", "/undo", "POST /undo - 200"),
+    ],
+)
+def test_log_masks_private_parts_of_path(method: str, path: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "familiar.serve"):
+        browser(OPEN).request(method, path, content=b"Rex" if method == "POST" else None)
+    told = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
+    assert len(told) == 1
+    assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", told[0])
+
+
+def test_log_includes_route_name(caplog: pytest.LogCaptureFixture) -> None:
+    async def image(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.path_params["face"])
+
+    routed = Starlette(routes=[Route("/api/v1/faces/{face}/image", image)])
+    with caplog.at_level(logging.INFO, "familiar.serve"):
+        chain = guarded(routed, OPEN)
+        assert TestClient(chain, base_url=HOME).get("/api/v1/faces/12/image").text == "12"
+    assert caplog.records[-1].getMessage().startswith("GET /api/v1/* image 200 ")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError])
+def test_app_error_returns_500_without_details_and_is_reraised(error: type[Exception]) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+        raise error("a name")
+
+    chain = guarded(broken, OPEN)
+    with pytest.raises(error):
+        TestClient(chain, base_url=HOME).get("/")
+    answer = TestClient(chain, base_url=HOME, raise_server_exceptions=False).get("/")
+    assert (answer.status_code, answer.json()["status"]) == (500, 500)
+    assert "a name" not in answer.text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_websockets_are_closed_and_lifespan_is_forwarded() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+        seen.append(scope["type"])
+
+    assert said_to(guarded(app, OPEN), {"type": "lifespan"}) == []
+    assert said_to(guarded(app, OPEN), {"type": "websocket"}) == [{"type": "websocket.close", "code": 1008}]
+    assert seen == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [(SHUT_IN, SHUT_IN), (SHUT_IN + "; script-src *", SAFE[POLICY]), ("", SAFE[POLICY])]
+)
+def test_only_sandbox_policy_overrides_default_policy(said: str, kept: str) -> None:
+    page = HTMLResponse("a report", headers={POLICY: said})
+    answer = TestClient(guarded(page, OPEN), base_url=HOME).get("/")
+    assert answer.headers.get_list(POLICY) == [kept]

@@ -1,0 +1,355 @@
+"""Sockets that misbehave, at a real uvicorn: those that are silent, endless, deaf or too many."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from familiar.web.middleware import guarded, limits
+from familiar.web.middleware.http_protocol import UNREAD_BYTES, handshake
+from familiar.web.settings import Limits
+from support.middleware import CERTIFICATE, KEY, OPEN
+from support.tiers import small_and_exhaustive
+
+QUICK = Limits(header_seconds=0.5, chunk_seconds=0.5, json_bytes=100_000, connections=40)
+PATIENCE = 10.0  # seconds after which a test gives up
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+PIECE = b"x" * 65_536
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """GET / answers at once, /large with 64 MB and /events for .8 seconds; POST says how much it read."""
+    request = Request(scope, receive)
+    if request.method == "POST":
+        answer = PlainTextResponse(str(len(await request.body())))
+    elif scope["path"] == "/events":
+        answer = StreamingResponse(pieces(4, b"data: 1\n\n", 0.2))
+    elif scope["path"] == "/large":
+        answer = StreamingResponse(pieces(1_000, PIECE, 0))
+    else:
+        answer = PlainTextResponse("hello")
+    await answer(scope, receive, send)
+
+
+async def pieces(many: int, piece: bytes, wait: float) -> AsyncIterator[bytes]:
+    for _ in range(many):
+        await asyncio.sleep(wait)
+        yield piece
+
+
+class Serving:
+    """A server in a thread of its own."""
+
+    def __init__(self, loop: str, limits: Limits, tls: ssl.SSLContext | None) -> None:
+        config = uvicorn.Config(
+            guarded(app, replace(OPEN, limits=limits)),
+            host="127.0.0.1",
+            port=0,
+            http=handshake(limits, tls),
+            loop=loop,  # pyright: ignore
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+
+    def connect(self) -> socket.socket:
+        address = self.server.servers[0].sockets[0].getsockname()
+        return socket.create_connection(address, timeout=PATIENCE)
+
+
+@contextlib.contextmanager
+def serving(loop: str, limits: Limits = QUICK, tls: ssl.SSLContext | None = None) -> Iterator[Serving]:
+    served = Serving(loop, limits, tls)
+    served.thread.start()
+    try:
+        until(lambda: served.server.started)
+        yield served
+    finally:
+        served.server.should_exit = True
+        served.thread.join(PATIENCE)
+        assert not served.thread.is_alive()
+
+
+@pytest.fixture(params=small_and_exhaustive("uvloop", "asyncio"))
+def served(request: pytest.FixtureRequest) -> Iterator[Serving]:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    with serving(request.param) as server:
+        yield server
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """All that comes until the server closes; fails where it does not."""
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(1 << 16):
+            said += piece
+    return said
+
+
+def answer_of(connection: socket.socket, ending: bytes) -> bytes:
+    said = b""
+    while not said.endswith(ending):
+        piece = connection.recv(1 << 16)
+        assert piece, f"closed after {said!r}"
+        said += piece
+    return said
+
+
+def sent_until_closed(connection: socket.socket, piece: bytes, wait: float = 0.0) -> int:
+    """How often `piece` could be sent."""
+    connection.settimeout(0.001)
+    end, times = time.monotonic() + PATIENCE, 0
+    while time.monotonic() < end:
+        try:
+            connection.sendall(piece)
+            times += 1
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(1 << 16):
+                    return times
+        except OSError:
+            return times
+        time.sleep(wait)
+    pytest.fail(f"still open after {times} pieces")
+
+
+@pytest.mark.one_case
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [b"", b"\r\n", b"GET", GET[:-2], GET + GET[:-2], GET + b"\r\n"])
+def test_closes_connection_when_head_is_incomplete(served: Serving, first: bytes) -> None:
+    with served.connect() as connection:
+        connection.sendall(first[: len(GET)] if first.startswith(GET) else first)
+        if first.startswith(GET):
+            answer_of(connection, b"hello")
+            connection.sendall(first[len(GET) :])
+        began = time.monotonic()
+        assert rest_of(connection) == b""
+        assert time.monotonic() - began >= QUICK.header_seconds - 0.1
+
+
+@pytest.mark.one_case
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", [b"X", b"\r\n"])
+@pytest.mark.parametrize("before", [b"", GET])
+def test_closes_connection_when_head_arrives_slowly(served: Serving, before: bytes, piece: bytes) -> None:
+    with served.connect() as connection:
+        if before:
+            connection.sendall(before)
+            answer_of(connection, b"hello")
+        if piece == b"X":
+            connection.sendall(b"GET / HTTP/1.1\r\nA: ")
+        sent_until_closed(connection, piece, 0.05)
+
+
+@pytest.mark.exhaustive
+def test_keeps_well_behaved_connections_open(served: Serving) -> None:
+    with served.connect() as connection:
+        for _ in range(3):
+            time.sleep(0.1)
+            connection.sendall(GET[:10])
+            time.sleep(0.1)
+            connection.sendall(GET[10:])
+            answer_of(connection, b"hello")
+        time.sleep(0.8)  # idle for longer than a head may take: that is uvicorn's to end
+        connection.sendall(GET + GET)
+        assert answer_of(connection, b"hello").count(b"HTTP/1.1 200") in (1, 2)
+    with served.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n")
+        for _ in range(4):  # the body has time of its own
+            time.sleep(0.2)
+            connection.sendall(b"x" * 500)
+        assert b"200 OK" in answer_of(connection, b"2000")
+        connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer_of(connection, b"0\r\n\r\n").count(b"data: 1") == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "endless",
+    [
+        (b"GET /", b"x" * 1_000),
+        (b"GET / HTTP/1.1\r\n", b"A: " + b"x" * 1_000 + b"\r\n"),
+        (b"GET / HTTP/1.1\r\nA: ", b"x" * 1_000),
+        (CHUNKED + b"0\r\n", b"A: " + b"x" * 1_000 + b"\r\n"),
+        (CHUNKED + b"0\r\nA: ", b"x" * 1_000),
+        (CHUNKED + b"1;a=", b"x" * 1_000),
+    ],
+    ids=["path", "headers", "header", "trailers", "trailer", "extension"],
+)
+def test_closes_connection_when_unparsed_input_is_endless(served: Serving, endless: tuple[bytes, bytes]) -> None:
+    first, piece = endless
+    with served.connect() as connection:
+        connection.sendall(first)
+        assert sent_until_closed(connection, piece) < 20 * UNREAD_BYTES / len(piece)
+
+
+def test_accepts_many_heads_on_one_connection(served: Serving) -> None:
+    with served.connect() as connection:
+        for _ in range(3 * UNREAD_BYTES // 8_000):
+            connection.sendall(GET[:-2] + b"A: " + b"x" * 8_000 + b"\r\n\r\n")
+            answer_of(connection, b"hello")
+
+
+def test_accepts_large_chunked_body(served: Serving) -> None:
+    with served.connect() as connection:
+        connection.sendall(CHUNKED + b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n0\r\n\r\n")
+        assert b"200 OK" in answer_of(connection, b"100000")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [b"Content-Length: 50000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
+def test_oversized_body_returns_413_and_closes_connection(
+    served: Serving, head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_SECONDS", 0.3)
+    with served.connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + head)
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"10000\r\n" + PIECE + b"\r\n" if b"chunked" in head else PIECE)
+        said = rest_of(connection)
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in said
+    assert b"too-large" in said
+    assert b"server: uvicorn" in said, "to be turned off where uvicorn is started"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
+def test_drops_nonreading_client_but_keeps_slow_reader(loop: str) -> None:
+    with serving(loop) as served:
+        with served.connect() as deaf:
+            deaf.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert deaf.recv(8) == b"HTTP/1.1"
+            until(lambda: not served.server.server_state.connections and not served.server.server_state.tasks)
+        with served.connect() as slow:
+            slow.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                assert slow.recv(1 << 19)
+                time.sleep(0.05)
+            assert served.server.server_state.connections, "it reads, if slowly"
+
+
+def test_rejects_connections_above_limit() -> None:
+    with serving("asyncio", replace(QUICK, connections=3, header_seconds=PATIENCE)) as served:
+        kept = [served.connect() for _ in range(3)]
+        until(lambda: len(served.server.server_state.connections) == 3)
+        with served.connect() as one_too_many:
+            assert rest_of(one_too_many) == b""
+        for connection in kept:
+            connection.sendall(GET)
+            answer_of(connection, b"hello")
+            connection.close()
+        until(lambda: not served.server.server_state.connections)
+        with served.connect() as welcome:
+            welcome.sendall(GET)
+            answer_of(welcome, b"hello")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET http://localhost/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"421"),
+        (b"GET / HTTP/1.1\r\nHost: localhost \r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n", b"400"),
+        (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"400",
+        ),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+    ],
+)
+def test_rejects_malformed_or_misdirected_heads(served: Serving, head: bytes, status: bytes) -> None:
+    with served.connect() as connection:
+        connection.sendall(head)
+        assert connection.recv(1 << 16).split()[1] == status
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    (tmp_path / "both.pem").write_text(CERTIFICATE + KEY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    return context
+
+
+def speaking_tls(connection: socket.socket) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
+def test_serves_tls_and_closes_silent_or_plain_connections(loop: str, tls: ssl.SSLContext) -> None:
+    with serving(loop, tls=tls) as served:
+        with speaking_tls(served.connect()) as connection:
+            for _ in range(2):
+                connection.sendall(GET)
+                assert answer_of(connection, b"hello").startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            size = 0
+            while size < 1_000 * len(PIECE):
+                size += len(connection.recv(1 << 16))
+        began = time.monotonic()
+        with served.connect() as silent:
+            assert rest_of(silent) == b""
+        with speaking_tls(served.connect()) as silent:
+            assert rest_of(silent) == b""
+        assert 2 * QUICK.header_seconds - 0.1 <= time.monotonic() - began < PATIENCE
+        with served.connect() as plain:
+            plain.sendall(GET)
+            assert b"HTTP" not in rest_of(plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", small_and_exhaustive("uvloop", "asyncio"))
+def test_connection_limit_counts_pending_tls_handshakes(loop: str, tls: ssl.SSLContext) -> None:
+    with serving(loop, replace(QUICK, connections=3, header_seconds=3.0), tls) as served:
+        kept = [served.connect() for _ in range(2)]
+        kept.append(speaking_tls(served.connect()))
+        began = time.monotonic()
+        for _ in range(5):
+            with served.connect() as one_too_many:
+                assert rest_of(one_too_many) == b""
+        assert time.monotonic() - began < 2.0, "closed at once"
+        kept[2].sendall(GET)
+        answer_of(kept[2], b"hello")
+        kept[0].close()
+        time.sleep(0.2)
+        with speaking_tls(served.connect()) as welcome:
+            welcome.sendall(GET)
+            answer_of(welcome, b"hello")
+        for connection in kept:
+            connection.close()

@@ -1,0 +1,182 @@
+"""The token: who brings it, who does not, and where the login page leads."""
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from familiar.web.errors import MEDIA_TYPE
+from familiar.web.middleware.login import local_path
+from support.middleware import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN[:8]}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN.upper()}",
+        f"Bearer {TOKEN}, Bearer {TOKEN}",
+        f"Basic {TOKEN}",
+        f"Token {TOKEN}",
+        TOKEN,
+        "Bearer \xff\xfe",
+    ],
+)
+def test_rejects_wrong_token(said: str) -> None:
+    client = browser(LOCKED)
+    answer = client.get("/api/v1/faces", headers={b"Authorization": said.encode("latin-1")})
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.headers["Content-Type"] == MEDIA_TYPE
+    assert answer.json()["status"] == 401
+
+
+@pytest.mark.parametrize("said", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER  {TOKEN} "])
+def test_accepts_valid_bearer_token(said: str) -> None:
+    assert browser(LOCKED).get("/api/v1/faces", headers={"Authorization": said}).status_code == 200
+
+
+def test_rejects_two_authorization_headers() -> None:
+    twice = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"authorization", b"Bearer x")]
+    assert browser(LOCKED).get("/api/v1/faces", headers=twice).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/individuals/12?tab=unnamed", "/healthz/", "/login%3Fx", "/static"])
+def test_anonymous_browser_is_redirected_to_login_and_back(path: str) -> None:
+    client = browser(LOCKED)
+    answer = client.get(path, headers=BROWSER)
+    assert answer.status_code == 303
+    where = urlsplit(answer.headers["Location"])
+    assert where.path == "/login"
+    onward = parse_qs(where.query).get("next", ["/"])[0]
+    assert onward == path
+    answer = client.post("/login", data={"token": TOKEN, "next": onward})
+    assert (answer.status_code, answer.headers["Location"]) == (303, path)
+    assert client.get(path, headers=BROWSER).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("GET", "/", {}),
+        ("GET", "/api/v1/faces", BROWSER),
+        ("POST", "/undo", BROWSER),
+        ("POST", "/healthz", {}),
+        ("POST", "/static/app.js", {}),
+        ("POST", "/logout", {}),
+        ("POST", "/login/", {}),
+        ("GET", "/", BROWSER | {"HX-Request": "true"}),
+        ("OPTIONS", "/", BROWSER),
+    ],
+)
+def test_other_anonymous_requests_return_401(method: str, path: str, headers: dict[str, str]) -> None:
+    assert browser(LOCKED).request(method, path, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/login", "/login?next=/", "/static/app.js", "/healthz"])
+def test_login_static_and_health_paths_need_no_token(path: str) -> None:
+    assert browser(LOCKED).get(path).status_code == 200
+    assert browser(LOCKED).head(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "status"),
+    [
+        ("application/x-www-form-urlencoded", b"token=" + TOKEN.encode(), 303),
+        ("application/x-www-form-urlencoded; charset=utf-8", b"next=%2F&token=" + TOKEN.encode(), 303),
+        ("application/json", b'{"token": "' + TOKEN.encode() + b'"}', 415),
+        ("multipart/form-data; boundary=x", b"--x--", 415),
+        ("application/x-www-form-urlencoded", b"token=" + b"x" * 9_000, 413),
+        ("application/x-www-form-urlencoded", b"&".join([b"token=x"] * 50), 400),
+    ],
+)
+def test_login_accepts_only_small_urlencoded_form(kind: str, content: bytes, status: int) -> None:
+    answer = browser(LOCKED).post("/login", content=content, headers={"Content-Type": kind})
+    assert answer.status_code == status
+    assert (COOKIE in answer.cookies) == (status == 303)
+
+
+@pytest.mark.parametrize("fields", [{}, {"token": ""}, {"token": TOKEN[:-1]}, {"token": TOKEN + "\0"}])
+def test_wrong_login_redirects_without_cookie(fields: dict[str, str]) -> None:
+    answer = browser(LOCKED).post("/login", data={**fields, "next": "/questions"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/login?wrong=1&next=%2Fquestions")
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_rejects_cross_site_login() -> None:
+    for headers in (
+        {"Origin": CROSS},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+    ):
+        assert browser(LOCKED).post("/login", data={"token": TOKEN}, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "null"}, {"Origin": HOME}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
+)
+def test_login_accepts_null_or_same_origin(headers: dict[str, str]) -> None:
+    """Its form is a plain one, and its page sends no referrer: so browsers say Origin: null."""
+    assert COOKIE in browser(LOCKED).post("/login", data={"token": TOKEN}, headers=headers).cookies
+
+
+EVIL_NEXT = [
+    "//evil.example",
+    "///evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "/\t/evil.example",
+    "/\n/evil.example",
+    "/\r\nSet-Cookie: a=b",
+    " //evil.example",
+    "/ /evil.example",
+    "http://evil.example",
+    "HTTPS:evil.example",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "evil.example",
+    "@evil.example",
+    "",
+    "/\0",
+    "/\x7f",
+    "/\u2028/evil.example",
+    "/\u3002evil",
+    "/" + "x" * 2_048,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", EVIL_NEXT)
+def test_login_ignores_unsafe_next_path(said: str) -> None:
+    client = browser(LOCKED)
+    answer = client.post("/login", data={"token": TOKEN, "next": said})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    answer = client.post("/login", data={"token": "wrong", "next": said})
+    assert answer.headers["Location"] == "/login?wrong=1"
+
+
+def as_a_browser_reads(said: str) -> str:
+    """The WHATWG URL parser's first steps: what it strips, and the slash it takes a backslash for."""
+    return re.sub("[\t\n\r]", "", said.strip("".join(map(chr, range(33))))).replace("\\", "/")
+
+
+@given(st.one_of(st.text(), st.from_regex(r"[/\\\s:a-z%@.]{1,12}", fullmatch=True)))
+def test_local_path_never_leads_to_another_site(said: str) -> None:
+    kept = local_path(said)
+    assert kept in (said, "/")
+    read = as_a_browser_reads(kept)
+    assert read == kept
+    assert urlsplit(read)[:2] == ("", "")
+    assert not read.startswith("//")
+
+
+def test_local_path_keeps_safe_path() -> None:
+    for path in ("/", "/individuals?tab=unnamed&after=3,4#top", "/search?name=M%C3%BCsli", "/a//b", "/:x@y"):
+        assert local_path(path) == path

@@ -1,0 +1,139 @@
+"""Session cookies: made by us, for as long as we said, and not after they were ended."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.web.middleware.session import LIFE_SECONDS, MOST_ENDED, Sessions
+from familiar.web.settings import Settings
+from support.middleware import BROWSER, COOKIE, HOME, LOCKED, OPEN, TOKEN, Clock, browser, session_of
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def logged_in(clock: Clock) -> TestClient:
+    client = browser(LOCKED, clock)
+    assert client.post("/login", data={"token": TOKEN}).status_code == 303
+    return client
+
+
+def test_cookie_is_strict_and_secure_over_https() -> None:
+    for base_url, secure in ((HOME, False), ("https://localhost:8000", True)):
+        given_cookies = (
+            browser(LOCKED, base_url=base_url).post("/login", data={"token": TOKEN}).headers["Set-Cookie"],
+            browser(OPEN, base_url=base_url).get("/", headers=BROWSER).headers["Set-Cookie"],
+        )
+        for cookie in given_cookies:
+            name, *rest = cookie.split("; ")
+            assert re.fullmatch(COOKIE + r"=[0-9a-f]{32}\.\d+\.[0-9a-f]{64}", name)
+            assert set(rest) == {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000"} | (
+                {"Secure"} if secure else set()
+            )
+
+
+def test_only_pages_start_a_session_and_only_once() -> None:
+    client = browser(OPEN)
+    for path, headers in (("/api/v1/faces", BROWSER), ("/", {}), ("/static/app.js", {"Accept": "*/*"})):
+        assert "Set-Cookie" not in client.get(path, headers=headers).headers
+    first = client.get("/", headers=BROWSER)
+    assert first.headers["Set-Cookie"]
+    assert re.fullmatch("[0-9a-f]{64}", first.text)
+    second = client.get("/", headers=BROWSER)
+    assert "Set-Cookie" not in second.headers
+    assert second.text == first.text
+    assert "Set-Cookie" not in browser(LOCKED).get("/login", headers=BROWSER).headers
+
+
+def test_rejects_tampered_cookie(logged_in: TestClient) -> None:
+    good = logged_in.cookies[COOKIE]
+    key, ends, mac = good.split(".")
+    forged = [
+        f"{key}.{int(ends) + 1}.{mac}",
+        f"{'0' * 32}.{ends}.{mac}",
+        f"{key}.{ends}.{'0' * 64}",
+        f"{key}.{ends}.{mac[:-1]}",
+        f"{key}.{ends}.{mac.upper()}",
+        f"{key}.{ends}",
+        f"{good}0",
+        f"{key}.0{ends}.{mac}",
+        f'"{good}"',
+        "",
+        "x" * 4_000,
+        Sessions(OPEN.gallery, "another token here", Clock())
+        .cookie(Sessions(OPEN.gallery, None, Clock()).begin(), secure=False)
+        .partition(";")[0][len(COOKIE) + 1 :],
+    ]
+    logged_in.cookies.clear()
+    for value in forged:
+        headers = {"Cookie": f"{COOKIE}={value}"}
+        assert logged_in.get("/api/v1/faces", headers=headers).status_code == 401, value
+    both = {"Cookie": f"{COOKIE}=planted; theme=dark; {COOKIE}={good}"}
+    assert logged_in.get("/api/v1/faces", headers=both).status_code == 200
+
+
+def test_session_expires(logged_in: TestClient, clock: Clock) -> None:
+    cookie = {"Cookie": f"{COOKIE}={logged_in.cookies[COOKIE]}"}
+    clock.now += LIFE_SECONDS - 1
+    assert logged_in.get("/", headers=cookie).status_code == 200
+    clock.now += 1
+    assert logged_in.get("/", headers=cookie).status_code == 401
+
+
+def test_logout_invalidates_session_cookie(logged_in: TestClient) -> None:
+    cookie = {"Cookie": f"{COOKIE}={logged_in.cookies[COOKIE]}"}
+    token = session_of(logged_in)
+    assert logged_in.post("/logout").status_code == 403, "another site must not log us out either"
+    answer = logged_in.post("/logout", headers={"X-CSRF-Token": token})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/login")
+    assert "Max-Age=0" in answer.headers["Set-Cookie"]
+    assert COOKIE not in logged_in.cookies
+    assert logged_in.get("/", headers=cookie).status_code == 401
+
+
+def test_sessions_survive_restart_only_with_same_token(clock: Clock) -> None:
+    def value(sessions: Sessions) -> str:
+        return sessions.cookie(sessions.begin(), secure=False).partition(";")[0]
+
+    def holds(settings: Settings, cookie: str) -> bool:
+        answer = browser(settings, clock).get("/", headers={"Cookie": cookie, **BROWSER})
+        return "Set-Cookie" not in answer.headers and answer.status_code == 200
+
+    assert holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN, clock)))
+    assert not holds(LOCKED, value(Sessions(OPEN.gallery, TOKEN + "x", clock)))
+    assert not holds(OPEN, value(Sessions(OPEN.gallery, None, clock))), "without a token the key is new at each start"
+
+
+def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
+    sessions = Sessions(OPEN.gallery, TOKEN, clock)
+    old = sessions.begin()
+    sessions.end(old)
+    sessions.end(old)
+    assert len(sessions._ended) == 1
+    clock.now += LIFE_SECONDS
+    last = sessions.begin()
+    sessions.end(last)
+    assert list(sessions._ended) == [last.key], "the old one would have ended by now"
+    sessions._ended |= {f"{n:032x}": int(clock.now) + n + 1 for n in range(MOST_ENDED)}
+    sessions.end(last)
+    assert len(sessions._ended) == MOST_ENDED
+    assert old.key not in sessions._ended
+    assert last.key in sessions._ended
+    assert f"{0:032x}" not in sessions._ended, "of those that fit, it would have ended first"
+
+
+def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:
+    other = browser(replace(OPEN, gallery=Path("other album")), clock)
+    page = other.get("/", headers=BROWSER)
+    mine = browser(OPEN, clock)
+    mine.cookies = other.cookies  # to the browser both are localhost
+    mine.get("/", headers=BROWSER)
+    assert len(mine.cookies) == 2
+    headers = {"Origin": HOME, "X-CSRF-Token": page.text}
+    assert other.post("/api/v1/group", headers=headers).status_code == 200

@@ -1,0 +1,231 @@
+"""Search, compare and the model: what their pages answer."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from familiar.core.calibration import Calibration, Threshold
+from familiar.gallery.database.connection import DATABASE, Gallery
+from familiar.gallery.editing.corrections import merge, name
+from familiar.web.middleware.headers import SHUT_IN
+from familiar.web.pages import compare
+from familiar.web.service import Service
+from support import color_album
+from support.html import Page, compared, search, text_of
+
+HOSTILE = "<img src=x onerror=alert(1)>'&.png"
+
+
+# --- Search -----------------------------------------------------------------------------------------------------------
+
+
+def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
+    with Gallery.open(folder) as gallery:
+        name(gallery, 1, "Ruby")
+    answer = search(client, photos[0])
+    said = text_of(answer)
+    assert said.startswith("Who is on asked.png ? Answer As the network saw it Ruby ")
+    probability = client.post("/api/v1/search/photo", files={"photo": photos[0].read_bytes()}).json()["known"][
+        "probability"
+    ]
+    assert f": {probability:.0%}".replace("%", " %") in said
+    meter = Page(answer.text).all("meter")[0]
+    assert float(meter["value"]) == pytest.approx(probability)
+    so = answer.text[answer.text.index("The photos that say so") : answer.text.index("Others like it")]
+    assert sorted(re.findall(r'href="/photos/(\d)\?face=\d"', so)) == ["1", "2", "3", "4"]
+    assert so.count('href="/individuals/1"') == 4
+    assert 'src="data:image/png;base64,' in answer.text
+
+
+def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
+    stranger = color_album.photo(tmp_path / "stranger.png", "green")
+    blend = color_album.RGB_U8 | {"gray": (150, 150, 150)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(color_album, "RGB_U8", blend)
+        color_album.photo(stranger, "gray")
+    said = text_of(search(client, stranger))
+    assert "Nobody I know The likeliest is #" in said
+    assert "The photos that say so" not in said
+    assert "The photos most like it" in said
+
+
+def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
+    """Half of a group is somebody else, so its mean is like neither."""
+    with Gallery.open(folder) as gallery:
+        merge(gallery, 1, [2, 3])
+        name(gallery, 1, "Ruby")
+    said = text_of(search(client, photos[0]))
+    assert "Nobody I know for sure There is a photo of the same individual, " in said
+    assert ", in the group of Ruby : look at it ." in said
+    assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
+
+
+def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
+    service.vision.detector = color_album.Squares()
+    answer = search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
+    page = Page(answer.text)
+    buttons = [button for button in page.all("button") if "aria-controls" in button]
+    assert [button["aria-pressed"] for button in buttons] == ["true", "false", "false"]
+    assert "3 faces. Choose one." in text_of(answer)
+    assert {button["aria-controls"] for button in buttons} == {"answer-1", "answer-2", "answer-3"}
+    assert {"#1", "#2", "#3"} == set(re.findall(r'class="answer"><a href="/individuals/\d"><bdi>(#\d)', answer.text))
+
+
+def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient, service: Service, photos: list[Path]):
+    class Blind:
+        def detect(self, _: object) -> list[object]:
+            return []
+
+    service.vision.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "No face was found" in text_of(search(client, photos[0]))
+    refused = compared(client, photos[0], photos[1], "mine.png")
+    assert refused.status_code == 422
+    assert "mine.png: no face found" in refused.json()["detail"]
+    broken = client.post("/search", files={"photo": ("x.png", b"no photo")})
+    assert broken.status_code == 415
+    assert broken.json()["detail"].startswith("x.png: ")
+
+
+def test_search_and_compare_store_nothing(client: TestClient, folder: Path, photos: list[Path]):
+    before = (folder / DATABASE).read_bytes()
+    search(client, photos[0])
+    compared(client, photos[0], photos[1])
+    with Gallery.open(folder) as gallery:
+        assert len(gallery.faces().ids) == 9
+    assert (folder / DATABASE).read_bytes() == before
+    assert not (folder / "photos").exists()
+
+
+def test_search_reports_empty_gallery(serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]):
+    client = serving(gallery=tmp_path / "new")
+    assert "The album is empty" in text_of(client.get("/"))
+    assert "The album holds no face yet, so there is nobody to compare with" in text_of(search(client, photos[0]))
+
+
+# --- Compare ----------------------------------------------------------------------------------------------------------
+
+
+def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[Path]):
+    same, different = compared(client, photos[0], photos[1]), compared(client, photos[0], photos[4])
+    for answer, verdict in ((same, "The same individual"), (different, "Two different individuals")):
+        api = client.post(
+            "/api/v1/verify",
+            files={
+                "first": photos[0].read_bytes(),
+                "second": photos[1 if answer is same else 4].read_bytes(),
+            },
+        ).json()
+        said = text_of(answer)
+        assert said.startswith(verdict)
+        assert f"Similarity {api['similarity']:.3f}" in said
+        assert "high precision 0.900 0.00 % 100.00 %" in said
+        assert "Two photos are taken for one individual from 0.900" in said
+        assert len(re.findall(r'src="data:image/png', answer.text)) == 2
+        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._place(api['similarity'])}%"
+
+
+def test_scale_positions_match_thresholds():
+    def at(similarity: float) -> Threshold:
+        return Threshold(similarity, None, None)
+
+    means = Calibration(at(0.7), at(0.4), at(0.1), None, None, None, 0, 0)
+    assert [(mark.name, mark.place) for mark in compare.marks(means)] == [
+        ("high recall", 25.0),  # (0.1 + 0.2) / 1.2
+        ("balanced", 50.0),
+        ("high precision", 75.0),
+    ]
+    assert [compare._place(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
+
+
+@pytest.mark.slow
+def test_pages_warn_about_uncalibrated_model(
+    serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
+):
+    color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
+    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    assert "this model was never calibrated, so this proves little" in text_of(compared(client, photos[0], photos[1]))
+    assert "They are fixed numbers" in text_of(client.get("/model"))
+    assert "No face of the album is in a group yet" in text_of(search(client, photos[0]))
+
+
+# --- Model and its report ---------------------------------------------------------------------------------------------
+
+
+def evaluated(folder: Path, **changes: object) -> Path:
+    """A folder as `familiar evaluate` leaves it, as far as the page reads it."""
+    folder.mkdir()
+    results = {
+        "format_version": 2,
+        "model": {"file_id": "another"},
+        "data": {"sources": [f"/somewhere/{HOSTILE}"], "identities": 12, "photos": 3456, "fingerprint": "f"},
+        "interval": {"confidence": 0.95},
+        "verification": {
+            "auc": 0.9876,
+            "tar_at_far": {"1e-2": 0.5, "1e-4": None},
+            "interval": {"auc": [0.91, 0.99]},
+        },
+        "retrieval": None,
+        "replicates": {"verification.auc": [0.98]},
+    } | changes
+    (folder / "eval_results.json").write_text(json.dumps(results))
+    (folder / "report.html").write_text("<style>p { color: red }</style><p>The report</p>")
+    return folder
+
+
+def test_model_page_shows_metadata(client: TestClient, service: Service):
+    said = text_of(client.get("/model"))
+    bundle = service.vision.embedder.bundle
+    for part in (
+        bundle.file_id,
+        bundle.metadata.space_id,
+        bundle.metadata.licence,
+        "faces of 32 × 32 pixels",
+    ):
+        assert part in said
+    assert "No evaluation is shown here" in said
+    assert client.get("/model/report").status_code == 404
+
+
+def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClient], tmp_path: Path):
+    client = serving(report=evaluated(tmp_path / "report"))
+    page = client.get("/model")
+    said = text_of(page)
+    assert "Judged on 12 individuals, 3,456 photos" in said
+    assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in said
+    assert "same ones recognised where 0.01 % of strangers are too few pairs" in said
+    assert "TAR at FAR 1e-3" not in said
+    assert "Another model was judged" in said
+    assert "<img src=x" not in page.text
+    link = next(one for one in Page(page.text).all("a") if one["href"] == "/model/report")
+    assert link["target"] == "_blank"  # htmx lets it be
+    report = client.get("/model/report")
+    assert "The report" in report.text
+    assert report.headers.get_list("Content-Security-Policy") == [SHUT_IN]
+    assert SHUT_IN.startswith("sandbox; default-src 'none'; ")
+    assert "script-src" not in SHUT_IN
+
+
+@pytest.mark.slow
+def test_evaluation_of_served_model_shows_no_warning(
+    serving: Callable[..., TestClient], tmp_path: Path, service: Service
+):
+    file_id = service.vision.embedder.bundle.file_id
+    client = serving(report=evaluated(tmp_path / "report", model={"file_id": file_id}))
+    assert "Another model was judged" not in client.get("/model").text
+
+
+def test_model_page_reports_unreadable_results(serving: Callable[..., TestClient], tmp_path: Path):
+    folder = evaluated(tmp_path / "report")
+    (folder / "eval_results.json").write_text("{")
+    client = serving(report=folder)
+    answer = client.get("/model")
+    assert answer.status_code == 200
+    assert "no results can be read from it" in text_of(answer)
+    shutil.rmtree(folder)
+    assert client.get("/model").status_code == 200
+    assert client.get("/model/report").status_code == 404

@@ -1,0 +1,365 @@
+"""The application as one, and the process that serves it: what it says when things go wrong, and how it stops."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
+from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.database.connection import Gallery
+from familiar.photos.preprocessing import Preprocessing
+from familiar.web import server
+from familiar.web.service import Service
+from familiar.web.settings import SHORTEST_TOKEN, Settings
+from support.middleware import CERTIFICATE, KEY
+from support.random_bundle import random_bundle
+
+pytestmark = pytest.mark.slow
+
+SECRET = "the neighbour's cat.jpg"
+
+
+@pytest.fixture
+def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """An app with a mistake in it."""
+    make = server._application
+
+    def with_a_mistake(service: Service) -> FastAPI:
+        app = make(service)
+
+        async def fails() -> None:
+            raise RuntimeError(SECRET)
+
+        app.add_api_route("/api/v1/fails", fails)
+        app.add_api_route("/fails", fails)
+        return app
+
+    monkeypatch.setattr(server, "_application", with_a_mistake)
+    with TestClient(server.make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/api/v1/fails", "/fails"])
+def test_internal_error_hides_exception_message(broken: TestClient, path: str, caplog: pytest.LogCaptureFixture):
+    answer = broken.get(path, headers={"Accept": "text/html"})
+    assert answer.status_code == 500
+    assert SECRET not in answer.text + caplog.text
+    assert "RuntimeError" in caplog.text
+    assert "in fails" in caplog.text  # where it happened
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-type"].startswith("application/problem+json" if "api" in path else "text/html")
+
+
+def test_missing_path_returns_json_to_programs_html_to_browsers(client: TestClient):
+    program = client.get("/api/v1/identities/99")
+    assert program.status_code == 404
+    assert program.headers["content-type"] == "application/problem+json"
+    assert program.json()["type"] == "urn:familiar:problem:not-in-gallery"
+    assert client.get("/api/v1/nothing").json()["status"] == 404
+    person = client.get("/nothing", headers={"Accept": "text/html"})
+    assert person.status_code == 404
+    assert "<h1" in person.text
+
+
+def test_validation_error_names_field_without_its_value(client: TestClient):
+    answer = client.post("/api/v1/search", json={"face": SECRET})
+    assert answer.status_code == 422
+    assert "body/face" in answer.json()["detail"]
+    assert SECRET not in answer.text
+
+
+def test_healthz_returns_ok(client: TestClient):
+    assert client.get("/healthz").text == "ok"
+
+
+def test_public_address_requires_token(folder: Path):
+    for address in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
+        with pytest.raises(FamiliarError, match="token"):
+            Settings(gallery=folder, address=address)
+        Settings(gallery=folder, address=address, token="t" * SHORTEST_TOKEN)
+    for address in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        Settings(gallery=folder, address=address)
+    with pytest.raises(FamiliarError, match=f"{SHORTEST_TOKEN} ASCII"):
+        Settings(gallery=folder, token="short")
+
+
+def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_colour_bundle: Path):
+    with pytest.raises(BadGallery, match="--model"):
+        Service(Settings(gallery=tmp_path / "none"))
+    with pytest.raises(BadGallery, match="holds no gallery"):
+        Service(Settings(gallery=tmp_path / "none", model=mean_colour_bundle, read_only=True))
+    service = Service(Settings(gallery=tmp_path / "new", model=mean_colour_bundle))
+    with service.threads.beside() as gallery:
+        assert gallery.space.space_id == "mean-colour"
+    service.threads.close()
+    service.pictures.close()
+
+
+def test_rejects_model_from_another_space(folder: Path, random_other: Path):
+    with pytest.raises(SpaceMismatch, match="migrate"):
+        Service(Settings(gallery=folder, model=random_other))
+
+
+@pytest.fixture
+def random_other(tmp_path: Path, photos: list[Path]) -> Path:
+    return random_bundle(tmp_path / "other.onnx", photos, Preprocessing(size_px=32, resize_px=32))
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(folder: Path, mean_colour_bundle: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [
+        sys.executable,
+        "-m",
+        "familiar",
+        "serve",
+        folder,
+        "--model",
+        mean_colour_bundle,
+        "--port",
+        "0",
+    ]
+    started = subprocess.Popen(
+        list(map(str, command)), stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    yield started
+    started.kill()
+    started.wait()
+    assert started.stderr is not None
+    started.stderr.close()
+
+
+def port_of(process: "subprocess.Popen[str]") -> int:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
+            return int(found[1])
+    raise AssertionError("it did not start")
+
+
+def test_sigterm_ends_event_streams_and_exits(process: "subprocess.Popen[str]", photos: list[Path]):
+    port = port_of(process)
+    with (
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection,
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as watching,
+    ):
+        body = json.dumps({"folder": str(photos[0].parent)})
+        connection.request("POST", "/api/v1/photos/folder", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 202
+        job = json.loads(answer.read())["number"]
+        watching.request("GET", f"/api/v1/jobs/{job}/events")
+        stream = watching.getresponse()
+        process.send_signal(signal.SIGTERM)
+        assert b'"state"' in stream.read()  # to its end
+        assert process.wait(60) in (0, -signal.SIGTERM)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+@pytest.mark.exhaustive
+def test_sigint_exits_cleanly(process: "subprocess.Popen[str]"):
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "startup complete" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    assert "Aborted" not in process.stderr.read()
+
+
+@pytest.mark.exhaustive
+def test_rejects_port_in_use(folder: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "familiar", "serve", str(folder), "--port", port],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1, port {port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+STUCK = """
+import sys, time
+from pathlib import Path
+from familiar.web.jobs import Jobs
+from familiar.web.server import serve
+from familiar.web.settings import Limits, Settings
+
+async def start(self):
+    self._pool.submit(time.sleep, 60)
+
+Jobs.start = start
+limits = Limits(stop_seconds=float(sys.argv[2]))
+settings = Settings(gallery=Path(sys.argv[1]), port=0, limits=limits)
+serve(settings, lambda url: print(f"open {url} in a browser", file=sys.stderr))
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.one_case
+@pytest.mark.parametrize(("stop_seconds", "signals"), [(0.5, [signal.SIGTERM]), (50.0, [signal.SIGINT] * 2)])
+def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, signals: list[signal.Signals]):
+    command = [sys.executable, "-c", STUCK, str(folder), str(stop_seconds)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stuck:
+        try:
+            address = ("127.0.0.1", port_of(stuck))
+            with contextlib.closing(http.client.HTTPConnection(*address, timeout=30)) as asking:
+                asking.request("GET", "/healthz")
+                assert asking.getresponse().status == 200
+            for one in signals:
+                stuck.send_signal(one)
+                time.sleep(0.5)
+            assert stuck.wait(20) == 1
+            assert stuck.stderr is not None
+            assert "in the midst of a job" in stuck.stderr.read()
+        finally:
+            stuck.kill()
+
+
+@pytest.mark.exhaustive
+def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
+    port = port_of(process)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        form = {"Content-Type": "multipart/form-data; boundary=x"}
+        connection.request("POST", "/api/v1/detect", b"--x\r\nA b: c\r\n\r\n\r\n--x--", form)
+        assert connection.getresponse().status in (400, 422)
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    assert process.stderr is not None
+    assert "WARNING" not in process.stderr.read()
+
+
+def refused(*said: str | Path) -> str:
+    """The one line that `familiar serve` says where it does not begin."""
+    done = subprocess.run(
+        [sys.executable, "-m", "familiar", "serve", *map(str, said)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"FAMILIAR_TOKEN": "t" * SHORTEST_TOKEN},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
+def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
+    (tmp_path / "token").write_bytes(content)
+    said = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
+    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
+
+
+@pytest.mark.exhaustive
+@pytest.mark.one_case
+@pytest.mark.parametrize("address", ["a..b", "x.invalid"])
+def test_rejects_unknown_address(folder: Path, address: str):
+    said = refused(folder, "--port", "0", "--address", address)
+    assert f"{address}: no address that is known here" in said
+
+
+OTHER_KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgC3rTm8IhPuFKegLV
+g/lbpU8zMMVzco6R+zhjzvgJeAShRANCAAQy39tv8pqR2jpXNXxTQ2IhJ/yycITa
+Ym6xlsnafYQP4d+2VTbO0fCauDJV217ZJZjM71YXgOB8jeeASf6aHxUj
+-----END PRIVATE KEY-----
+"""
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "reason"),
+    [
+        (None, KEY, "certificate.pem: No such file"),
+        (CERTIFICATE, None, "key.pem: No such file"),
+        (CERTIFICATE, OTHER_KEY, "key.pem: the key of another certificate"),
+        (CERTIFICATE, CERTIFICATE, "are not a certificate chain and its key"),
+        ("nonsense", KEY, "are not a certificate chain and its key"),
+        (CERTIFICATE, "", "are not a certificate chain and its key"),
+    ],
+)
+def test_rejects_invalid_certificate_before_start(
+    folder: Path, tmp_path: Path, certificate: str | None, key: str | None, reason: str
+):
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    for file, content in zip(files, (certificate, key), strict=True):
+        if content is not None:
+            file.write_text(content)
+    settings = Settings(gallery=folder, port=0, certificate=files[0], certificate_key=files[1])
+    told: list[str] = []
+    with pytest.raises(FamiliarError, match=reason):
+        server.serve(settings, told.append)
+    assert told == []
+
+
+@pytest.mark.exhaustive
+def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
+    (tmp_path / "certificate.pem").write_text(CERTIFICATE)
+    (tmp_path / "key.pem").write_text(KEY)
+    command = [sys.executable, "-m", "familiar", "serve", folder, "--port", "0"]
+    command += ["--certificate", tmp_path / "certificate.pem", "--certificate-key", tmp_path / "key.pem"]
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            port = port_of(process)
+            trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+            trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            asking = http.client.HTTPSConnection("localhost", port, timeout=30, context=trusting)
+            with contextlib.closing(asking):
+                asking.request("GET", "/", headers={"Accept": "text/html"})
+                answer = asking.getresponse()
+                assert answer.status == 200
+                assert "Secure" in answer.headers["Set-Cookie"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def test_log_omits_request_content(client: TestClient, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    client.patch("/api/v1/identities/1", json={"name": "Mia Muster"})
+    client.get("/api/v1/names?beginning=Mia")
+    client.get("/api/v1/faces/1/image?side=64")
+    ours = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
+    assert [line.split()[:2] for line in ours] == [["PATCH", "/api/v1/*"], *[["GET", "/api/v1/*"]] * 2]
+    for word in ("Mia", "red1", "side=64"):
+        assert word not in " ".join(ours)
+
+
+def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
+    with TestClient(server.make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5)) as client:
+        threads = [
+            threading.Thread(
+                target=client.patch,
+                args=(f"/api/v1/identities/{number}",),
+                kwargs={"json": {"name": f"N{number}"}},
+            )
+            for number in (1, 2, 3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Gallery.open(folder) as gallery:
+        assert set(who_is_who(gallery).names.values()) == {"N1", "N2", "N3"}

@@ -1,0 +1,26 @@
+"""What requests may ask of the model and the gallery together."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from familiar.gallery.database.connection import Gallery
+
+
+def test_rejects_photo_queries_after_gallery_migration(client: TestClient, folder: Path, photos: list[Path]):
+    with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
+        space = replace(gallery.space, space_id="another").to_json()
+        connection.execute("UPDATE gallery SET space = ?", (space,))
+    photo = ("photo.png", photos[0].read_bytes())
+    for path, files in (
+        ("/api/v1/search/photo", {"photo": photo}),
+        ("/api/v1/identities/1/verify", {"photo": photo}),
+        ("/api/v1/verify", {"first": photo, "second": photo}),
+        ("/search", {"photo": photo}),
+        ("/compare", {"first": photo, "second": photo}),
+    ):
+        answer = client.post(path, files=files)
+        assert answer.status_code == 409, path
+        assert "familiar gallery migrate" in answer.text
+    assert client.post("/api/v1/search", json={"face": 1}).status_code == 200  # the gallery's own are of one space

@@ -1,0 +1,336 @@
+"""What a client sends: judged by content, told back printable, gone afterwards unless it is kept on the disk."""
+
+import asyncio
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.datastructures import UploadFile
+
+from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
+from familiar.core.types import Detection, Photo
+from familiar.embedding.embedder import Embedder
+from familiar.web.errors import Refused
+from familiar.web.inference import Vision
+from familiar.web.settings import Limits
+from familiar.web.uploads import (
+    NAME_LENGTH,
+    SUFFIX,
+    BadUpload,
+    Skipped,
+    Upload,
+    keep,
+    photo_name,
+    received,
+    shown,
+)
+
+MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
+
+
+class Nobody:
+    """Finds no face."""
+
+    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
+        return []
+
+
+def encoded(kind: str = "PNG", size_px: tuple[int, int] = (8, 6), shade: int = 90) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", size_px, (shade, 20, 20)).save(content, kind)
+    return content.getvalue()
+
+
+def sent(content: bytes, name: str | None = "mia.png") -> UploadFile:
+    """As the form parser hands it over."""
+    file: Any = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - the application closes it
+    file.write(content)
+    file.seek(0)
+    return UploadFile(file, size=len(content), filename=name)
+
+
+def receiving(
+    files: Sequence[UploadFile],
+    work: Callable[[list[Upload]], Any],
+    limits: Limits | None = None,
+    skipped: list[Skipped] | None = None,
+) -> Any:
+    async def run() -> Any:
+        async with received(files, limits or Limits(), skipped=skipped) as uploads:
+            done = work(uploads)
+            return await done if asyncio.iscoroutine(done) else done
+
+    return asyncio.run(run())
+
+
+def refusal(*files: UploadFile, **limits: int) -> Refused:
+    allowed = Limits(**limits)
+    with pytest.raises(Refused) as error:
+        receiving(files, lambda uploads: [each.judge(each.read(), allowed) for each in uploads], allowed)
+    assert all(file.file.closed for file in files)
+    return error.value
+
+
+def contents(uploads: list[Upload]) -> list[bytes]:
+    return [upload.read() for upload in uploads]
+
+
+@pytest.mark.parametrize("size_px", [(8, 6), (1000, 700)])
+def test_upload_is_readable_and_closed_afterwards(size_px: tuple[int, int]):
+    noise = np.random.default_rng(0).integers(0, 256, (size_px[1], size_px[0], 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "BMP")
+    content = file.getvalue()
+    assert (len(content) > MEMORY_BYTES) == (size_px == (1000, 700))  # of both kinds
+    files = [sent(content, "a.bmp"), sent(encoded(), "b.png")]
+    (first, again, second), names = receiving(
+        files, lambda uploads: (contents([uploads[0], *uploads]), [each.name for each in uploads])
+    )
+    assert first == again == content
+    assert second == encoded()
+    assert names == ["a.bmp", "b.png"]
+    assert all(file.file.closed for file in files)
+
+
+def test_upload_is_closed_after_error():
+    file = sent(encoded())
+    with pytest.raises(KeyError):
+        receiving([file], lambda _: {}["nothing"])
+    assert file.file.closed
+
+
+@pytest.mark.parametrize("kind", SUFFIX)
+def test_file_suffix_follows_content(kind: str, tmp_path: Path):
+    content = encoded(kind)
+    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert kept.suffix == SUFFIX[kind]
+    assert kept.read_bytes() == content
+
+
+def test_mpo_is_stored_as_jpeg(tmp_path: Path):
+    content = io.BytesIO()
+    one = Image.new("RGB", (8, 6))
+    one.save(content, "MPO", save_all=True, append_images=[one])
+    (kept,) = receiving([sent(content.getvalue())], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert kept.suffix == ".jpg"
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "the file is empty"),
+        (b"P", "no photo"),
+        (b"<svg onload=alert(1)>", "no photo"),
+        (b"\x7fELF" + bytes(60), "no photo"),
+        (b"PK\x03\x04" + bytes(60), "no photo"),
+        (b"\0\0\0\x18ftypheic" + bytes(60), "HEIC photos are not read"),
+        (encoded()[:20], "mia.jpg"),  # broken in its header
+        (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
+    ],
+)
+def test_rejects_unsupported_or_broken_file(content: bytes, cause: str):
+    error = refusal(sent(encoded()), sent(content, "mia.jpg"))
+    assert (error.status, error.kind) == (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo")
+    assert str(error).startswith("mia.jpg: ")
+    assert cause in str(error)
+
+
+@pytest.mark.parametrize(
+    ("files", "limits", "kind", "says"),
+    [
+        (3, {"photos": 2}, "too-many", "3 photos in one request are more than 2"),
+        (1, {"photo_bytes": 50}, "too-large", "mia.png: "),
+        (1, {"photo_pixels": 47}, "too-large", "mia.png: 8 x 6 px is more than 47 pixels"),
+    ],
+)
+def test_rejects_uploads_above_limits(files: int, limits: dict[str, int], kind: str, says: str):
+    error = refusal(*(sent(encoded()) for _ in range(files)), **limits)
+    assert (error.status, error.kind) == (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, kind)
+    assert says in str(error)
+
+
+def test_accepts_uploads_at_limits(tmp_path: Path):
+    limits = Limits(photos=2, photo_bytes=len(encoded()), photo_pixels=48)
+    kept = receiving([sent(encoded())] * 2, lambda uploads: keep(uploads, tmp_path, limits), limits)
+    assert [path.read_bytes() for path in kept] == [encoded()] * 2
+
+
+def test_pixel_limit_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
+    def decode(*_: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", decode)
+    monkeypatch.setattr("simplejpeg.decode_jpeg", decode)
+    for kind in ("PNG", "JPEG"):
+        error = refusal(sent(encoded(kind, (200, 100))), photo_pixels=19_999)
+        assert error.kind == "too-large"
+
+
+def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
+    skipped: list[Skipped] = []
+    limits = Limits(photo_pixels=100, photo_bytes=10_000)
+    files = [
+        sent(encoded(), "a"),
+        sent(b"no", "b"),
+        sent(encoded(size_px=(90, 90)), "c"),
+        sent(encoded("BMP", (90, 90)), "d"),
+        sent(encoded(shade=91), "e"),
+    ]
+    kept = receiving(files, lambda uploads: keep(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
+    assert [path.read_bytes() for path in kept] == [encoded(), encoded(shade=91)]
+    reasons = {one.name: one.reason for one in skipped}
+    assert list(reasons) == ["d", "b", "c"]  # by size before any is read
+    assert reasons["b"].startswith("no photo")
+    assert reasons["c"].startswith("90 x 90 px is more than")
+    assert reasons["d"].startswith("0 MB is more than")
+
+
+def test_keep_creates_no_folder_when_all_are_skipped(tmp_path: Path):
+    left_out: list[Skipped] = []
+    work = lambda uploads: keep(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
+    assert receiving([sent(b"no", "a")], work, skipped=left_out) == []
+    assert [one.name for one in left_out] == ["a"]
+    assert not (tmp_path / "photos").exists()
+
+
+def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
+    with pytest.raises(BadUpload):
+        receiving([sent(encoded()), sent(b"no")], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+    assert not (tmp_path / "photos").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (None, "photo"),
+        ("", "photo"),
+        ("Mia \u2600.jpg", "Mia \u2600.jpg"),
+        ("../../etc/passwd", "../../etc/passwd"),
+        ("a\0b\r\nSet-Cookie: x\x1b[2J", r"a\x00b\r\nSet-Cookie: x\x1b[2J"),
+        ("\u202egpj.exe", r"\u202egpj.exe"),
+        ("x" * 10_000, "x" * NAME_LENGTH),
+        ("\n" * 10_000, r"\n" * (NAME_LENGTH // 2)),
+    ],
+)
+def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, told: str, tmp_path: Path):
+    assert shown(name) == told
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path / "kept", Limits()))
+    sha256 = hashlib.sha256(encoded()).hexdigest()
+    assert kept.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
+    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", kept.name)
+    assert len(kept.name.encode()) <= 64 + 1 + 100 + 4
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
+)
+def test_photo_name_preserves_client_file_name(name: str, told: str, tmp_path: Path):
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert photo_name(kept) == told
+
+
+@pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
+def test_photo_name_falls_back_to_stored_file_name(name: str, tmp_path: Path):
+    (kept,) = receiving([sent(encoded(), name)], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert photo_name(kept) == kept.name
+
+
+def test_identical_content_is_stored_once(tmp_path: Path):
+    files = [sent(encoded(), "a"), sent(encoded(), "b"), sent(encoded(shade=91), "c")]
+    first, second, third = receiving(files, lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert first == second != third
+    before = first.stat()
+    (again,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert again == first
+    assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_truncated_file_is_rewritten(tmp_path: Path):
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
+    kept.write_bytes(b"")
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path, Limits()))
+    assert kept.read_bytes() == encoded()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
+def test_file_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    flushed: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
+    (kept,) = receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+    assert flushed[0].parent == kept.parent  # the file, under its first name
+    assert {*flushed[1:]} == {kept.parent, tmp_path / "photos", tmp_path}
+    flushed.clear()
+    receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+    assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
+
+
+def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
+    (tmp_path / "photos").write_bytes(b"in the way")
+    with pytest.raises(CannotWrite, match="photos"):
+        receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
+
+
+def seen(mean_colour_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vision, list[Upload]], Any]) -> Any:
+    """What a model says of uploads, in one thread."""
+
+    async def run() -> Any:
+        vision = Vision(Embedder(mean_colour_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
+        await vision.start()
+        try:
+            async with received(files, Limits()) as uploads:
+                return await ask(vision, uploads)
+        finally:
+            await vision.stop()
+
+    return asyncio.run(run())
+
+
+def test_no_face_error_names_uploaded_file(mean_colour_bundle: Path):
+    async def ask(vision: Vision, uploads: list[Upload]) -> None:
+        assert (await vision.look(uploads[0])).size_px == (8, 6)
+        await vision.best(uploads[0])
+
+    with pytest.raises(NoFaceFound, match=r"^mia\\n\.png: no face found$"):
+        seen(mean_colour_bundle, [sent(encoded(), "mia\n.png")], ask)
+
+
+def test_look_all_returns_errors_without_traceback(mean_colour_bundle: Path):
+    torn = np.random.default_rng(0).bytes(40)
+    files = [
+        sent(b"no", "a"),
+        sent(encoded(size_px=(90, 90)), "b"),
+        sent(encoded()[:-30] + torn, "c"),
+        sent(encoded()),
+    ]
+    no_photo, large, broken, good = seen(mean_colour_bundle, files, Vision.look_all)
+    assert (no_photo.kind, large.kind) == ("not-a-photo", "too-large")
+    assert type(broken) is UnreadablePhoto
+    for error, name in ((no_photo, "a"), (large, "b"), (broken, "c")):
+        assert str(error).startswith(f"{name}: ")
+        assert (error.__traceback__, error.__context__, error.__cause__) == (
+            None,
+            None,
+            None,
+        )  # which hold its bytes
+    assert good.size_px == (8, 6)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_bad_file_error_precedes_no_face_error(mean_colour_bundle: Path, names: tuple[str, str]):
+    content = {"a": b"no", "b": encoded()}  # nobody is on the other
+    files = [sent(content[name], name) for name in names]
+    with pytest.raises(BadUpload, match=r"^a: "):
+        seen(mean_colour_bundle, files, Vision.best_of_each)
+    with pytest.raises(NoFaceFound, match=r"^b: "):
+        seen(mean_colour_bundle, [sent(content["b"], "b")], Vision.best_of_each)
