@@ -2,7 +2,7 @@
 
     classifiers.py [--rounds 40] [--threads 2] [--device cpu] [--classes 1000 10000 100000]
 
-First the peak of memory over whole steps with the optimiser (AdamW for the full classifier, SparseAdam for the
+First the peak of memory over whole steps with the optimizer (AdamW for the full classifier, SparseAdam for the
 partial one), each in a process of its own. Then forward + backward at 10,000 classes, 128-d: all by turns in one
 process, medians of the times and of their ratios to the plain classifier in the same round. Last the whole steps,
 again by turns.
@@ -33,10 +33,10 @@ class Plain(nn.Module):
 
     def __init__(self, embedding_dim: int, classes: int) -> None:
         super().__init__()
-        self.centres = nn.Parameter(torch.randn(classes, embedding_dim) * 0.01)
+        self.centers = nn.Parameter(torch.randn(classes, embedding_dim) * 0.01)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(linear(embeddings, self.centres), labels)
+        return cross_entropy(linear(embeddings, self.centers), labels)
 
 
 def main() -> None:

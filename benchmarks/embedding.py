@@ -70,7 +70,7 @@ def make_bundle(side: int, path: Path) -> Path:
         trained_on={},
         results={},
         parity={},
-        licence="Apache-2.0",
+        license="Apache-2.0",
     )
     path.write_bytes(seal(onnx_bytes(network, side), metadata))
     return path

@@ -20,7 +20,7 @@ for operation in gray blur noise jpeg downscale shadow dropout; do
     common+=(--set "augmentation.${operation}_p=0")
 done
 # Thousands of people with few photos each: faster rates, no smoothing, and gentle changes, since these crops are
-# aligned and their colours tell little.
+# aligned and their colors tell little.
 people=(
     --identities "$lfw/peopleDevTrain.txt" --set split.min_photos=2 --set optimizer.lr=1e-3
     --set optimizer.backbone_lr=2e-4 --set loss.label_smoothing=0 --set augmentation.rotate_deg=8

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from familiar.core.blockwise import similarities, unit_rows
-from familiar.core.vectors import normalise
-from familiar.metrics.retrieval import rank_queries, summarise
+from familiar.core.vectors import normalize
+from familiar.metrics.retrieval import rank_queries, summarize
 from familiar.metrics.roc import pair_totals, roc_counts_all_pairs
 from familiar.metrics.triplets import all_triplets
 from familiar.metrics.verification import verification
@@ -38,9 +38,9 @@ def drawn(rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Unit rows around one direction per identity, far enough apart that the figures are not trivial."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(rows // PHOTOS_EACH), PHOTOS_EACH)
-    centres = generator.normal(size=(rows // PHOTOS_EACH, DIMENSIONS)).astype(np.float32)
+    centers = generator.normal(size=(rows // PHOTOS_EACH, DIMENSIONS)).astype(np.float32)
     noise = generator.normal(size=(rows, DIMENSIONS)).astype(np.float32)
-    return normalise(centres[labels] + 1.6 * noise), labels
+    return normalize(centers[labels] + 1.6 * noise), labels
 
 
 def timed(work: Callable[[], T]) -> tuple[T, tuple[float, float]]:
@@ -54,7 +54,7 @@ def ours(embeddings: np.ndarray, labels: np.ndarray) -> Measurement:
     ranked, ranking = timed(lambda: rank_queries(embeddings, labels))
     triplets, comparing = timed(lambda: all_triplets(embeddings, labels, ranked))
     verified, verifying = timed(lambda: verification(roc_counts_all_pairs(embeddings, labels)))
-    found = summarise(ranked)
+    found = summarize(ranked)
     figures = {
         "recall@1": found.recall_at_k[1],
         "MRR": found.mrr,

@@ -28,7 +28,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, HDBSCAN
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import IdentityTable, by_hash, open_photo, read_identity_list, scan_folders
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.metrics.clustering import contingency
@@ -45,7 +45,7 @@ SEED = 0
 Groups = Callable[[Sequence[float]], list[np.ndarray]]  # thresholds -> the group of each row at each
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     embeddings: np.ndarray
     identities: np.ndarray
 
@@ -65,7 +65,7 @@ def main() -> None:
         return
     embedder = Embedder(options.model)
     sets = {name: embedded(embedder, test_table(options.data, name)) for name in SETS}
-    kinds = {name: Labelled(adapt(rows.embeddings), rows.identities) for name, rows in sets.items()}
+    kinds = {name: Labeled(adapt(rows.embeddings), rows.identities) for name, rows in sets.items()}
     sets["pooled"], sets["kinds"] = pooled(sets.values()), pooled(kinds.values())
     if options.few:
         of_few(sets["cats"], sets["orl"])
@@ -105,13 +105,13 @@ def test_table(data: Path, name: str) -> IdentityTable:
     return table
 
 
-def embedded(embedder: Embedder, table: IdentityTable) -> Labelled:
+def embedded(embedder: Embedder, table: IdentityTable) -> Labeled:
     found = embed_photos(embedder, table.photos, open_photo=open_photo)
-    return Labelled(found.embeddings, np.array(table.names)[table.labels[found.rows]])
+    return Labeled(found.embeddings, np.array(table.names)[table.labels[found.rows]])
 
 
-def pooled(sets: Iterable[Labelled]) -> Labelled:
-    return Labelled(*(np.concatenate(parts) for parts in zip(*sets, strict=True)))
+def pooled(sets: Iterable[Labeled]) -> Labeled:
+    return Labeled(*(np.concatenate(parts) for parts in zip(*sets, strict=True)))
 
 
 # --- the methods: rows in, groups at any threshold out -----------------------------------------------------------
@@ -237,12 +237,12 @@ class Judged(NamedTuple):
     best: tuple[float, ...] = (float("nan"),) * 6  # figures at the best threshold for these very identities
 
 
-def halves(rows: Labelled, method: Method, splits: int) -> list[Judged]:
+def halves(rows: Labeled, method: Method, splits: int) -> list[Judged]:
     found: list[Judged] = []
     for seed in range(splits):
         names = by_hash(np.unique(rows.identities).tolist(), seed)
         first = np.isin(rows.identities, names[: len(names) // 2])
-        parts = [Labelled(rows.embeddings[part], rows.identities[part]) for part in (first, ~first)]
+        parts = [Labeled(rows.embeddings[part], rows.identities[part]) for part in (first, ~first)]
         at = [tried(method, part) for part in parts]
         for part, own, other in ((parts[0], at[0], at[1]), (parts[1], at[1], at[0])):
             result = judged(method, part, fitted(other, method.settings))
@@ -250,7 +250,7 @@ def halves(rows: Labelled, method: Method, splits: int) -> list[Judged]:
     return found
 
 
-def tried(method: Method, rows: Labelled) -> list[tuple[float, ...]]:
+def tried(method: Method, rows: Labeled) -> list[tuple[float, ...]]:
     return [figures(rows.identities, groups) for groups in method.make(rows.embeddings)(method.settings)]
 
 
@@ -260,7 +260,7 @@ def fitted(found: Sequence[tuple[float, ...]], settings: Sequence[float]) -> flo
     return settings[best[(len(best) - 1) // 2]]
 
 
-def judged(method: Method, rows: Labelled, threshold: float) -> Judged:
+def judged(method: Method, rows: Labeled, threshold: float) -> Judged:
     started = time.perf_counter()
     groups = method.make(rows.embeddings)([threshold])[0]
     seconds = time.perf_counter() - started
@@ -296,7 +296,7 @@ def row(name: str, method: str, found: Iterable[Judged]) -> str:
     return f"| {name} | {method} | {threshold:.2f} | {pairs} | {photos} | {possible} | {sizes} | {seconds:.2f} |"
 
 
-def of_few(*sets: Labelled) -> None:
+def of_few(*sets: Labeled) -> None:
     """Mean of both Fs at each draw's best threshold, of some individuals drawn 20 times."""
     counts = (1, 2, 3, 5, 8, 12, 20)
     print(f"| individuals | {' | '.join(map(str, counts))} |\n|---|{'---|' * len(counts)}")
@@ -308,7 +308,7 @@ def of_few(*sets: Labelled) -> None:
                 rng = np.random.default_rng(SEED)
                 draws = [np.isin(rows.identities, rng.choice(names, count, replace=False)) for _ in range(20)]
                 best = [
-                    max(map(objective, tried(METHODS[method], Labelled(*(part[draw] for part in rows)))))
+                    max(map(objective, tried(METHODS[method], Labeled(*(part[draw] for part in rows)))))
                     for draw in draws
                 ]
                 means.append(f"{np.mean(best):.2f}")
@@ -320,16 +320,16 @@ def at_scale(count: int) -> None:
     rng = np.random.default_rng(SEED)
     sizes = np.minimum(1000, np.ceil(rng.pareto(1.0, count) * 2)).astype(np.int64)
     identities = np.repeat(np.arange(count), sizes)[:count]
-    centres = rng.normal(size=(count, 128)).astype(np.float32)
+    centers = rng.normal(size=(count, 128)).astype(np.float32)
     noise = rng.normal(size=(count, 128)).astype(np.float32)
-    embeddings = normalise(centres[identities] + np.float32(0.9) * noise)[rng.permutation(count)]
+    embeddings = normalize(centers[identities] + np.float32(0.9) * noise)[rng.permutation(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
     rows = groupable(adapt(embeddings))
     searched = time.perf_counter()
     found = rows.groups_at([0.4])[0]
     print(
-        f"{count:,} x 128: neighbours {searched - started:.0f} s, groups {time.perf_counter() - searched:.1f} s; "
+        f"{count:,} x 128: neighbors {searched - started:.0f} s, groups {time.perf_counter() - searched:.1f} s; "
         f"{found.max() + 1:,} groups of {len(np.unique(identities)):,}; "
         f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB, {before / 1024:.0f} before"
     )

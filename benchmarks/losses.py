@@ -83,12 +83,12 @@ def main() -> None:
 
 
 def batch_of(rows: int) -> tuple[Tensor, Tensor]:
-    """Unit rows around a centre for each identity: a network that is half trained."""
+    """Unit rows around a center for each identity: a network that is half trained."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) // PHOTOS_EACH
-    centres = torch.randn(int(labels.max()) + 1, COMPONENTS, generator=generator)
+    centers = torch.randn(int(labels.max()) + 1, COMPONENTS, generator=generator)
     noise = torch.randn(rows, COMPONENTS, generator=generator)
-    return normalize(centres[labels] + 1.2 * noise).to(DEVICE), labels.to(DEVICE)
+    return normalize(centers[labels] + 1.2 * noise).to(DEVICE), labels.to(DEVICE)
 
 
 def once(loss: Loss, embeddings: Tensor, labels: Tensor) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The catalogue page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
+"""The catalog page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
 
     networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
 

@@ -33,7 +33,7 @@ from familiar.losses import (
 from familiar.losses.margin import arcface_cosine, cosface_cosine
 from familiar.losses.triplet import triplet_gaps
 
-# Three identities with four photos each; one photo of each has strayed to its neighbours.
+# Three identities with four photos each; one photo of each has strayed to its neighbors.
 ANGLES_DEG = (48, 70, 92, 155, 128, 178, 198, 222, 272, 298, 318, 365)
 LABELS = torch.arange(3).repeat_interleave(4)
 
@@ -46,12 +46,12 @@ LOSSES: dict[str, tuple[Loss, str]] = {
     "hard_negative": (HardNegative(MARGIN), "each pair's hardest negative"),
     "contrastive": (Contrastive(margin=1.0), "mates; strangers within 60 degrees"),
     "circle": (CirclePairs(gamma=32.0), "the farther off, the harder"),
-    "normface": (NormFace(2, 3, scale=8.0), "photos against centres of classes"),
+    "normface": (NormFace(2, 3, scale=8.0), "photos against centers of classes"),
     "arcface": (ArcFace(2, 3, scale=8.0, margin_rad=MARGIN_RAD), "the same, and a margin between"),
 }
 
-COLOURS, MARKERS = ("#2f6fb0", "#d98a00", "#2a9d5c"), ("o", "s", "D")
-BLUE, _, GREEN = COLOURS
+COLORS, MARKERS = ("#2f6fb0", "#d98a00", "#2a9d5c"), ("o", "s", "D")
+BLUE, _, GREEN = COLORS
 INK, FAINT, LINE = "#1a202c", "#6b7280", "#cbd5e0"
 LONGEST_ARROW = 0.5  # of the radius
 STILL = 0.01  # arrows shorter than this share of the longest are not drawn
@@ -64,22 +64,22 @@ def on_circle(angles: Tensor) -> Tensor:
 
 
 def start() -> tuple[Tensor, Tensor]:
-    """Angles of the photos, and of the classes' centres: each at the mean of its photos."""
+    """Angles of the photos, and of the classes' centers: each at the mean of its photos."""
     photos = torch.tensor(ANGLES_DEG, dtype=torch.float64).deg2rad()
     return photos, photos.view(3, 4).mean(dim=1)
 
 
-def cost(loss: Loss, photos: Tensor, centres: Tensor) -> Tensor:
+def cost(loss: Loss, photos: Tensor, centers: Tensor) -> Tensor:
     if isinstance(loss, nn.Module):
-        return functional_call(loss, {"centres": on_circle(centres)}, (on_circle(photos), LABELS))
+        return functional_call(loss, {"centers": on_circle(centers)}, (on_circle(photos), LABELS))
     return loss(on_circle(photos), LABELS)
 
 
-def downhill(loss: Loss, photos: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Minus the gradient by the angles of photos and centres."""
-    free = photos.clone().requires_grad_(), centres.clone().requires_grad_()
-    of_photos, of_centres = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
-    return -of_photos, -of_centres
+def downhill(loss: Loss, photos: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """Minus the gradient by the angles of photos and centers."""
+    free = photos.clone().requires_grad_(), centers.clone().requires_grad_()
+    of_photos, of_centers = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
+    return -of_photos, -of_centers
 
 
 def pulls(loss: Loss, photos: Tensor) -> Tensor:
@@ -100,19 +100,19 @@ def draw_gradients() -> Figure:
         8.9,
         "Which way each loss moves the same twelve photos",
         "Three identities with four photos each. Arrow: minus the gradient, along the circle; every panel's longest is "
-        "equally long.\nHollow: not moved. Lines in an identity's colour: these two are drawn together. "
+        "equally long.\nHollow: not moved. Lines in an identity's color: these two are drawn together. "
         "Dashed: these two are driven apart.",
     )
-    photos, centres = start()
+    photos, centers = start()
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.83, between=0.2), LOSSES.items(), strict=True):
         axes.set(xlim=(-1.24, 1.24), ylim=(-1.16, 1.16), aspect="equal")
         axes.axis("off")
         axes.add_patch(Circle((0, 0), 1, fill=False, color=LINE, linewidth=1.5))
         if isinstance(loss, nn.Module):
-            _draw_sectors(axes, centres, loss)
+            _draw_sectors(axes, centers, loss)
         else:
             _draw_lines(axes, photos, pulls(loss, photos))
-        moved = _draw_photos(axes, photos, downhill(loss, photos, centres)[0])
+        moved = _draw_photos(axes, photos, downhill(loss, photos, centers)[0])
         _head(axes, name, what)
         foot = f"{_triplets(loss, photos)}{moved} photos move"
         axes.text(0, -1.3, foot, ha="center", fontsize=12, color=FAINT)
@@ -132,15 +132,15 @@ def _draw_photos(axes: Axes, photos: Tensor, steps: Tensor) -> int:
     lengths = steps / steps.abs().max()
     moved = lengths.abs() > STILL
     for at, length, moves, label in zip(photos.tolist(), lengths.tolist(), moved, LABELS, strict=True):
-        x, y, colour = math.cos(at), math.sin(at), COLOURS[label]
+        x, y, color = math.cos(at), math.sin(at), COLORS[label]
         if moves:
             edge = math.copysign(0.06, length)  # of the photo's mark
             ends = [(x - along * y, y + along * x) for along in (edge, edge + LONGEST_ARROW * length)]
             arrow = FancyArrowPatch(*ends, arrowstyle="-|>,head_width=3.2,head_length=5", shrinkA=0, shrinkB=0)
-            arrow.set(color=colour, linewidth=2.6, zorder=5)
+            arrow.set(color=color, linewidth=2.6, zorder=5)
             axes.add_patch(arrow)
-        mark = Line2D([x], [y], marker=MARKERS[label], markersize=10, color=colour, zorder=4)
-        mark.set(markerfacecolor=colour if moves else "white", markeredgewidth=2)
+        mark = Line2D([x], [y], marker=MARKERS[label], markersize=10, color=color, zorder=4)
+        mark.set(markerfacecolor=color if moves else "white", markeredgewidth=2)
         axes.add_line(mark)
     return int(moved.sum())
 
@@ -151,21 +151,21 @@ def _draw_lines(axes: Axes, photos: Tensor, between: Tensor) -> None:
     ends = on_circle(photos)
     for i, j in (widths.tril() != 0).nonzero().tolist():
         width = widths[i, j].item()
-        (line,) = axes.plot(*ends[[i, j]].T, color=COLOURS[LABELS[i]], linewidth=width, alpha=0.5)
+        (line,) = axes.plot(*ends[[i, j]].T, color=COLORS[LABELS[i]], linewidth=width, alpha=0.5)
         if width < 0:  # dashes count in line widths
             line.set(color=INK, linewidth=-width, linestyle=(0, (-6 / width, -4 / width)))
 
 
-def _draw_sectors(axes: Axes, centres: Tensor, loss: nn.Module) -> None:
-    """Centres as spokes, and where a photo of their class has the margin to every other one. Centres rise by angle."""
-    gaps = (centres.roll(-1) - centres) % (2 * math.pi)
+def _draw_sectors(axes: Axes, centers: Tensor, loss: nn.Module) -> None:
+    """Centers as spokes, and where a photo of their class has the margin to every other one. Centers rise by angle."""
+    gaps = (centers.roll(-1) - centers) % (2 * math.pi)
     half_margin = getattr(loss, "margin_rad", 0.0) / 2
-    sides = zip(centres.tolist(), gaps.roll(1).tolist(), gaps.tolist(), COLOURS, strict=True)
-    for middle, before, after, colour in sides:
+    sides = zip(centers.tolist(), gaps.roll(1).tolist(), gaps.tolist(), COLORS, strict=True)
+    for middle, before, after, color in sides:
         first, last = middle - before / 2 + half_margin, middle + after / 2 - half_margin
-        sector = Wedge((0, 0), 0.9, math.degrees(first), math.degrees(last), color=colour, alpha=0.13, linewidth=0)
+        sector = Wedge((0, 0), 0.9, math.degrees(first), math.degrees(last), color=color, alpha=0.13, linewidth=0)
         axes.add_patch(sector)
-        axes.plot([0, 0.9 * math.cos(middle)], [0, 0.9 * math.sin(middle)], color=colour, linewidth=2)
+        axes.plot([0, 0.9 * math.cos(middle)], [0, 0.9 * math.sin(middle)], color=color, linewidth=2)
 
 
 def draw_descent() -> Figure:
@@ -174,15 +174,15 @@ def draw_descent() -> Figure:
         f"{STEPS} steps of gradient descent from there",
         "The circle unrolled: angles in degrees, step by step. Each loss has the step size with which the photo that "
         f"it moves most goes {FIRST_MOVE_DEG:g} degrees\n"
-        "in the first step. Dotted: the classes' centres, which learn too.",
+        "in the first step. Dotted: the classes' centers, which learn too.",
     )
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.81, between=0.28), LOSSES.items(), strict=True):
-        photos, centres = _paths(loss)
+        photos, centers = _paths(loss)
         for label, path in zip(LABELS.tolist(), photos.T, strict=True):
-            axes.plot(path, MARKERS[label] + "-", color=COLOURS[label], linewidth=2, markevery=STEPS)
+            axes.plot(path, MARKERS[label] + "-", color=COLORS[label], linewidth=2, markevery=STEPS)
         if isinstance(loss, nn.Module):
-            for colour, path in zip(COLOURS, centres.T, strict=True):
-                axes.plot(path, ":", color=colour, linewidth=2)
+            for color, path in zip(COLORS, centers.T, strict=True):
+                axes.plot(path, ":", color=color, linewidth=2)
         _head(axes, name, what)
         axes.set(xlim=(-2, STEPS + 2), ylim=(30, 380), yticks=range(60, 400, 60))
         axes.tick_params(labelleft=axes in figure.axes[::4])
@@ -191,23 +191,23 @@ def draw_descent() -> Figure:
 
 
 def _paths(loss: Loss) -> tuple[Tensor, Tensor]:
-    """Angles in degrees of photos and centres, before the first step and after each."""
-    photos, centres = start()
-    rate = math.radians(FIRST_MOVE_DEG) / downhill(loss, photos, centres)[0].abs().max()
-    seen = [(photos, centres)]
+    """Angles in degrees of photos and centers, before the first step and after each."""
+    photos, centers = start()
+    rate = math.radians(FIRST_MOVE_DEG) / downhill(loss, photos, centers)[0].abs().max()
+    seen = [(photos, centers)]
     for _ in range(STEPS):
-        of_photos, of_centres = downhill(loss, photos, centres)
-        photos, centres = photos + rate * of_photos, centres + rate * of_centres
-        seen.append((photos, centres))
-    of_photos, of_centres = (torch.stack(each).rad2deg() for each in zip(*seen, strict=True))
-    return of_photos, of_centres
+        of_photos, of_centers = downhill(loss, photos, centers)
+        photos, centers = photos + rate * of_photos, centers + rate * of_centers
+        seen.append((photos, centers))
+    of_photos, of_centers = (torch.stack(each).rad2deg() for each in zip(*seen, strict=True))
+    return of_photos, of_centers
 
 
 def draw_margins() -> Figure:
     figure = _figure(
         6.4,
         "What a margin does",
-        "Left: what stands for the cosine of the own class. Right: how hard a photo is drawn back to its centre on its "
+        "Left: what stands for the cosine of the own class. Right: how hard a photo is drawn back to its center on its "
         "way to another one, 120 degrees off\n(gradient by the angle, divided by the scale, which is 16 but for the "
         "dotted line).",
     )
@@ -216,7 +216,7 @@ def draw_margins() -> Figure:
     _draw_logits(logits)
     _draw_back(back)
     for axes in (logits, back):
-        axes.set_xlabel("angle between the photo and its own centre, in degrees", fontsize=12, color=FAINT)
+        axes.set_xlabel("angle between the photo and its own center, in degrees", fontsize=12, color=FAINT)
         _plain(axes)
     return figure
 
@@ -244,24 +244,24 @@ def _draw_logits(axes: Axes) -> None:
 
 def _draw_back(axes: Axes) -> None:
     angles = torch.linspace(0, 2 * math.pi / 3, 481, dtype=torch.float64)
-    for loss, colour, style, name in (
+    for loss, color, style, name in (
         (ArcFace(2, 3, 16.0, MARGIN_RAD), BLUE, "-", "ArcFace"),
         (CosFace(2, 3, 16.0, COSINE_MARGIN), GREEN, "-", "CosFace"),
         (NormFace(2, 3, 16.0), FAINT, "-", "NormFace"),
         (NormFace(2, 3, 1.0), FAINT, ":", "NormFace, scale 1"),
     ):
         back = _drawn_back(loss, angles) / loss.scale
-        axes.plot(angles.rad2deg(), back, style, color=colour, linewidth=2.2, label=name)
+        axes.plot(angles.rad2deg(), back, style, color=color, linewidth=2.2, label=name)
     axes.set(xlim=(0, 122), ylim=(-0.03, 2.05), xticks=range(0, 121, 20))
     axes.legend(loc="upper left", frameon=False, fontsize=12.5, labelcolor="linecolor")
 
 
 def _drawn_back(loss: nn.Module, angles: Tensor) -> Tensor:
-    """Gradient by the angle of photos of the class whose centre is at 0; two others lie at 120 and 240 degrees."""
+    """Gradient by the angle of photos of the class whose center is at 0; two others lie at 120 and 240 degrees."""
     free = angles.clone().requires_grad_()
-    centres = {"centres": on_circle(torch.arange(3, dtype=torch.float64) * 2 * math.pi / 3)}
+    centers = {"centers": on_circle(torch.arange(3, dtype=torch.float64) * 2 * math.pi / 3)}
     own = torch.zeros(len(free), dtype=torch.int64)
-    mean = functional_call(loss, centres, (on_circle(free), own))
+    mean = functional_call(loss, centers, (on_circle(free), own))
     return torch.autograd.grad(mean * len(free), free)[0]
 
 
@@ -291,8 +291,8 @@ def _plain(axes: Axes) -> None:
         spine.set_visible(False)
 
 
-def _write(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
-    axes.text(x, y, text, color=colour, fontsize=12.5, va="center")
+def _write(axes: Axes, x: float, y: float, text: str, color: str) -> None:
+    axes.text(x, y, text, color=color, fontsize=12.5, va="center")
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {

@@ -98,9 +98,9 @@ def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mean_colour_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mean_color_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated bundle that embeds a crop as the unit vector of its mean color."""
-    return write_mean_color_bundle(tmp_path_factory.mktemp("bundle") / "mean colour.onnx", CALIBRATED)
+    return write_mean_color_bundle(tmp_path_factory.mktemp("bundle") / "mean color.onnx", CALIBRATED)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from grouping import SETS, Labelled, embedded, test_table
+from grouping import SETS, Labeled, embedded, test_table
 from papers.plots import TEXT_PT, panels, save
 
 from familiar.embedding.embedder import Embedder
@@ -22,7 +22,7 @@ from familiar.gallery.clustering.assignments import NOBODY, who_is_who
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.clustering.review_queue import Question, answer, suggest
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency
 
 AT_ONCE = 10
@@ -42,7 +42,7 @@ def main(given: Sequence[str]) -> None:
     options = parser.parse_args(given)
     embedder = Embedder(options.model)
     sets = {name: embedded(embedder, test_table(options.data, name)) for name in SETS}
-    sets["pooled"] = Labelled(*(np.concatenate([part[i] for part in sets.values()]) for i in (0, 1)))
+    sets["pooled"] = Labeled(*(np.concatenate([part[i] for part in sets.values()]) for i in (0, 1)))
     chosen = {name: sets[name] for name in options.sets.split(",")}
     found = {
         name: {how: mended(Space.of(embedder.metadata), rows, ask, options.answers) for how, ask in ASK.items()}
@@ -52,13 +52,13 @@ def main(given: Sequence[str]) -> None:
     draw(found, options.output)
 
 
-def mended(space: Space, rows: Labelled, ask: Ask, answers: int) -> list[float]:
+def mended(space: Space, rows: Labeled, ask: Ask, answers: int) -> list[float]:
     """The mean of pairwise and B-cubed F before any answer, and after every ten."""
     rng = np.random.default_rng(SEED)
     labels = np.unique(rows.identities, return_inverse=True)[1]
     with tempfile.TemporaryDirectory() as folder, Gallery.create(Path(folder, "gallery"), space) as gallery:
         names = [f"{row}.jpg" for row in range(len(labels))]
-        faces = np.array(enrol_embeddings(gallery, rows.embeddings, names, space.space_id))
+        faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         truth = dict(zip(faces.tolist(), labels.tolist(), strict=True))
         group(gallery)
         reached = [score(gallery, labels)]
@@ -114,8 +114,8 @@ def table(found: dict[str, dict[str, list[float]]], answers: int) -> None:
 def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
     figure, every = panels(len(found), 3.2)
     for axes, (name, lines) in zip(every, found.items(), strict=True):
-        for (how, reached), colour in zip(lines.items(), LIGHT.series, strict=False):
-            axes.plot(AT_ONCE * np.arange(len(reached)), reached, color=colour, linewidth=1.8, label=how)
+        for (how, reached), color in zip(lines.items(), LIGHT.series, strict=False):
+            axes.plot(AT_ONCE * np.arange(len(reached)), reached, color=color, linewidth=1.8, label=how)
         axes.set_title(name, color=LIGHT.ink, fontsize=TEXT_PT)
         axes.set_xlabel("answers", color=LIGHT.ink, fontsize=TEXT_PT - 1)
     every[0].set_ylabel("mean of both Fs", color=LIGHT.ink, fontsize=TEXT_PT - 1)

@@ -18,14 +18,14 @@ import numpy as np
 from PIL import Image
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
 from familiar.gallery.editing.corrections import merge, name
 from familiar.gallery.editing.forget import forget_identity, forget_photos
-from familiar.gallery.enrollment.enroll import enrol, enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.preprocessing import Preprocessing
 
@@ -72,7 +72,7 @@ class Killed:
 
 
 def embedder(space: str = "old", width: int = WIDTH) -> Embedder:
-    """Of 4 photos a batch; the mean colours of a photo's parts, so that a row never depends on its batch."""
+    """Of 4 photos a batch; the mean colors of a photo's parts, so that a row never depends on its batch."""
     threshold = Threshold(0.8, 0.001, 0.9)
     metadata = BundleMetadata(
         space_id=space,
@@ -81,20 +81,20 @@ def embedder(space: str = "old", width: int = WIDTH) -> Embedder:
         calibration=Calibration(threshold, threshold, threshold, 8.0, -6.0, 0.1, 99, 99),
         prefixes=(width,),
         recipe="none",
-        network="mean colours",
+        network="mean colors",
         precision="float32",
         trained_on={},
         results={},
         parity={},
-        licence="Apache-2.0",
+        license="Apache-2.0",
     )
 
     def network(images: np.ndarray) -> np.ndarray:
         return np.stack([_unit(image.reshape(3, 4, 56, 4, 56).mean(axis=(2, 4))) for image in images])
 
-    def _unit(colours: np.ndarray) -> np.ndarray:
-        turned = colours.reshape(-1)[::-1] if space == "new" else colours.reshape(-1)
-        return normalise(turned[None, :width])[0]
+    def _unit(colors: np.ndarray) -> np.ndarray:
+        turned = colors.reshape(-1)[::-1] if space == "new" else colors.reshape(-1)
+        return normalize(turned[None, :width])[0]
 
     return Embedder(Bundle(Path("none"), b"", "none", metadata), threads=1, network=network)
 
@@ -110,20 +110,20 @@ def draw_photos(folder: Path) -> None:
 def individuals() -> np.ndarray:
     """Unit rows "individuals each width", those of one alike by .99 and strangers by less than .8."""
     rng = np.random.default_rng(1)
-    centres = normalise(rng.normal(size=(1000, WIDTH)).astype(np.float32))
+    centers = normalize(rng.normal(size=(1000, WIDTH)).astype(np.float32))
     chosen: list[np.ndarray] = []
-    for centre in centres:
-        if len(chosen) < INDIVIDUALS and all(centre @ other < 0.5 for other in chosen):
-            chosen.append(centre)
+    for center in centers:
+        if len(chosen) < INDIVIDUALS and all(center @ other < 0.5 for other in chosen):
+            chosen.append(center)
     noise = rng.normal(size=(INDIVIDUALS, EACH, WIDTH), scale=0.02).astype(np.float32)
-    return normalise((np.stack(chosen)[:, None] + noise).reshape(-1, WIDTH)).reshape(INDIVIDUALS, EACH, WIDTH)
+    return normalize((np.stack(chosen)[:, None] + noise).reshape(-1, WIDTH)).reshape(INDIVIDUALS, EACH, WIDTH)
 
 
-def _enrol_part(gallery: Gallery, part: int) -> None:
+def _enroll_part(gallery: Gallery, part: int) -> None:
     numbers = range(part, INDIVIDUALS, PARTS)
     rows = individuals()[list(numbers)].reshape(-1, WIDTH)
     names = [f"{number:02} {face}" for number in numbers for face in range(EACH)]
-    enrol_embeddings(gallery, rows, names, "old")
+    enroll_embeddings(gallery, rows, names, "old")
 
 
 def _empty(folder: Path, _: Path) -> None:
@@ -134,7 +134,7 @@ def _grouped(folder: Path, photos: Path) -> None:
     _empty(folder, photos)
     with Gallery.open(folder) as gallery:
         for part in range(PARTS):
-            _enrol_part(gallery, part)
+            _enroll_part(gallery, part)
         group(gallery)
         for number in range(1, INDIVIDUALS + 1, 2):
             name(gallery, number, f"number {number}", confirm=True)
@@ -143,19 +143,19 @@ def _grouped(folder: Path, photos: Path) -> None:
 def _with_photos(folder: Path, photos: Path) -> None:
     _empty(folder, photos)
     with Gallery.open(folder) as gallery:
-        _enrol(gallery, photos, vectors=False)
+        _enroll(gallery, photos, vectors=False)
         group(gallery, threshold=0.2)
 
 
-def _enrol(gallery: Gallery, photos: Path, vectors: bool = True) -> None:
-    enrol(gallery, embedder(), sorted(photos.iterdir()))
+def _enroll(gallery: Gallery, photos: Path, vectors: bool = True) -> None:
+    enroll(gallery, embedder(), sorted(photos.iterdir()))
     for part in range(PARTS if vectors else 0):
-        _enrol_part(gallery, part)
+        _enroll_part(gallery, part)
 
 
 def _group(gallery: Gallery, _: Path) -> None:
     for part in range(PARTS):
-        _enrol_part(gallery, part)
+        _enroll_part(gallery, part)
         group(gallery)
 
 
@@ -193,7 +193,7 @@ _ALWAYS = (
 )
 _NO_PHOTO_ALONE = "SELECT 'a photo without its face: ' || path FROM photos WHERE id NOT IN (SELECT photo_id FROM faces)"
 WALKS = {
-    "enrol": Walk(_empty, _enrol, (_NO_PHOTO_ALONE,)),
+    "enroll": Walk(_empty, _enroll, (_NO_PHOTO_ALONE,)),
     "group": Walk(
         _empty,
         _group,

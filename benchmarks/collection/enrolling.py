@@ -20,7 +20,7 @@ import numpy as np
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import search_photos
 
 PART = 50_000  # vectors of one turn
@@ -42,7 +42,7 @@ def main(options: list[str]) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for count in [int(count) for count in given.counts.split(",")]:
         with tempfile.TemporaryDirectory(dir=given.folder) as root, get_context("spawn").Pool(1) as pool:
-            ours, bare = pool.apply(_enrol, (Path(root), count))
+            ours, bare = pool.apply(_enroll, (Path(root), count))
             megabytes = (Path(root) / "gallery" / DATABASE).stat().st_size / 1e6
             with get_context("spawn").Pool(1) as another:
                 opened, searched, peak = another.apply(_open, (Path(root) / "gallery",))
@@ -53,7 +53,7 @@ def main(options: list[str]) -> None:
         )
 
 
-def _enrol(root: Path, count: int) -> tuple[float, float]:
+def _enroll(root: Path, count: int) -> tuple[float, float]:
     """Seconds of ours and of the bare database."""
     embeddings, _ = synthetic(count)
     names = [f"photo {place:07}.jpg" for place in range(count)]
@@ -70,7 +70,7 @@ def _enrol(root: Path, count: int) -> tuple[float, float]:
                 if which:
                     _bare(bare, embeddings[part], names[part])
                 else:
-                    enrol_embeddings(gallery, embeddings[part], names[part], SPACE.space_id)
+                    enroll_embeddings(gallery, embeddings[part], names[part], SPACE.space_id)
                 seconds[which] += time.perf_counter() - started
     bare.close()
     return seconds[0], seconds[1]

@@ -36,7 +36,7 @@ def main(options: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of both, at --peer vectors")
     given = parser.parse_args(options)
     counts = [int(count) for count in given.counts.split(",") if count]
-    print("| vectors | neighbours s | merging s | total s | CPU s | peak MB | groups / true | pairwise F | B-cubed F |")
+    print("| vectors | neighbors s | merging s | total s | CPU s | peak MB | groups / true | pairwise F | B-cubed F |")
     print("|---|---|---|---|---|---|---|---|---|")
     totals = [_apart(_at_scale, count) for count in counts]
     if len(counts) > 1:

@@ -21,7 +21,7 @@ from familiar.gallery.clustering.assignments import NOBODY, who_is_who
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.clustering.review_queue import answer, suggest
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, load_photo, save_photo
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"
@@ -40,7 +40,7 @@ def main(given: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         album = drawn(Path(folder, "album"))
         with Gallery.create(Path(folder, "gallery"), Space.of(embedder.metadata)) as gallery:
-            enrol(gallery, embedder, find_photos([album]))
+            enroll(gallery, embedder, find_photos([album]))
             print(group(gallery))
             save(groups(gallery), out / "gallery-groups.png")
             save(questions(gallery), out / "gallery-questions.png")
@@ -112,7 +112,7 @@ def _show(figure: Figure, box: tuple[float, float, float, float], photo: Path) -
 
 
 def save(figure: Figure, path: Path) -> None:
-    """In 256 colours: a third of the bytes, and nobody sees it at this size."""
+    """In 256 colors: a third of the bytes, and nobody sees it at this size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(io.BytesIO(png(figure, DPI))) as drawn, io.BytesIO() as content:
         drawn.convert("RGB").quantize(256).save(content, "PNG", optimize=True)

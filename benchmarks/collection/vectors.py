@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 
 DIM = 128
 LARGEST = 1000  # photos of one individual
@@ -24,10 +24,10 @@ def synthetic(count: int, seed: int = 0, decay: float = math.inf) -> tuple[np.nd
     sizes = np.minimum(LARGEST, np.ceil(rng.pareto(1.0, count) * 2)).astype(np.int64)
     identities = np.repeat(np.arange(count), sizes)[:count]
     spread = 1 / (1 + np.arange(DIM) / decay)
-    centres = rng.standard_normal((int(identities.max(initial=0)) + 1, DIM), dtype=np.float32)
+    centers = rng.standard_normal((int(identities.max(initial=0)) + 1, DIM), dtype=np.float32)
     rows = rng.standard_normal((count, DIM), dtype=np.float32)
     rows *= np.float32(NOISE)
-    rows += centres[identities]
+    rows += centers[identities]
     rows *= spread.astype(np.float32)
     order = rng.permutation(count)
-    return normalise(rows)[order], identities[order]
+    return normalize(rows)[order], identities[order]

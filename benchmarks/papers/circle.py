@@ -188,13 +188,13 @@ def draw_training(bench: Bench) -> None:
 def _similarities(axes: Axes, judged: Judged) -> None:
     same = judged.pairs.same
     edges = np.linspace(judged.scores.min(), judged.scores.max(), 36)
-    for scores, name, colour, hatch in (
+    for scores, name, color, hatch in (
         (judged.scores[~same], "two people", LIGHT.different, "////"),
         (judged.scores[same], "one person", LIGHT.same, None),
     ):
         heights = np.histogram(scores, edges)[0]
-        axes.stairs(heights, edges, fill=True, color=colour, alpha=0.3)
-        axes.stairs(heights, edges, color=colour, linewidth=1.6, hatch=hatch, label=name)
+        axes.stairs(heights, edges, fill=True, color=color, alpha=0.3)
+        axes.stairs(heights, edges, color=color, linewidth=1.6, hatch=hatch, label=name)
     axes.set_ylim(top=1.25 * axes.get_ylim()[1])  # room for the key
     _label(axes, "similarities", "cosine", "pairs")
     _key(axes, "upper left")

@@ -53,7 +53,7 @@ TRAININGS = {
 JUDGED = ("accuracy", "auc known", "auc unseen")
 NEARER = {"nearer than nearest": "than its nearest mate", "nearer than farthest": "than its farthest"}
 MARGIN, COMPARED = "ArcFace, s = 16, m = .5", ("NormFace, s = 16", "softmax")
-# Of the vectors that the essay's networks end in: all but softmax's are normalised.
+# Of the vectors that the essay's networks end in: all but softmax's are normalized.
 LADDER = {loss: "raw" if loss == "softmax" else "unit" for loss in LOSSES}
 CLAIMED = {"softmax": 5.31, "NormFace, s = 1": 29.11}  # the essay's Dunn indices
 Runs = dict[str, list[Figures]]  # by loss
@@ -74,7 +74,7 @@ def measure(bench: Bench) -> str:
             _introduction(digits),
             _verification(runs, _pixels(digits)),
             _dunn(runs),
-            _neighbours(runs),
+            _neighbors(runs),
             _outlier(softmax, found),
         ]
     )
@@ -141,7 +141,7 @@ def _dunn(runs: Runs) -> str:
     )
 
 
-def _neighbours(runs: Runs) -> str:
+def _neighbors(runs: Runs) -> str:
     names = [f"{space} {which}" for which in NEARER for space in SPACES]
     head = ["loss", *(f"{NEARER[which]}, {space}" for which in NEARER for space in SPACES)]
     return (
@@ -189,9 +189,9 @@ def _plane(bench: Bench, training: Training, digits: FaceDataset) -> Plane:
     objective = Objective(recipe.loss, recipe.model.embedding_dim, KNOWN)
     load_weights(run.best, network=network, objective=objective)
     raw = embed_dataset(nn.Sequential(network.trunk, network.head), digits)
-    centres = objective.loss.centres.detach().numpy()
+    centers = objective.loss.centers.detach().numpy()
     place = np.array([photo.index for photo in digits.table.photos if isinstance(photo, IdxPhoto)])
-    return Plane(raw, digits.table.labels, place, centres if recipe.loss.name == "softmax" else unit_rows(centres))
+    return Plane(raw, digits.table.labels, place, centers if recipe.loss.name == "softmax" else unit_rows(centers))
 
 
 def _pixels(digits: FaceDataset) -> Figures:

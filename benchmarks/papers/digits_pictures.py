@@ -1,4 +1,4 @@
-"""Pictures of the plane: digits, centres and boundaries, and a sample nearer to another digit than to its own."""
+"""Pictures of the plane: digits, centers and boundaries, and a sample nearer to another digit than to its own."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LENGTHS_SHOWN = 99.5  # per cent of the embeddings, the shortest
 
 
 def draw_planes(planes: dict[str, Plane], known: bool) -> Figure:
-    """A panel for each loss: the test digits it was trained on, or the others, with centres and boundaries."""
+    """A panel for each loss: the test digits it was trained on, or the others, with centers and boundaries."""
     figure = Figure(figsize=(WIDTH_IN, 5.7), facecolor=LIGHT.paper, layout="constrained")
     every = list(figure.subplots(2, 3).flat)
     for axes, (loss, plane) in zip(every, planes.items(), strict=False):
@@ -31,7 +31,7 @@ def draw_planes(planes: dict[str, Plane], known: bool) -> Figure:
         [*dots, arrow, line],
         [
             *(f"{digit}, {'trained on' if known else 'never seen'}" for digit in digits),
-            "class centre",
+            "class center",
             "boundary",
         ],
         loc="center",
@@ -66,7 +66,7 @@ def draw_outlier(plane: Plane, found: tuple[int, int, int]) -> Figure:
         (x, y), digit = plane.raw[row].tolist(), plane.digits[row]
         close.scatter(x, y, 60, facecolor="none", edgecolor=LIGHT.ink, linewidth=1.6, zorder=5)
         side = "left" if x < left + 0.7 * half else "right" if x > left + 1.3 * half else "center"
-        above = 0.07 if name != "B" else -0.14  # A and B are neighbours
+        above = 0.07 if name != "B" else -0.14  # A and B are neighbors
         _write(close, f"{name}: image {plane.place[row]}, a {digit}", x, y + above * half, ha=side)
     near, far = (apart(plane, found[0], other) for other in found[1:])
     close.set_title(f"A to B: {near}\nA to C: {far}", color=LIGHT.ink, fontsize=TEXT_PT)
@@ -74,10 +74,10 @@ def draw_outlier(plane: Plane, found: tuple[int, int, int]) -> Figure:
 
 
 def _draw_plane(axes: Axes, plane: Plane) -> None:
-    """With the directions of the centres."""
+    """With the directions of the centers."""
     _draw_points(axes, plane, 2.5)
     reach = axes.get_xlim()[1]
-    for digit, (x, y) in enumerate((reach * unit_rows(plane.centres)).tolist()):
+    for digit, (x, y) in enumerate((reach * unit_rows(plane.centers)).tolist()):
         axes.annotate("", (0.8 * x, 0.8 * y), (0, 0), arrowprops={"arrowstyle": "-|>", "color": LIGHT.ink})
         _write(axes, f"{digit}", 0.9 * x, 0.9 * y, ha="center", va="center")
 
@@ -88,7 +88,7 @@ def _draw_points(axes: Axes, plane: Plane, size: float) -> None:
     for digit in np.unique(plane.digits).tolist():
         x, y = plane.raw[plane.digits == digit].T
         axes.scatter(x, y, size, LIGHT.series[digit % KNOWN], alpha=0.5, linewidths=0, label=f"{digit}")
-    for angle in boundaries(plane.centres):
+    for angle in boundaries(plane.centers):
         x, y = 2 * reach * np.cos(angle), 2 * reach * np.sin(angle)
         axes.plot([0, x], [0, y], color=LIGHT.muted, linewidth=1)
     axes.grid(visible=False)

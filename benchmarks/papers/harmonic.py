@@ -178,7 +178,7 @@ def _on_ways(ways: Ways) -> list[str]:
         "### Across models",
         "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle knows at most 4 photos of each "
         "identity, the new ones 12. People: those outside DevTrain who have two photos or more; cats23. Bridges are "
-        "learnt from the new run's training photos, embedded by both. "
+        "learned from the new run's training photos, embedded by both. "
         f"Means of {len(SEEDS)} new networks beside one old, 95 % intervals over the identities judged.",
         table(["", *head], rows),
     ]

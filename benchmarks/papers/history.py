@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from familiar.evaluation.plots.chart import LIGHT
 from familiar.training.run import RunFolder
 
-_MARKS = "osD^vP"  # beside the colours, which not everybody can tell
+_MARKS = "osD^vP"  # beside the colors, which not everybody can tell
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def sides(run: RunFolder) -> str:
 
 
 def draw_over_photos(axes: Axes, histories: Mapping[str, History], figure: str) -> None:
-    """A line a run, in its own colour and mark."""
+    """A line a run, in its own color and mark."""
     for place, (name, history) in enumerate(histories.items()):
         known = history.known(figure)
         axes.plot(

@@ -249,10 +249,10 @@ def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None
         "ours, no augmentation": [ours[NONE][one]["similarity_drop"] for one in SEED_DROPS],
         "ours, all eleven": [ours[ALL][one]["similarity_drop"] for one in SEED_DROPS],
     }
-    colours = (LIGHT.series[4], LIGHT.series[0], LIGHT.series[1], LIGHT.series[5])
-    for place, ((name, values), colour) in enumerate(zip(series.items(), colours, strict=True)):
+    colors = (LIGHT.series[4], LIGHT.series[0], LIGHT.series[1], LIGHT.series[5])
+    for place, ((name, values), color) in enumerate(zip(series.items(), colors, strict=True)):
         at = [group + (place - 1.5) * 0.2 for group in range(len(values))]
-        axes.bar(at, values, width=0.18, color=colour, label=name)
+        axes.bar(at, values, width=0.18, color=color, label=name)
         if place >= 2:
             spans = [ours[(NONE, ALL)[place - 2]][one]["interval"]["similarity_drop"] for one in SEED_DROPS]
             axes.vlines(at, *zip(*spans, strict=True), color=LIGHT.ink, linewidth=1.4)

@@ -19,15 +19,15 @@ Figures = dict[str, float]  # of one run
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """MNIST's test digits in a run's plane. The largest of `raw @ centres.T` is the classifier's answer.
+    """MNIST's test digits in a run's plane. The largest of `raw @ centers.T` is the classifier's answer.
 
-    `centres` are at unit length where the loss takes no notice of it; `place`: which image of the test file.
+    `centers` are at unit length where the loss takes no notice of it; `place`: which image of the test file.
     """
 
     raw: Float32[np.ndarray, "n 2"]
     digits: Int64[np.ndarray, " n"]
     place: Int64[np.ndarray, " n"]
-    centres: Float32[np.ndarray, "5 2"]
+    centers: Float32[np.ndarray, "5 2"]
 
     @property
     def unit(self) -> Float32[np.ndarray, "n 2"]:
@@ -36,10 +36,10 @@ class Plane:
     @property
     def right(self) -> "Plane":
         """What the classifier answers right: known digits alone."""
-        return self.rows((self.raw @ self.centres.T).argmax(1) == self.digits)
+        return self.rows((self.raw @ self.centers.T).argmax(1) == self.digits)
 
     def rows(self, rows: np.ndarray) -> "Plane":
-        return Plane(self.raw[rows], self.digits[rows], self.place[rows], self.centres)
+        return Plane(self.raw[rows], self.digits[rows], self.place[rows], self.centers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +106,13 @@ def unit_rows(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def boundaries(centres: Float[np.ndarray, "c 2"]) -> list[float]:
-    """Where the largest of `x @ centres.T` changes hands: rays from the origin, as angles in (-pi, pi], ascending."""
+def boundaries(centers: Float[np.ndarray, "c 2"]) -> list[float]:
+    """Where the largest of `x @ centers.T` changes hands: rays from the origin, as angles in (-pi, pi], ascending."""
     angles: list[float] = []
-    for one, other in combinations(range(len(centres)), 2):
-        x, y = (centres[one] - centres[other]).tolist()
+    for one, other in combinations(range(len(centers)), 2):
+        x, y = (centers[one] - centers[other]).tolist()
         for ray in ((-y, x), (y, -x)):
-            logits = centres @ np.array(ray)
+            logits = centers @ np.array(ray)
             if np.delete(logits, [one, other]).max(initial=-np.inf) < logits[one]:
                 angles.append(float(np.arctan2(ray[1], ray[0])))
     return sorted(angles)

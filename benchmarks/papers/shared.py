@@ -30,7 +30,7 @@ def for_epochs(count: int, validations: int = 1) -> tuple[str, str]:
     return f"budget.epochs={count}", f"validation.every_epochs={count // validations}"
 
 
-# Moved, mirrored and relit, as end_to_end.sh does it: aligned crops need no more, and their colours tell little.
+# Moved, mirrored and relit, as end_to_end.sh does it: aligned crops need no more, and their colors tell little.
 GENTLE = (
     "augmentation=none",
     "augmentation.flip_p=0.5",

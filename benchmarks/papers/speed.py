@@ -44,7 +44,7 @@ class Speed:
 
 
 def speeds(models: Mapping[str, Path]) -> dict[str, Speed]:
-    """Of each bundle, by its name; its own crop size, standardised crops of zeros."""
+    """Of each bundle, by its name; its own crop size, standardized crops of zeros."""
     bundles = {name: load_bundle(path) for name, path in models.items()}
     opened = _in_turns({name: lambda path=path: Embedder(path, threads=1) for name, path in models.items()}, OPENED)
     one, two = (

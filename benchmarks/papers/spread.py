@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Int64
 
 from familiar.core.files import write_atomically
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.embedding.embedder import crop_photo
@@ -71,7 +71,7 @@ def spread_of(bench: Bench, training: Training) -> Spread | None:
 
 def spread(raw: Float32[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Spread:
     norms = np.linalg.norm(raw.astype(np.float64), axis=1)
-    rows = normalise(raw).astype(np.float64)
+    rows = normalize(raw).astype(np.float64)
     strangers = labels[:, None] != labels
     eigenvalues = np.linalg.eigvalsh(np.cov(rows, rowvar=False))[::-1].clip(min=0)
     return Spread(

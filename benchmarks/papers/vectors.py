@@ -22,7 +22,7 @@ from papers.figures import Results
 OLD_OLD = "old / old"
 NEITHER = "new alone / old"
 COMPATIBLE = "new compatible / old"
-BRIDGED = {  # learnt from photos embedded by both
+BRIDGED = {  # learned from photos embedded by both
     "rotated": "new alone, rotated / old",
     "ridge": "new alone, ridge / old",
     "gallery": "new alone / old, ridge",
@@ -41,7 +41,7 @@ def cut_short(model: Path, photos: Path, lengths: Sequence[int], pairs_file: Pat
 
 
 def across(old: Path, alone: Path, compatible: Path, known: IdentityTable, judged: IdentityTable) -> dict[str, Results]:
-    """Queries and gallery of the photos of `judged`, as "query / gallery"; bridges are learnt from those of `known`.
+    """Queries and gallery of the photos of `judged`, as "query / gallery"; bridges are learned from those of `known`.
 
     recall@1 leaves the query's own photo out of the gallery; the AUC's pairs are of a query and a photo of the
     gallery. Every way has the same pairs and draws of identities.

@@ -23,7 +23,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import save_photo
 from familiar.web.server import make_app
 from familiar.web.service import Service
@@ -35,7 +35,7 @@ _OPERATIONS = 38
 
 # What these are sent has rules beyond a schema: a photo is one by its content, a cursor is what was answered, a vector
 # is of unit length, a box is not empty.
-_PHOTOS = ("enrol_photos", "detect", "embed", "search_photo", "verify", "verify_identity")
+_PHOTOS = ("enroll_photos", "detect", "embed", "search_photo", "verify", "verify_identity")
 _CURSORS = ("list_photos", "list_identities", "list_faces_of_identity", "list_unknown_faces")
 _BOXES = ("add_face", "move_face")
 _MAY_REFUSE = (*_PHOTOS, *_CURSORS, *_BOXES, "search")
@@ -135,6 +135,6 @@ def _drawn_gallery(root: Path, model: Path) -> Path:
     ]
     embedder = Embedder(model)
     with Gallery.create(root / "album", Space.of(embedder.metadata)) as gallery:
-        enrol(gallery, embedder, photos)
+        enroll(gallery, embedder, photos)
         group(gallery)
     return root / "album"

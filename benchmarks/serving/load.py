@@ -23,7 +23,7 @@ import httpx2
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.search.listing import tiles
 from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
@@ -54,7 +54,7 @@ def main(options: list[str]) -> None:
         folder = Path(root) / "album"
         embedder = Embedder(given.model)
         with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
-            faces = enrol(gallery, embedder, photos).faces
+            faces = enroll(gallery, embedder, photos).faces
             group(gallery)
             identities = [tile.identity for tile in tiles(gallery, limit=faces)]
         with serving(folder, "--model", given.model) as server:

@@ -19,7 +19,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing.corrections import name
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
 
@@ -39,7 +39,7 @@ def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         photos, folder = drawn(Path(root, "photos")), Path(root, "album")
         with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
-            enrol(gallery, embedder, find_photos([photos]))
+            enroll(gallery, embedder, find_photos([photos]))
             group(gallery)
             for number, called in enumerate(NAMES, 1):
                 name(gallery, number, called)
@@ -86,7 +86,7 @@ def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
 
 
 def _save(path: Path, *pictures: Image.Image) -> None:
-    """Side by side, in few colours: a tenth of the bytes."""
+    """Side by side, in few colors: a tenth of the bytes."""
     width = sum(picture.width for picture in pictures) + GAP_PX * (len(pictures) - 1)
     sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#888888")
     left = 0

@@ -21,7 +21,7 @@ from collection.vectors import synthetic
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
 from serving.server import asked, serving
 
@@ -78,7 +78,7 @@ def make_gallery(folder: Path, count: int, queries: int = 0, decay: float = math
     decide = Threshold(0.5, 0.001, 0.9)
     space = Space("synthetic", 128, (128,), Calibration(decide, decide, decide, 20.0, -10.0, 0.01, 999, 999))
     with Gallery.create(folder, space) as gallery:
-        enrol_embeddings(gallery, vectors[:count], [f"{place}.jpg" for place in range(count)], "synthetic")
+        enroll_embeddings(gallery, vectors[:count], [f"{place}.jpg" for place in range(count)], "synthetic")
         grouped = group(gallery)
         build_index(gallery)
     return grouped.identities, list(vectors[count:])

@@ -18,7 +18,7 @@ export async function ready() {
 
 /**
  * Pixels as they are stored, not turned upright, the short side not below `minSidePx` unless the photo's is.
- * null for what is no JPEG, is damaged, has more than `maxPixels`, or colours that only the browser converts.
+ * null for what is no JPEG, is damaged, has more than `maxPixels`, or colors that only the browser converts.
  * @param {Uint8Array} bytes the whole file
  */
 export async function decodeJpeg(bytes, minSidePx, maxPixels) {
@@ -29,10 +29,10 @@ export async function decodeJpeg(bytes, minSidePx, maxPixels) {
     new Uint8Array(turbo.memory.buffer, file, bytes.length).set(bytes);
     const decoder = turbo.tjInitDecompress();
     const header = turbo.malloc(16);
-    const told = [0, 4, 8, 12].map((offset) => header + offset); // width, height, subsampling, colours
+    const told = [0, 4, 8, 12].map((offset) => header + offset); // width, height, subsampling, colors
     if (turbo.tjDecompressHeader3(decoder, file, bytes.length, ...told)) return null;
-    const [width, height, , colours] = new Int32Array(turbo.memory.buffer, header, 4);
-    if (colours >= CMYK || width * height > maxPixels) return null;
+    const [width, height, , colors] = new Int32Array(turbo.memory.buffer, header, 4);
+    if (colors >= CMYK || width * height > maxPixels) return null;
     const fits = (scale) => Math.min(Math.floor(width / minSidePx), Math.floor(height / minSidePx)) >= scale;
     const scale = SCALES.find(fits) ?? 1;
     const [w, h] = [Math.ceil(width / scale), Math.ceil(height / scale)];

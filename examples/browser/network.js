@@ -16,7 +16,7 @@ export async function ready() {
 }
 
 /**
- * A function from a standardised crop, Float32Array of 3 * size * size, to its embedding.
+ * A function from a standardized crop, Float32Array of 3 * size * size, to its embedding.
  * @param {Uint8Array} content the whole bundle, which is an ONNX file
  */
 export async function openNetwork(content, size) {

@@ -43,7 +43,7 @@ function upright(stored, exifOrientation) {
 async function decodeByBrowser(file) {
   let bitmap;
   try {
-    // Colour profiles are left aside, as Python leaves them.
+    // Color profiles are left aside, as Python leaves them.
     bitmap = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
   } catch {
     throw new Error("no photo, damaged, or of a format this browser does not read");

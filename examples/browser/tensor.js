@@ -19,11 +19,11 @@ export function resizeCrop(photo, preprocessing) {
 }
 
 /** (x / 255 - mean) / std, channels first; in float32 as in Python, since int8 networks round it once more. */
-export function standardise({ rgb, width, height }, { colour_order, mean, std }) {
+export function standardize({ rgb, width, height }, { colour_order: color_order, mean, std }) {
   const plane = width * height;
   const tensor = new Float32Array(3 * plane);
   for (let channel = 0; channel < 3; channel++) {
-    const from = colour_order === "RGB" ? channel : 2 - channel;
+    const from = color_order === "RGB" ? channel : 2 - channel;
     const [shift, scale] = [mean[channel], std[channel]].map((value) =>
       Math.fround(Math.fround(value) * 255),
     );
@@ -48,7 +48,7 @@ function shrink({ rgb, width: fromWidth, height: fromHeight }, width, height) {
   const [columns, rows] = [overlaps(fromWidth, width, whole), overlaps(fromHeight, height, whole)];
   const area = (fromWidth / width) * (fromHeight / height);
   const factor = whole ? Math.fround(1 / area) : 1;
-  // Writing rounds halves to the even neighbour, as OpenCV does; but those of 2 x 2 pixels it rounds up.
+  // Writing rounds halves to the even neighbor, as OpenCV does; but those of 2 x 2 pixels it rounds up.
   const halfUp = fromWidth === 2 * width && fromHeight === 2 * height ? 1 / 8 : 0;
   const shrunk = new Uint8ClampedArray(3 * width * height);
   const [across, mean] = [new Float32Array(3 * width), new Float32Array(3 * width)];
@@ -109,9 +109,9 @@ function interpolate({ rgb, width: fromWidth, height: fromHeight }, width, heigh
 
 /** [first old pixel, the second's share]. */
 function linearTap(place, from, to) {
-  const centre = Math.fround((place + 0.5) * (1 / (to / from)) - 0.5);
-  const first = Math.floor(centre);
-  return [first, Math.fround(centre - first)];
+  const center = Math.fround((place + 0.5) * (1 / (to / from)) - 0.5);
+  const first = Math.floor(center);
+  return [first, Math.fround(center - first)];
 }
 
 function areaTap(place, from, to) {

@@ -1,4 +1,4 @@
-"""What the digits' row computes itself: neighbours, the essay's outlier, boundaries, intervals over seeds."""
+"""What the digits' row computes itself: neighbors, the essay's outlier, boundaries, intervals over seeds."""
 
 import numpy as np
 import pytest
@@ -55,11 +55,11 @@ def test_outlier_must_be_nearer_by_distance_and_angle() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_boundaries_match_class_changes_on_dense_angle_grid(seed: int) -> None:
-    centres = np.random.default_rng(seed).normal(size=(5, 2))
+    centers = np.random.default_rng(seed).normal(size=(5, 2))
     angles = np.linspace(-np.pi, np.pi, 40_001)
-    answers = (np.stack([np.cos(angles), np.sin(angles)], 1) @ centres.T).argmax(1)
+    answers = (np.stack([np.cos(angles), np.sin(angles)], 1) @ centers.T).argmax(1)
     changes = angles[1:][answers[1:] != answers[:-1]]
-    np.testing.assert_allclose(boundaries(centres), changes, atol=2e-4)
+    np.testing.assert_allclose(boundaries(centers), changes, atol=2e-4)
 
 
 def test_center_inside_hull_adds_no_boundary() -> None:
@@ -77,12 +77,12 @@ def test_interval_over_seeds_equals_student_t_closed_form() -> None:
 
 def test_plane_figures_equal_closed_form() -> None:
     angles = np.arange(5) * 2 * np.pi / 5
-    centres = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    known = np.concatenate([centres, 2 * centres, 3 * centres])  # one direction each, three lengths
+    centers = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    known = np.concatenate([centers, 2 * centers, 3 * centers])  # one direction each, three lengths
     unseen = np.tile(np.array([[1, 0], [0, 1]], np.float32), (10, 1))
     unseen[1] = unseen[3] = unseen[0]  # the first of them, 5, lies on one point alone
     digits = np.concatenate([np.tile(np.arange(5), 3), 5 + np.arange(20) // 4])
-    figures = plane_figures(Plane(np.concatenate([known, unseen]), digits, np.arange(35), centres))
+    figures = plane_figures(Plane(np.concatenate([known, unseen]), digits, np.arange(35), centers))
     assert (figures["accuracy"], figures["auc known"]) == (1.0, 1.0)
     # 14 of the 30 same pairs and half of the others are one point, the rest a right angle.
     assert figures["auc unseen"] == pytest.approx(14 / 30 * 1 / 2 + (14 / 30 * 1 / 2 + 16 / 30 * 1 / 2) / 2)

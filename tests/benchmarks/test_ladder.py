@@ -7,7 +7,7 @@ import pytest
 from papers import ladder
 from papers.bench import Bench
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.training.recipe import Recipe
 
 
@@ -43,8 +43,8 @@ def test_pooled_figures_ignore_pairs_across_folds():
     folds = []
     for fold in range(3):
         labels = np.repeat([2 * fold, 2 * fold + 1], 4)
-        centres = generator.normal(size=(6, 8))
-        embeddings = normalise((centres[labels] + generator.normal(size=(8, 8))).astype(np.float32))
+        centers = generator.normal(size=(6, 8))
+        embeddings = normalize((centers[labels] + generator.normal(size=(8, 8))).astype(np.float32))
         folds.append((embeddings, labels))
     found = ladder.pooled([ladder.held(*fold) for fold in folds])
     same, different, first = [], [], []

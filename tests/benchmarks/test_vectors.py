@@ -12,43 +12,43 @@ from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import at_path, read_results
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def colours(tmp_path: Path) -> Path:
+def colors(tmp_path: Path) -> Path:
     """Alike enough that many photos are nearest to a stranger's."""
-    return colour_folder(tmp_path / "colours", spread=60)
+    return color_folder(tmp_path / "colors", spread=60)
 
 
 @pytest.fixture
-def evaluated(mean_colour_bundle: Path, colours: Path, tmp_path: Path) -> dict[str, Any]:
+def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
     asked = Asked(("verification", "retrieval"))
-    evaluate(mean_colour_bundle, DataSpec((str(colours),)), tmp_path / "found", asked)
+    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", asked)
     return read_results(tmp_path / "found" / "eval_results.json")
 
 
 @pytest.mark.exhaustive
 def test_full_length_matches_evaluate_and_length_1_has_auc_half(
-    mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
+    mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
-    found = cut_short(mean_colour_bundle, colours, (3, 1))
+    found = cut_short(mean_color_bundle, colors, (3, 1))
     assert found[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
     for path, drawn in evaluated["replicates"].items():
         assert at_path(found[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
         np.testing.assert_allclose(found[3]["replicates"][path], drawn, atol=1e-6)
-    # One component scaled to unit length is 1 for every colour.
+    # One component scaled to unit length is 1 for every color.
     assert found[1]["verification"]["auc"] == 0.5
 
 
 @pytest.mark.exhaustive
 def test_across_with_one_bundle_matches_evaluation(
-    mean_colour_bundle: Path, colours: Path, evaluated: dict[str, Any]
+    mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
-    table = DataSpec((str(colours),)).read()
-    found = across(mean_colour_bundle, mean_colour_bundle, mean_colour_bundle, table, table)
+    table = DataSpec((str(colors),)).read()
+    found = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
     expected = mean_of([evaluated], "retrieval.recall_at_1")
     assert expected[0] < 1  # what finding one's own photo would be
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):

@@ -43,16 +43,16 @@ def draw(root: Path, identities: int = 12, photos: int = 4) -> Path:
 
 
 @pytest.fixture
-def colours(tmp_path: Path) -> Path:
-    return draw(tmp_path / "colours")
+def colors(tmp_path: Path) -> Path:
+    return draw(tmp_path / "colors")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `colours`, and `run`, trained on them."""
+    """A folder with `colors`, and `run`, trained on them."""
     folder = tmp_path_factory.mktemp("trained")
-    draw(folder / "colours")
-    arguments = ["familiar", "train", str(folder / "colours"), "--output", str(folder / "run"), *TINY]
+    draw(folder / "colors")
+    arguments = ["familiar", "train", str(folder / "colors"), "--output", str(folder / "run"), *TINY]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit, match="0"):
@@ -76,15 +76,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def odd(colours: Path) -> Path:
+def odd(colors: Path) -> Path:
     """Sound photos of odd kinds and names in `id 00`, six broken ones in `id 01`."""
-    sound, broken = colours / "id 00", colours / "id 01"
+    sound, broken = colors / "id 00", colors / "id 01"
     for name in ODD_NAMES:
         Image.new("RGB", (40, 40), "red").save(sound / "x.png")
         (sound / "x.png").rename(sound / name)
     Image.new("CMYK", (40, 40)).save(sound / "cmyk.jpg")
     Image.fromarray(np.full((40, 40), 30000, np.uint16)).save(sound / "sixteen.png")
-    frames = [Image.new("RGB", (40, 30), colour) for colour in ("red", "lime")]
+    frames = [Image.new("RGB", (40, 30), color) for color in ("red", "lime")]
     frames[0].save(sound / "animated.gif", save_all=True, append_images=frames[1:])
     whole = (sound / "sixteen.png").read_bytes()
     (broken / "text.jpg").write_text("Dear diary")
@@ -93,16 +93,16 @@ def odd(colours: Path) -> Path:
     (broken / "bomb.png").write_bytes(whole.replace((40).to_bytes(4) * 2, (60_000).to_bytes(4) * 2))
     (broken / "new\nline.png").write_text("text")
     (broken / NOT_UTF_8).write_text("text")
-    return colours
+    return colors
 
 
 BROKEN = ["text.jpg", "zero.jpg", "cut.png", "bomb.png", "line.png", "caf"]
 
 
 def test_embed_lists_unreadable_photos_and_keeps_unusual_names(
-    odd: Path, familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
+    odd: Path, familiar: Familiar, mean_color_bundle: Path, tmp_path: Path
 ):
-    answer = familiar("embed", odd, "-m", mean_colour_bundle, "-o", tmp_path / "v.npz", "--json")
+    answer = familiar("embed", odd, "-m", mean_color_bundle, "-o", tmp_path / "v.npz", "--json")
     assert answer.code == 0, answer.err
     lines = answer.err.splitlines()
     assert len(lines) == len(BROKEN)
@@ -142,9 +142,9 @@ def test_train_and_evaluate_skip_unreadable_photos(odd: Path, familiar: Familiar
 
 
 def test_skips_photos_deleted_after_the_scan(
-    colours: Path,
+    colors: Path,
     familiar: Familiar,
-    mean_colour_bundle: Path,
+    mean_color_bundle: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -162,40 +162,40 @@ def test_skips_photos_deleted_after_the_scan(
 
     monkeypatch.setattr(photo_module, "find_photos", find_and_lose)
     monkeypatch.setattr(DataSpec, "read", read_and_lose)
-    answer = familiar("embed", colours, "-m", mean_colour_bundle, "-o", tmp_path / "v.npz", "--json")
+    answer = familiar("embed", colors, "-m", mean_color_bundle, "-o", tmp_path / "v.npz", "--json")
     (skipped,) = json.loads(answer.out)["skipped"]
     assert skipped.endswith("No such file or directory")
     assert json.loads(answer.out)["photos"] == 47
-    answer = familiar("inspect", colours, "--json")
+    answer = familiar("inspect", colors, "--json")
     assert answer.code == 0, answer.err
     (unreadable,) = json.loads(answer.out)["unreadable"]
     assert "No such file or directory" in str(unreadable)
 
 
-def test_rejects_folders_without_photos(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_folders_without_photos(familiar: Familiar, mean_color_bundle: Path, tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_fails(familiar("inspect", empty), "empty", "IDENTITY/PHOTO")
-    assert_fails(familiar("evaluate", mean_colour_bundle, empty, "-o", tmp_path / "e"), "empty", "IDENTITY/PHOTO")
-    assert_fails(familiar("embed", empty, "-m", mean_colour_bundle, "-o", tmp_path / "v.npz"), "no photo", "empty")
-    assert_fails(familiar("inspect", mean_colour_bundle), "is no folder", mean_colour_bundle.name)
+    assert_fails(familiar("evaluate", mean_color_bundle, empty, "-o", tmp_path / "e"), "empty", "IDENTITY/PHOTO")
+    assert_fails(familiar("embed", empty, "-m", mean_color_bundle, "-o", tmp_path / "v.npz"), "no photo", "empty")
+    assert_fails(familiar("inspect", mean_color_bundle), "is no folder", mean_color_bundle.name)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def test_one_photo_per_identity_fails_train_but_not_evaluate(
-    familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, mean_color_bundle: Path, tmp_path: Path
 ):
     singles = draw(tmp_path / "singles", photos=1)
     assert_fails(familiar("train", singles, "-o", tmp_path / "run", *TINY), "no pair to validate on")
     assert not (tmp_path / "run").exists()
-    answer = familiar("evaluate", mean_colour_bundle, singles, "-o", tmp_path / "report")
+    answer = familiar("evaluate", mean_color_bundle, singles, "-o", tmp_path / "report")
     assert answer.code == 0
     assert answer.err.count("could not be computed") == 5
 
 
-def test_inspect_counts_listed_identities_missing_from_data(colours: Path, familiar: Familiar, tmp_path: Path):
+def test_inspect_counts_listed_identities_missing_from_data(colors: Path, familiar: Familiar, tmp_path: Path):
     (tmp_path / "list.txt").write_text("id 01\nTom\nid 02\n")
-    answer = familiar("inspect", colours, "--identities", tmp_path / "list.txt")
+    answer = familiar("inspect", colors, "--identities", tmp_path / "list.txt")
     assert answer.code == 0
     assert "listed identities not found: 1" in answer.out
 
@@ -209,9 +209,9 @@ def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, famili
     if damage == "half":
         del content[len(content) // 2 :]
     else:
-        place = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"licence"') + 12}
+        place = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"license"') + 12}
         content[place[damage]] ^= 1
-    model, data = tmp_path / "damaged.onnx", trained / "colours"
+    model, data = tmp_path / "damaged.onnx", trained / "colors"
     model.write_bytes(content)
     photo = data / "id 00" / "0.png"
     for arguments in (
@@ -225,7 +225,7 @@ def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, famili
 
 def test_resume_rejects_another_recipe_or_other_photos(trained: Path, familiar: Familiar, tmp_path: Path):
     run = shutil.copytree(trained / "run", tmp_path / "run")
-    data = shutil.copytree(trained / "colours", tmp_path / "colours")
+    data = shutil.copytree(trained / "colors", tmp_path / "colors")
     before = contents(run)
     resume = ["train", data, "-o", run, *TINY, "--resume"]
     assert_fails(familiar(*resume, "--set", "optimizer.lr=0.5"), str(run), "another recipe")
@@ -240,7 +240,7 @@ def test_resume_rejects_another_recipe_or_other_photos(trained: Path, familiar: 
 
 @pytest.mark.exhaustive
 def test_concurrent_trainings_cannot_share_an_output_folder(trained: Path, tmp_path: Path):
-    command = [sys.executable, "-m", "familiar", "train", trained / "colours", "-o", tmp_path / "run", *TINY]
+    command = [sys.executable, "-m", "familiar", "train", trained / "colors", "-o", tmp_path / "run", *TINY]
     both = [
         subprocess.Popen([*command, "--set", f"seed={seed}"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         for seed in (0, 1)
@@ -271,7 +271,7 @@ def largest_file(size: int) -> Iterator[None]:
 @pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
 def test_failed_write_keeps_existing_outputs(trained: Path, familiar: Familiar, tmp_path: Path):
-    run, data = shutil.copytree(trained / "run", tmp_path / "run"), trained / "colours"
+    run, data = shutil.copytree(trained / "run", tmp_path / "run"), trained / "colors"
     for name in ("v.npz", "model.onnx"):
         (tmp_path / name).write_bytes(b"before")
     before = contents(run)
@@ -302,7 +302,7 @@ def test_training_resumes_after_disk_full_without_losing_epochs(trained: Path, f
     if mounted.returncode:
         pytest.skip("a small disk can be mounted by the superuser only")
     try:
-        train = ["train", trained / "colours", "-o", disk / "run", *TINY]
+        train = ["train", trained / "colors", "-o", disk / "run", *TINY]
         answer = familiar(*train)
         assert_fails(answer, str(disk), "cannot be written (No space left on device)")
         assert answer.err.count("epoch   1") == 1
@@ -332,7 +332,7 @@ def test_rejects_output_blocked_by_existing_file_or_folder(
 ):
     (tmp_path / "file").write_bytes(b"before")
     (tmp_path / "folder").mkdir()
-    places = {"RUN": trained / "run", "DATA": trained / "colours", "OUT": tmp_path}
+    places = {"RUN": trained / "run", "DATA": trained / "colors", "OUT": tmp_path}
     words = [re.sub("^(RUN|DATA|OUT)", lambda word: str(places[word[0]]), word) for word in command.split()]
     assert_fails(familiar(*words, *(TINY if words[0] == "train" else ())), str(tmp_path))
     assert contents(tmp_path) == {"file": b"before"}
@@ -340,10 +340,10 @@ def test_rejects_output_blocked_by_existing_file_or_folder(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_inspect_reports_full_disk_on_stdout(colours: Path):
+def test_inspect_reports_full_disk_on_stdout(colors: Path):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "familiar", "inspect", colours],
+            [sys.executable, "-m", "familiar", "inspect", colors],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -354,10 +354,10 @@ def test_inspect_reports_full_disk_on_stdout(colours: Path):
 @pytest.mark.one_case
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "latin-1:strict", "ascii:strict"])
 def test_embed_prints_any_file_name_in_any_output_encoding(
-    encoding: str, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+    encoding: str, colors: Path, mean_color_bundle: Path, tmp_path: Path
 ):
     output = tmp_path / os.fsdecode("قطة ".encode() + b"\xe9.npz")
-    command = [sys.executable, "-m", "familiar", "embed", colours, "-m", mean_colour_bundle, "-o", output]
+    command = [sys.executable, "-m", "familiar", "embed", colors, "-m", mean_color_bundle, "-o", output]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     for arguments in ([], ["--json"]):
         done = subprocess.run([*command, *arguments], capture_output=True, env=environment, check=False)

@@ -21,7 +21,7 @@ from familiar.training import trainer
 from familiar.training.fit import fit
 from familiar.training.run import RunFolder
 from support.cli import Answer, Familiar
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 from support.tiny_run import TINY
 
 pytestmark = pytest.mark.slow
@@ -33,8 +33,8 @@ BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": None, "1e-3": None, "1e-4": Non
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Exported by torch once and not in every test, which takes seconds."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "colours")
-    photos = colour_folder(tmp_path_factory.mktemp("photos") / "people", photos=10)
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "colors")
+    photos = color_folder(tmp_path_factory.mktemp("photos") / "people", photos=10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "draw_curves", lambda *_: None)
         fit(TINY.with_settings(SETTINGS), DataSpec((str(photos),)), folder.path)
@@ -49,15 +49,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, mean_colour_bundle: Path) -> list[dict[str, Any]]:
+def asked(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[dict[str, Any]]:
     """What the library was asked for, in place of an export."""
     calls: list[dict[str, Any]] = []
-    bundle = load_bundle(mean_colour_bundle)
+    bundle = load_bundle(mean_color_bundle)
     parity = {"crops": 3, "max_difference": 0.0123, "min_cosine": 0.9, "mean_cosine": 0.95, "source": None}
     bundle = replace(bundle, metadata=replace(bundle.metadata, parity=parity))
 
     def export_run(*given: Any) -> Bundle:
-        names = ("run", "output", "data", "licence", "precisions", "max_bytes", "gate")
+        names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate")
         calls.append(dict(zip(names, given, strict=True)))
         return bundle
 
@@ -135,12 +135,12 @@ def test_options_and_defaults_are_passed_to_export(familiar: Familiar, asked: li
     assert familiar("export", "run", "-o", "out.onnx").code == 0
     plain = asked.pop()
     assert (plain["run"], plain["output"]) == (Path("run"), Path("out.onnx"))
-    assert (plain["data"], plain["licence"]) == (None, export_bundle.UNKNOWN_LICENCE)
+    assert (plain["data"], plain["license"]) == (None, export_bundle.UNKNOWN_LICENSE)
     assert (plain["precisions"], plain["max_bytes"], plain["gate"]) == (("float32",), None, Gate(0.01, 0.02))
     flags = ("--precision", "mixed", "--max-size", "1MB", "--max-auc-drop", "0.05", "--max-recall-drop", "1")
-    assert familiar("export", "run", "-o", "o", "--data", "a", "--data", "b", "--licence", "MIT", *flags).code == 0
+    assert familiar("export", "run", "-o", "o", "--data", "a", "--data", "b", "--license", "MIT", *flags).code == 0
     chosen = asked.pop()
-    assert (chosen["data"], chosen["licence"]) == (DataSpec(("a", "b")), "MIT")
+    assert (chosen["data"], chosen["license"]) == (DataSpec(("a", "b")), "MIT")
     assert (chosen["precisions"], chosen["max_bytes"], chosen["gate"]) == (("mixed",), 10**6, Gate(0.05, 1))
 
 
@@ -205,7 +205,7 @@ def test_reports_size_parity_auc_and_recall_in_one_line(familiar: Familiar, run:
 @pytest.mark.exhaustive
 def test_json_matches_bundle_metadata(familiar: Familiar, run: Path, tmp_path: Path):
     output = tmp_path / "people.onnx"
-    flags = ("--max-auc-drop", "1", "--max-recall-drop", "1", "--licence", "MIT", "--json")
+    flags = ("--max-auc-drop", "1", "--max-recall-drop", "1", "--license", "MIT", "--json")
     answer = familiar("export", run, "-o", output, "--precision", "int8", *flags)
     assert answer.code == 0, answer.err
     bundle = load_bundle(output)
@@ -218,7 +218,7 @@ def test_json_matches_bundle_metadata(familiar: Familiar, run: Path, tmp_path: P
         "parity": bundle.metadata.parity,
         "results": bundle.metadata.results,
     }
-    assert bundle.metadata.licence == "MIT"
+    assert bundle.metadata.license == "MIT"
     assert not answer.err
 
 

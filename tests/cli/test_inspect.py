@@ -68,7 +68,7 @@ def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder:
         "    = cats/cat 1/stolen.png",
         "  cats/cat 0/again.jpg",
         "    ~ cats/cat 2/0.png",
-        "nearly one colour: 1",
+        "nearly one color: 1",
         "  cats/cat 2/dark.png",
         "unreadable: 1",
         "  .*broken.jpg: no photo .*",

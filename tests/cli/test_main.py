@@ -24,9 +24,9 @@ TINY = ["--recipe", "quickstart", *(word for setting in TINY_SETTINGS.split() fo
 
 
 @pytest.fixture
-def colours(tmp_path: Path) -> Path:
-    """Twelve identities of four photos, each of a colour of its own, told apart by their mean."""
-    root = tmp_path / "colours"
+def colors(tmp_path: Path) -> Path:
+    """Twelve identities of four photos, each of a color of its own, told apart by their mean."""
+    root = tmp_path / "colors"
     generator = np.random.default_rng(0)
     for identity in range(12):
         base = generator.integers(20, 230, 3)
@@ -78,18 +78,18 @@ def test_recipes_lists_names_and_settings(familiar: Familiar):
     assert json.loads(familiar("recipes", "--json").out)["pet-mobile"]["loss"]["scale"] == 32.0
 
 
-def test_inspect_counts_identities_photos_and_unreadable_files(familiar: Familiar, colours: Path):
-    (colours / "id 00" / "fake.jpg").write_text("text")
-    found = json.loads(familiar("inspect", colours, "--json").out)
+def test_inspect_counts_identities_photos_and_unreadable_files(familiar: Familiar, colors: Path):
+    (colors / "id 00" / "fake.jpg").write_text("text")
+    found = json.loads(familiar("inspect", colors, "--json").out)
     assert (found["identities"], found["photos"], found["width_px"]) == (12, 49, [40, 40.0, 40])
     assert "fake.jpg" in found["unreadable"][0]
-    assert "49 photos of 12 identities" in familiar("inspect", colours).out
+    assert "49 photos of 12 identities" in familiar("inspect", colors).out
 
 
-def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, colors: Path, tmp_path: Path):
     run, report = tmp_path / "run", tmp_path / "report"
-    (colours / "id 03" / "fake.jpg").write_text("text")
-    trained = familiar("train", colours, "--output", run, *TINY, "--json")
+    (colors / "id 03" / "fake.jpg").write_text("text")
+    trained = familiar("train", colors, "--output", run, *TINY, "--json")
     assert trained.code == 0, trained.err
     summary = json.loads(trained.out)
     assert (summary["epochs"], summary["skipped_photos"], summary["stopped"]) == (3, 1, "finished")
@@ -97,7 +97,7 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     expected |= {"last.safetensors", "state.pt", "embedder.safetensors", "model.onnx"}
     assert {path.name for path in run.iterdir()} == expected
 
-    evaluated = familiar("evaluate", run, colours, "--output", report, "--suite", "verification")
+    evaluated = familiar("evaluate", run, colors, "--output", report, "--suite", "verification")
     assert evaluated.code == 0, evaluated.err
     assert "(test)" in evaluated.out
     results = json.loads((report / "eval_results.json").read_text())
@@ -106,14 +106,14 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     assert (report / "report.html").is_file()
 
     everything = familiar(
-        "evaluate", run, colours, "--output", report, "--split", "all", "--suite", "retrieval", "--json"
+        "evaluate", run, colors, "--output", report, "--split", "all", "--suite", "retrieval", "--json"
     )
     whole = json.loads(everything.out)
     assert whole["data"]["identities"] == 12
     assert whole["data"]["identities_seen_in_training"] == 8
     assert "verification" not in whole
 
-    photos = sorted((colours / "id 00").glob("*.png"))
+    photos = sorted((colors / "id 00").glob("*.png"))
     verified = familiar("verify", *photos[:2], "--model", run, "--json")
     assert json.loads(verified.out).keys() == {"similarity", "probability", "same", "threshold"}
 
@@ -121,14 +121,14 @@ def test_train_evaluate_verify_and_export_work_in_sequence(familiar: Familiar, c
     assert json.loads(again.out)["space_id"] == whole["model"]["space_id"]
     assert (tmp_path / "again.onnx").read_bytes() == (run / "model.onnx").read_bytes()
 
-    assert_fails(familiar("train", colours, "--output", run, *TINY), "holds a run already", "--resume")
+    assert_fails(familiar("train", colors, "--output", run, *TINY), "holds a run already", "--resume")
 
 
 def test_embed_writes_unit_embeddings_and_lists_skipped_files(
-    familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, colors: Path, mean_color_bundle: Path, tmp_path: Path
 ):
-    (colours / "id 01" / "fake.png").write_text("text")
-    done = familiar("embed", colours, "--model", mean_colour_bundle, "--output", tmp_path / "v.npz", "--json")
+    (colors / "id 01" / "fake.png").write_text("text")
+    done = familiar("embed", colors, "--model", mean_color_bundle, "--output", tmp_path / "v.npz", "--json")
     summary = json.loads(done.out)
     assert summary["photos"] == 48
     assert "fake.png" in summary["skipped"][0]
@@ -137,17 +137,17 @@ def test_embed_writes_unit_embeddings_and_lists_skipped_files(
         assert stored["embeddings"].dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(stored["embeddings"], axis=1), 1, atol=1e-5)
         assert len(stored["paths"]) == 48
-        assert str(stored["space_id"]) == "mean-colour"
+        assert str(stored["space_id"]) == "mean-color"
 
 
-def test_train_rejects_unusable_data(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_rejects_unusable_data(familiar: Familiar, colors: Path, tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     assert_fails(familiar("train", empty, "--output", tmp_path / "r", *TINY), "empty", "IDENTITY/PHOTO")
     assert_fails(familiar("train", tmp_path / "gone", "--output", tmp_path / "r", *TINY), "gone")
     one = tmp_path / "one"
     one.mkdir()
-    (colours / "id 00").rename(one / "only")
+    (colors / "id 00").rename(one / "only")
     assert_fails(familiar("train", one, "--output", tmp_path / "r", *TINY), "1 identities are too few")
     fakes = tmp_path / "fakes"
     for identity in range(8):
@@ -158,20 +158,20 @@ def test_train_rejects_unusable_data(familiar: Familiar, colours: Path, tmp_path
     assert not (tmp_path / "r").exists()
 
 
-def test_train_rejects_invalid_settings(familiar: Familiar, colours: Path, tmp_path: Path):
+def test_train_rejects_invalid_settings(familiar: Familiar, colors: Path, tmp_path: Path):
     run = tmp_path / "r"
-    assert_fails(familiar("train", colours, "-o", run, "--set", "optimizer.learning_rate=1"), "optimizer.lr")
-    assert_fails(familiar("train", colours, "-o", run, "--set", "budget.epochs=many"), "budget.epochs", "many")
-    assert_fails(familiar("train", colours, "-o", run, "--recipe", "petmobile"), "pet-mobile")
-    assert_fails(familiar("train", colours, "-o", run, "--identities", tmp_path / "none.txt"), "none.txt")
+    assert_fails(familiar("train", colors, "-o", run, "--set", "optimizer.learning_rate=1"), "optimizer.lr")
+    assert_fails(familiar("train", colors, "-o", run, "--set", "budget.epochs=many"), "budget.epochs", "many")
+    assert_fails(familiar("train", colors, "-o", run, "--recipe", "petmobile"), "pet-mobile")
+    assert_fails(familiar("train", colors, "-o", run, "--identities", tmp_path / "none.txt"), "none.txt")
     weights = tmp_path / "weights.npz"
     weights.write_bytes(b"garbage")
-    assert_fails(familiar("train", colours, "-o", run, "--set", f"model.initial_weights={weights}"), "weights.npz")
+    assert_fails(familiar("train", colors, "-o", run, "--set", f"model.initial_weights={weights}"), "weights.npz")
     assert not run.exists()
 
 
 def test_failed_training_exits_with_3(
-    familiar: Familiar, colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    familiar: Familiar, colors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """So that a script can tell what it may try again from what it may not."""
 
@@ -179,75 +179,75 @@ def test_failed_training_exits_with_3(
         raise TrainingFailed("all embeddings fell on one point")
 
     monkeypatch.setattr("familiar.training.fit.fit", collapse)
-    answer = familiar("train", colours, "-o", tmp_path / "r", *TINY)
+    answer = familiar("train", colors, "-o", tmp_path / "r", *TINY)
     assert answer.code == main.TRAINING_FAILED == 3
     assert answer.err.strip().splitlines()[-1] == "familiar: all embeddings fell on one point"
 
 
 def test_rejects_missing_or_damaged_models_photos_and_detectors(
-    familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, colors: Path, mean_color_bundle: Path, tmp_path: Path
 ):
-    photo = next((colours / "id 00").iterdir())
-    content = bytearray(mean_colour_bundle.read_bytes())
+    photo = next((colors / "id 00").iterdir())
+    content = bytearray(mean_color_bundle.read_bytes())
     content[len(content) // 2] ^= 1
     flipped = tmp_path / "flipped.onnx"
     flipped.write_bytes(content)
     assert_fails(familiar("verify", photo, photo, "--model", flipped), "flipped.onnx", "again")
     assert_fails(familiar("verify", photo, photo, "--model", tmp_path / "gone.onnx"), "gone.onnx")
-    assert_fails(familiar("verify", photo, tmp_path / "gone.png", "--model", mean_colour_bundle), "gone.png")
-    assert_fails(familiar("evaluate", mean_colour_bundle, tmp_path / "gone", "-o", tmp_path / "e"), "gone")
-    answer = familiar("verify", photo, photo, "--model", mean_colour_bundle, "--detector", "dog-nose")
+    assert_fails(familiar("verify", photo, tmp_path / "gone.png", "--model", mean_color_bundle), "gone.png")
+    assert_fails(familiar("evaluate", mean_color_bundle, tmp_path / "gone", "-o", tmp_path / "e"), "gone")
+    answer = familiar("verify", photo, photo, "--model", mean_color_bundle, "--detector", "dog-nose")
     assert_fails(answer, "dog-nose", "haar")
 
 
-def test_error_message_is_one_line_for_any_file_name(familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path):
+def test_error_message_is_one_line_for_any_file_name(familiar: Familiar, mean_color_bundle: Path, tmp_path: Path):
     odd = tmp_path / "a\nb 🐈 «قطة».png"
     odd.write_text("text")
-    answer = familiar("verify", odd, odd, "--model", mean_colour_bundle)
+    answer = familiar("verify", odd, odd, "--model", mean_color_bundle)
     assert_fails(answer, "🐈")
     assert len(answer.err.strip().splitlines()) == 1
 
 
 def test_embed_crops_by_detector_and_fails_without_detection(
-    familiar: Familiar, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, mean_color_bundle: Path, tmp_path: Path
 ):
     wide = np.zeros((60, 180, 3), np.uint8)
     wide[:, 60:120] = (0, 0, 200)
     path = tmp_path / "wide.png"
     cv2.imwrite(str(path), wide[..., ::-1])
     answer = familiar(
-        "embed", path, "--model", mean_colour_bundle, "--detector", "centre", "--output", tmp_path / "v.npz"
+        "embed", path, "--model", mean_color_bundle, "--detector", "center", "--output", tmp_path / "v.npz"
     )
     assert answer.code == 0, answer.err
     with np.load(tmp_path / "v.npz") as stored:
         np.testing.assert_allclose(stored["embeddings"], [[0, 0, 1]], atol=1e-6)
-    lost = familiar("embed", path, "--model", mean_colour_bundle, "--detector", "haar", "--output", tmp_path / "n.npz")
+    lost = familiar("embed", path, "--model", mean_color_bundle, "--detector", "haar", "--output", tmp_path / "n.npz")
     assert_fails(lost, "nothing was written")
     assert not (tmp_path / "n.npz").exists()
 
 
 @pytest.mark.usefixtures("without_report")
 def test_uncalibrated_bundle_reports_no_probability(
-    familiar: Familiar, colours: Path, uncalibrated_bundle: Path, tmp_path: Path
+    familiar: Familiar, colors: Path, uncalibrated_bundle: Path, tmp_path: Path
 ):
     model = uncalibrated_bundle
-    photos = sorted((colours / "id 00").glob("*.png"))
+    photos = sorted((colors / "id 00").glob("*.png"))
     said = familiar("verify", *photos[:2], "--model", model)
     assert "never calibrated" in said.out
     assert "probability" not in said.out
     assert json.loads(familiar("verify", *photos[:2], "-m", model, "--json").out)["probability"] is None
-    evaluated = familiar("evaluate", model, colours, "-o", tmp_path / "e", "--suite", "verification")
+    evaluated = familiar("evaluate", model, colors, "-o", tmp_path / "e", "--suite", "verification")
     assert evaluated.code == 0, evaluated.err
     assert "fixed ones" in evaluated.err
 
 
 @pytest.mark.usefixtures("without_report")
 def test_evaluate_compares_two_results_on_the_same_photos(
-    familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, colors: Path, mean_color_bundle: Path, tmp_path: Path
 ):
     suites = ("--suite", "verification", "--suite", "retrieval", "--leaks", "skip")
     for name, options in {"plain": (), "middle": ("--resize-px", "40")}.items():
-        done = familiar("evaluate", mean_colour_bundle, colours, "-o", tmp_path / name, *suites, *options)
+        done = familiar("evaluate", mean_color_bundle, colors, "-o", tmp_path / name, *suites, *options)
         assert done.code == 0, done.err
     files = [tmp_path / name / "eval_results.json" for name in ("plain", "middle")]
     compared = familiar("evaluate", "--compare", *files)
@@ -256,30 +256,30 @@ def test_evaluate_compares_two_results_on_the_same_photos(
     assert compared.out.splitlines()[-1].endswith(".")
     figures = json.loads(familiar("evaluate", "--compare", *files, "--json").out)["differences"]
     assert {"retrieval.recall_at_1", "verification.auc"} <= {one["figure"] for one in figures}
-    few = familiar("evaluate", mean_colour_bundle, colours, "-o", tmp_path / "few", *suites, "--max-photos", "2")
+    few = familiar("evaluate", mean_color_bundle, colors, "-o", tmp_path / "few", *suites, "--max-photos", "2")
     assert few.code == 0, few.err
     assert_fails(familiar("evaluate", "--compare", files[0], tmp_path / "few/eval_results.json"), "photos")
 
 
 @pytest.mark.usefixtures("without_report")
 def test_evaluate_rejects_wrong_usage_and_draws_chosen_pairs(
-    familiar: Familiar, colours: Path, mean_colour_bundle: Path, tmp_path: Path
+    familiar: Familiar, colors: Path, mean_color_bundle: Path, tmp_path: Path
 ):
     out = ("-o", tmp_path / "e")
     for wrong in (
         (),
-        (mean_colour_bundle,),
-        (mean_colour_bundle, colours),
-        (mean_colour_bundle, colours, *out, "--by", "coat"),
-        (mean_colour_bundle, colours, *out, "--pairs", "balanced:many"),
-        (mean_colour_bundle, "--compare", "a", "b"),
+        (mean_color_bundle,),
+        (mean_color_bundle, colors),
+        (mean_color_bundle, colors, *out, "--by", "coat"),
+        (mean_color_bundle, colors, *out, "--pairs", "balanced:many"),
+        (mean_color_bundle, "--compare", "a", "b"),
     ):
         assert familiar("evaluate", *wrong).code == 2, wrong
     only = ("--suite", "verification", "--json", "--leaks", "skip")
-    drawn = familiar("evaluate", mean_colour_bundle, colours, *out, "--pairs", "balanced:40", *only)
+    drawn = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "balanced:40", *only)
     found = json.loads(drawn.out)["verification"]
     assert (found["pairs"], found["same_pairs"], found["different_pairs"]) == ("balanced", 20, 20)
-    natural = familiar("evaluate", mean_colour_bundle, colours, *out, "--pairs", "natural:40", *only)
+    natural = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "natural:40", *only)
     assert json.loads(natural.out)["verification"]["pairs"] == "natural"
-    gone = familiar("evaluate", mean_colour_bundle, colours, *out, "--pairs", tmp_path / "gone.txt")
+    gone = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", tmp_path / "gone.txt")
     assert_fails(gone, "gone.txt")

@@ -13,7 +13,7 @@ from familiar.embedding.bundle import load_bundle
 from familiar.models import catalog
 from familiar.models.catalog import NETWORKS
 from support.cli import Familiar
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +21,13 @@ KEYS = ["name", "input_px", "embedding_dim", "trainable", "total", "flops"]
 
 
 @pytest.fixture
-def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A zoo with one bundle, `colour`, and a working directory of its own."""
+def our_zoo(mean_color_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo with one bundle, `color`, and a working directory of its own."""
     folder, here = tmp_path / "zoo", tmp_path / "here"
     folder.mkdir()
     here.mkdir()
-    shutil.copy(mean_colour_bundle, folder / "colour.onnx")
-    (folder / "colour.md").write_text("# colour\n\nSees the mean colour of a 🐈.\n", encoding="utf-8")
+    shutil.copy(mean_color_bundle, folder / "color.onnx")
+    (folder / "color.md").write_text("# color\n\nSees the mean color of a 🐈.\n", encoding="utf-8")
     monkeypatch.setattr(zoo, "FOLDER", folder)
     monkeypatch.chdir(here)
     return folder
@@ -98,33 +98,33 @@ def test_unknown_network_error_lists_known_networks(familiar: Familiar):
 
 
 def test_shipped_lists_bundles_and_prints_model_card(familiar: Familiar, our_zoo: Path):
-    bundle = load_bundle(our_zoo / "colour.onnx")
+    bundle = load_bundle(our_zoo / "color.onnx")
     row = {
-        "name": "colour",
+        "name": "color",
         "size_bytes": len(bundle.onnx),
         "input_px": 32,
         "embedding_dim": 3,
         "precision": "float32",
-        "network": "mean colour",
+        "network": "mean color",
         "trained_on": [],
-        "licence": "Apache-2.0",
-        "space_id": "mean-colour",
+        "license": "Apache-2.0",
+        "space_id": "mean-color",
     }
     assert json.loads(familiar("models", "--shipped", "--json").out) == [row]
     head, line = familiar("models", "--shipped").out.splitlines()
     assert head.split() == ["name", "bytes", "input", "dim", "weights", "trained", "on"]
-    assert line.split() == ["colour", f"{row['size_bytes']:,}", "32", "3", "float32"]
-    card = (our_zoo / "colour.md").read_text(encoding="utf-8")
-    assert familiar("models", "colour", "--shipped").out == card
-    assert json.loads(familiar("models", "--shipped", "colour", "--json").out) == row | {"card": card}
+    assert line.split() == ["color", f"{row['size_bytes']:,}", "32", "3", "float32"]
+    card = (our_zoo / "color.md").read_text(encoding="utf-8")
+    assert familiar("models", "color", "--shipped").out == card
+    assert json.loads(familiar("models", "--shipped", "color", "--json").out) == row | {"card": card}
 
 
 def test_unknown_shipped_bundle_error_lists_shipped_bundles(familiar: Familiar, our_zoo: Path):
     answer = familiar("models", "--shipped", "color")
     assert (answer.code, answer.out) == (1, "")
-    assert answer.err == "familiar: no shipped bundle is called 'color'; there are colour\n"
-    (our_zoo / "colour.onnx").unlink()
-    assert familiar("models", "--shipped", "colour").err.endswith("there are none\n")
+    assert answer.err == "familiar: no shipped bundle is called 'color'; there are color\n"
+    (our_zoo / "color.onnx").unlink()
+    assert familiar("models", "--shipped", "color").err.endswith("there are none\n")
     assert familiar("models", "--shipped", "--json").out == "[]\n"
 
 
@@ -135,24 +135,24 @@ def test_shipped_list_works_without_torch(familiar: Familiar, monkeypatch: pytes
 
 
 def test_every_command_accepts_a_shipped_bundle_name(familiar: Familiar, our_zoo: Path):
-    photos = colour_folder(our_zoo.parent / "photos", identities=6)
+    photos = color_folder(our_zoo.parent / "photos", identities=6)
     first, second, *_ = sorted((photos / "Person_00").iterdir())
-    verified = familiar("verify", first, second, "--model", "colour", "--json")
+    verified = familiar("verify", first, second, "--model", "color", "--json")
     assert 0.9 < json.loads(verified.out)["similarity"] <= 1
 
-    embedded = familiar("embed", photos, "--model", "colour", "--output", "v.npz")
+    embedded = familiar("embed", photos, "--model", "color", "--output", "v.npz")
     assert embedded.code == 0, embedded.err
     with np.load("v.npz") as stored:
-        assert str(stored["space_id"]) == "mean-colour"
+        assert str(stored["space_id"]) == "mean-color"
 
-    evaluated = familiar("evaluate", "colour", photos, "--output", "e", "--suite", "retrieval", "--json")
+    evaluated = familiar("evaluate", "color", photos, "--output", "e", "--suite", "retrieval", "--json")
     assert evaluated.code == 0, evaluated.err
-    assert json.loads(evaluated.out)["model"]["file_id"] == load_bundle("colour").file_id
+    assert json.loads(evaluated.out)["model"]["file_id"] == load_bundle("color").file_id
 
-    species = (f"one={photos}", f"other={colour_folder(our_zoo.parent / 'others', identities=6, seed=2)}")
-    bundle = ("--model", "colour", "--bundle", "one=colour")
+    species = (f"one={photos}", f"other={color_folder(our_zoo.parent / 'others', identities=6, seed=2)}")
+    bundle = ("--model", "color", "--bundle", "one=color")
     routed = familiar("species", *species, *bundle, "--output", "router.json")
     assert routed.code == 0, routed.err
     unknown = familiar("verify", first, second, "--model", "color")
     assert unknown.code == 1
-    assert unknown.err.endswith("or one that familiar ships: colour\n")
+    assert unknown.err.endswith("or one that familiar ships: color\n")

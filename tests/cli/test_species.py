@@ -10,37 +10,37 @@ import pytest
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from support.cli import Answer, Familiar
-from support.tiny_router import mosaic_bundle, save_coloured
+from support.tiny_router import mosaic_bundle, save_colored
 
 pytestmark = pytest.mark.slow
 
-COLOURS = {"cat": (200, 30, 30), "dog": (30, 200, 30), "person": (30, 30, 200)}
+COLORS = {"cat": (200, 30, 30), "dog": (30, 200, 30), "person": (30, 30, 200)}
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Folders `cats`, `dogs` and `persons` of five identities with two photos each, told apart by colour."""
+    """Folders `cats`, `dogs` and `persons` of five identities with two photos each, told apart by color."""
     generator = np.random.default_rng(0)
-    for name, rgb in COLOURS.items():
+    for name, rgb in COLORS.items():
         for identity in range(5):
             red, green, blue = (np.array(rgb) + generator.integers(-15, 16, 3)).tolist()
             folder = tmp_path / f"{name}s" / f"id {identity}"
             folder.mkdir(parents=True)
             for photo in range(2):
-                save_coloured(folder / f"{photo}.png", (red, green, blue), photo)
+                save_colored(folder / f"{photo}.png", (red, green, blue), photo)
     return tmp_path
 
 
 @pytest.fixture
-def arguments(photos: Path, mean_colour_bundle: Path) -> list[str]:
-    features = shutil.copy(mean_colour_bundle, photos / "features.onnx")
+def arguments(photos: Path, mean_color_bundle: Path) -> list[str]:
+    features = shutil.copy(mean_color_bundle, photos / "features.onnx")
     metadata = load_bundle(features).metadata
     mosaic_bundle(photos / "cat.onnx", metadata, 48)
     run = photos / "dog run"
     run.mkdir()
     mosaic_bundle(run / "model.onnx", metadata, 64)
     return [
-        *(f"{name}={photos / name}s" for name in COLOURS),
+        *(f"{name}={photos / name}s" for name in COLORS),
         *("--model", str(features)),
         *("--bundle", f"cat={photos / 'cat.onnx'}", "--bundle", f"dog={run}"),
         *("--min-probability", "0.8"),
@@ -76,7 +76,7 @@ def test_fits_router_and_reports_held_out_accuracy(familiar: Familiar, photos: P
 
     document = json.loads(familiar("species", *arguments, "--output", output, "--json").out)
     assert output.read_bytes() == written
-    assert document["fitted_on"] == {name: {"identities": 5, "photos": 10} for name in COLOURS}
+    assert document["fitted_on"] == {name: {"identities": 5, "photos": 10} for name in COLORS}
     assert document["held_out"]["accuracy"] == 1.0
     assert document["held_out"]["confusion"]["dog"] == {"cat": 0, "dog": 10, "person": 0, "unsure": 0}
     assert document["min_probability"] == 0.8
@@ -86,7 +86,7 @@ def test_fits_router_and_reports_held_out_accuracy(familiar: Familiar, photos: P
 def test_limits_apply_to_each_species(familiar: Familiar, photos: Path, arguments: list[str]):
     limits = ("--max-identities", 3, "--max-photos", 1)
     answer = familiar("species", *arguments, *limits, "--output", photos / "r.json", "--json")
-    assert json.loads(answer.out)["fitted_on"] == {name: {"identities": 3, "photos": 3} for name in COLOURS}
+    assert json.loads(answer.out)["fitted_on"] == {name: {"identities": 3, "photos": 3} for name in COLORS}
 
 
 def test_species_combines_several_sources(familiar: Familiar, photos: Path, arguments: list[str]):
@@ -98,8 +98,8 @@ def test_species_combines_several_sources(familiar: Familiar, photos: Path, argu
 
 
 def test_embed_routes_each_photo_to_the_bundle_for_its_species(familiar: Familiar, photos: Path, router: Path):
-    gray = save_coloured(photos / "cats" / "gray.png", (120, 120, 120))
-    folders = [photos / f"{name}s" for name in COLOURS]
+    gray = save_colored(photos / "cats" / "gray.png", (120, 120, 120))
+    folders = [photos / f"{name}s" for name in COLORS]
     answer = familiar("embed", *folders, "--model", router, "--output", photos / "v.npz", "--json")
     assert answer.code == 0, answer.err
     summary = json.loads(answer.out)

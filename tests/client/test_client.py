@@ -37,10 +37,10 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Settings:
-    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, photos) as gallery:
+def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Settings:
+    with color_album.gallery_of(tmp_path / "album", mean_color_bundle, photos) as gallery:
         group(gallery)
-    return Settings(tmp_path / "album", mean_colour_bundle, token=TOKEN)
+    return Settings(tmp_path / "album", mean_color_bundle, token=TOKEN)
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def whom(client: Client, faces: list[int]) -> list[int | None]:
     return [client.face(face).identity for face in faces]
 
 
-def test_gallery_and_model_match_the_served_bundle(client: Client, mean_colour_bundle: Path):
+def test_gallery_and_model_match_the_served_bundle(client: Client, mean_color_bundle: Path):
     state = client.gallery()
     assert (state.counts.photos, state.embedding_dim, state.thresholds.balanced) == (9, 3, 0.9)
-    assert client.model().calibration == dataclasses.asdict(Embedder(mean_colour_bundle).metadata.calibration)
+    assert client.model().calibration == dataclasses.asdict(Embedder(mean_color_bundle).metadata.calibration)
 
 
 def test_lists_fetch_every_page(client: Client, monkeypatch: pytest.MonkeyPatch):
@@ -114,21 +114,21 @@ def test_face_can_be_deleted_added_and_moved(client: Client):
 
 def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: list[Path], tmp_path: Path):
     new = [color_album.photo(tmp_path / f"{shade}.png", "blue", shade=shade) for shade in (12, 14, 16)]
-    told = list(client.watch(client.enrol([*new[:2], new[2].read_bytes()])))
+    told = list(client.watch(client.enroll([*new[:2], new[2].read_bytes()])))
     assert all(isinstance(progress, Progress) for progress in told)
     assert (told[-1].state, told[-1].photos, told[-1].faces) == ("done", 3, 3)
     assert [job.number for job in client.jobs()] == [told[-1].number]
     assert client.job(told[-1].number) == told[-1]
     last = color_album.photo(tmp_path / "18.png", "blue", shade=18)
-    all_told = list(client.watch(client.enrol([last], continues=told[-1])))[-1]
+    all_told = list(client.watch(client.enroll([last], continues=told[-1])))[-1]
     assert (all_told.photos, client.jobs()) == (4, (all_told,))
-    again = client.enrol_folder(str(photos[0].parent))
+    again = client.enroll_folder(str(photos[0].parent))
     assert list(client.watch(again.number))[-1].known == 9
     assert client.identity(BLUE).faces == 6
 
 
-def test_embed_matches_embedder_and_skips_bad_files(client: Client, photos: list[Path], mean_colour_bundle: Path):
-    embedder = Embedder(mean_colour_bundle)
+def test_embed_matches_embedder_and_skips_bad_files(client: Client, photos: list[Path], mean_color_bundle: Path):
+    embedder = Embedder(mean_color_bundle)
     expected = embedder.embed([crop_photo(path, embedder.metadata.preprocessing) for path in photos])
     seen = client.embed([*photos, b"no photo"])
     assert [photo.name for photo in seen.photos] == [path.name for path in photos]
@@ -260,7 +260,7 @@ def test_writes_are_not_retried_and_reads_at_most_twice(waits: list[float], phot
         answering(lambda handler, _: say(handler, 503, b"{}")) as (url, asked),
         Client(url) as client,
     ):
-        for write in (client.undo, lambda: client.enrol(photos[:1]), lambda: client.confirm([1])):
+        for write in (client.undo, lambda: client.enroll(photos[:1]), lambda: client.confirm([1])):
             with pytest.raises(ServerError):
                 write()
         assert (len(asked), waits) == (3, [])

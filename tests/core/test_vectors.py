@@ -13,7 +13,7 @@ from familiar.core.vectors import (
     Bridge,
     check_unit_rows,
     cosine_similarity,
-    normalise,
+    normalize,
     orthogonal_bridge,
     prefix,
     ridge_bridge,
@@ -29,7 +29,7 @@ def rows(*vectors: tuple[float, ...]) -> np.ndarray:
 
 
 def directions(seed: int, count: int, dim: int) -> np.ndarray:
-    return normalise(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
+    return normalize(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
 
 
 def rotation(seed: int, dim: int) -> np.ndarray:
@@ -46,7 +46,7 @@ def mean_cosine(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """The same photos in two spaces that are linear views of the same traits, off centre."""
+    """The same photos in two spaces that are linear views of the same traits, off center."""
     generator = np.random.default_rng(seed)
     traits = generator.normal(size=(count, max(d_from, d_to)))
     views = [
@@ -54,7 +54,7 @@ def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tupl
         for dim in (d_from, d_to)
     ]
     source, target = (view + noise * view.std() * generator.normal(size=view.shape) for view in views)
-    return normalise(source.astype(np.float32)), normalise(target.astype(np.float32))
+    return normalize(source.astype(np.float32)), normalize(target.astype(np.float32))
 
 
 @pytest.fixture
@@ -65,44 +65,44 @@ def unchecked_signatures() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-# normalise
+# normalize
 
 
 def test_normalize_equals_closed_form() -> None:
-    assert normalise(rows((3, 4), (0, -2))) == pytest.approx(rows((0.6, 0.8), (0, -1)))
+    assert normalize(rows((3, 4), (0, -2))) == pytest.approx(rows((0.6, 0.8), (0, -1)))
 
 
 @given(matrices)
 def test_normalize_matches_float64_reference(vectors: np.ndarray) -> None:
     assume(vectors.any(axis=1).all())
-    for row, unit in zip(vectors, normalise(vectors), strict=True):
+    for row, unit in zip(vectors, normalize(vectors), strict=True):
         length = math.hypot(*(float(value) for value in row))
         assert unit == pytest.approx([float(value) / length for value in row], abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e-45, 1.5e-22, 1e-10, 1e18, 1e30, 3e38])
 def test_normalize_is_accurate_at_float32_extremes(size: float) -> None:
-    assert normalise(rows((size, 0, -size))) == pytest.approx(rows((math.sqrt(0.5), 0, -math.sqrt(0.5))))
+    assert normalize(rows((size, 0, -size))) == pytest.approx(rows((math.sqrt(0.5), 0, -math.sqrt(0.5))))
 
 
 @pytest.mark.parametrize("bad", [(0.0, 0.0), (np.nan, 1.0), (np.inf, 1.0), (-np.inf, 1.0)])
 def test_normalize_rejects_zero_and_non_finite_rows(bad: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="no direction"):
-        normalise(rows((1, 0), bad))
+        normalize(rows((1, 0), bad))
 
 
 def test_normalize_accepts_empty_matrix() -> None:
-    assert normalise(np.empty((0, 3), np.float32)).shape == (0, 3)
+    assert normalize(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
 def test_normalize_rejects_rows_with_zero_dimensions() -> None:
     with pytest.raises(ValueError, match="no direction"):
-        normalise(np.empty((2, 0), np.float32))
+        normalize(np.empty((2, 0), np.float32))
 
 
 def test_normalize_does_not_modify_input() -> None:
     vectors = rows((3, 4))
-    normalise(vectors)
+    normalize(vectors)
     assert vectors.tolist() == [[3, 4]]
 
 
@@ -189,7 +189,7 @@ def test_rejects_prefix_with_only_zeros() -> None:
 
 def test_bridge_is_an_affine_map_followed_by_normalization() -> None:
     bridge = Bridge(rows((0, 2), (1, 0), (5, 5)), np.array([0, 1], np.float32))
-    assert bridge(rows((1, 0, 0), (3, 1, 0))) == pytest.approx(normalise(rows((0, 3), (1, 7))))
+    assert bridge(rows((1, 0, 0), (3, 1, 0))) == pytest.approx(normalize(rows((0, 3), (1, 7))))
     assert bridge(np.empty((0, 3), np.float32)).shape == (0, 2)
 
 
@@ -296,7 +296,7 @@ def test_bridges_recover_noisy_rotation_on_new_rows(seed: int, dim: int, noise: 
     generator = np.random.default_rng(seed)
     source, matrix = directions(seed, 300, dim), rotation(seed + 1, dim)
     noisy = turned(source, matrix) + noise * generator.normal(size=source.shape) / math.sqrt(dim)
-    target = normalise(noisy.astype(np.float32))
+    target = normalize(noisy.astype(np.float32))
     learn, new = slice(200), slice(200, None)
     for bridge in (
         orthogonal_bridge(source[learn], target[learn]),
@@ -311,7 +311,7 @@ def test_bridges_recover_noisy_rotation_on_new_rows(seed: int, dim: int, noise: 
 @given(st.integers(0, 2**32), st.integers(2, 6), st.integers(2, 6))
 def test_bridges_are_equivariant_to_rotation(seed: int, d_from: int, d_to: int) -> None:
     source, view = directions(seed, 100, d_from), rotation(seed + 3, 6)[:d_from, :d_to]
-    target = normalise(turned(source, view) + 0.3 * directions(seed + 4, 100, d_to))
+    target = normalize(turned(source, view) + 0.3 * directions(seed + 4, 100, d_to))
     turn_from, turn_to = rotation(seed + 1, d_from), rotation(seed + 2, d_to)
     for build in (orthogonal_bridge, ridge_bridge):
         bridge, turned_bridge = (
@@ -370,8 +370,8 @@ def test_ridge_bridge_matches_augmented_least_squares(
     """One more row for each dimension, of weight sqrt(w) and target 0; and one more column, of ones."""
     source, target = related(seed, count, d_from, d_to, 0.3)
     assume(np.ptp(source, axis=0).any())
-    centred = source.astype(np.float64) - source.astype(np.float64).mean(axis=0)
-    weight = penalty * np.mean([row @ row for row in centred])
+    centered = source.astype(np.float64) - source.astype(np.float64).mean(axis=0)
+    weight = penalty * np.mean([row @ row for row in centered])
     design = np.block([[source, np.ones((count, 1))], [math.sqrt(weight) * np.eye(d_from, d_from + 1)]])
     wanted = np.vstack([target, np.zeros((d_from, d_to))])
     solution = np.linalg.lstsq(design, wanted, rcond=None)[0]
@@ -500,7 +500,7 @@ def test_bridges_do_not_modify_input() -> None:
 
 
 def test_shortened_preserves_similarities_of_planar_rows() -> None:
-    flat = normalise(directions(0, 9, 2) @ directions(1, 2, 7))
+    flat = normalize(directions(0, 9, 2) @ directions(1, 2, 7))
     short = shortened(flat, 2)
     assert short.shape == (9, 2)
     np.testing.assert_allclose(short @ short.T, flat @ flat.T, atol=1e-5)
@@ -519,7 +519,7 @@ def test_shortened_rejects_row_outside_principal_directions() -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_random_projection_keeps_no_more_squared_norm_than_svd(seed: int, length: int) -> None:
-    vectors = normalise(directions(seed, 12, 6))
+    vectors = normalize(directions(seed, 12, 6))
     _, values, _ = np.linalg.svd(vectors.astype(np.float64))
     most = float((values[:length] ** 2).sum())
     projected = vectors @ np.linalg.qr(directions(seed + 1, 6, length))[0]
@@ -528,7 +528,7 @@ def test_random_projection_keeps_no_more_squared_norm_than_svd(seed: int, length
 
 
 def test_shortened_keeps_short_rows_and_rejects_too_few_rows() -> None:
-    vectors = normalise(directions(0, 3, 5))
+    vectors = normalize(directions(0, 3, 5))
     assert shortened(vectors, 5) is vectors
     assert shortened(vectors, 9) is vectors
     with pytest.raises(ValueError, match="3 vectors span no 4 directions"):

@@ -187,7 +187,7 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "larger": lambda rgb: cv2.resize(rgb, None, fx=1.7, fy=1.7, interpolation=cv2.INTER_CUBIC),
     "darker": lambda rgb: (rgb * 0.6).astype(np.uint8),
     "brighter": lambda rgb: np.rint(255 * (rgb / 255) ** 0.7).astype(np.uint8),
-    "without colour": lambda rgb: np.repeat(rgb.mean(axis=2, keepdims=True), 3, axis=2).astype(np.uint8),
+    "without color": lambda rgb: np.repeat(rgb.mean(axis=2, keepdims=True), 3, axis=2).astype(np.uint8),
     "cropped": lambda rgb: rgb[2:-2, 2:-2],
 }
 

@@ -460,7 +460,7 @@ def test_fingerprint_differs_between_synthetic_sources() -> None:
 labels_in_any_order = st.lists(st.integers(0, 5), max_size=15)
 
 
-def labelled(identities: list[int]) -> IdentityTable:
+def labeled(identities: list[int]) -> IdentityTable:
     """A photo for each number, in a folder of that number."""
     photos = tuple(Path(f"{identity}") / f"{row}.jpg" for row, identity in enumerate(identities))
     names, labels = np.unique(np.array(identities, np.int64), return_inverse=True)
@@ -468,7 +468,7 @@ def labelled(identities: list[int]) -> IdentityTable:
 
 
 def assert_consistent(table: IdentityTable) -> None:
-    """Every photo (named by its identity in `labelled`) still has its identity, and each identity a photo."""
+    """Every photo (named by its identity in `labeled`) still has its identity, and each identity a photo."""
     assert [f"root/{photo.parent.name}" for photo in table.photos if isinstance(photo, Path)] == [
         table.names[label] for label in table.labels
     ]
@@ -481,7 +481,7 @@ def assert_consistent(table: IdentityTable) -> None:
 
 @given(labels_in_any_order, st.data())
 def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], data: st.DataObject) -> None:
-    table = labelled(identities)
+    table = labeled(identities)
     chosen = data.draw(st.lists(st.sampled_from(range(len(table))), unique=True) if len(table) else st.just([]))
     part = table.rows(np.array(chosen, np.int64))
     assert_consistent(part)
@@ -491,7 +491,7 @@ def test_rows_keeps_photos_labels_and_names_consistent(identities: list[int], da
 
 @given(labels_in_any_order, st.sets(st.sampled_from([f"root/{i}" for i in range(8)])))
 def test_of_identities_keeps_all_photos_for_names(identities: list[int], names: set[str]) -> None:
-    table = labelled(identities)
+    table = labeled(identities)
     part = table.of_identities(iter(names))
     assert_consistent(part)
     assert listed(part) == [row for row in listed(table) if row[0] in names]
@@ -499,7 +499,7 @@ def test_of_identities_keeps_all_photos_for_names(identities: list[int], names: 
 
 @given(labels_in_any_order, st.integers(-1, 7))
 def test_with_at_least_keeps_identities_with_enough_photos(identities: list[int], photos: int) -> None:
-    table = labelled(identities)
+    table = labeled(identities)
     part = table.with_at_least(photos)
     assert_consistent(part)
     enough = {n for n, c in zip(table.names, table.photos_per_identity, strict=True) if c >= photos}

@@ -13,7 +13,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 
 
 @pytest.mark.parametrize(
-    ("mode", "name", "stored_as", "colourless"),
+    ("mode", "name", "stored_as", "colorless"),
     [
         ("RGB", "a.jpg", "JPEG RGB", False),
         ("L", "a.jpg", "JPEG gray", True),
@@ -29,11 +29,11 @@ from familiar.datasets.synthetic import SyntheticPhoto
         ("RGB", "a.webp", "WEBP RGB", False),
     ],
 )
-def test_reports_format_mode_and_size(tmp_path: Path, mode: str, name: str, stored_as: str, colourless: bool) -> None:
-    colour = Image.new("RGB", (300, 200), (200, 60, 20))
-    Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else colour.convert(mode).save(tmp_path / name)
+def test_reports_format_mode_and_size(tmp_path: Path, mode: str, name: str, stored_as: str, colorless: bool) -> None:
+    color = Image.new("RGB", (300, 200), (200, 60, 20))
+    Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else color.convert(mode).save(tmp_path / name)
     found = facts_of(tmp_path / name)
-    assert (found.stored_as, found.colourless, found.size_px) == (stored_as, colourless, (300, 200))
+    assert (found.stored_as, found.colorless, found.size_px) == (stored_as, colorless, (300, 200))
 
 
 @pytest.mark.parametrize(("name", "stored_as"), [("a.png", "PNG RGB 16 bit"), ("a.tiff", "TIFF RGB 16 bit")])
@@ -63,7 +63,7 @@ def test_color_contrast_is_neither_blank_nor_colorless(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "a.png")
     found = facts_of(tmp_path / "a.png")
     assert not found.blank
-    assert not found.colourless
+    assert not found.colorless
 
 
 def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_reports_pixel_values_and_blank_photos(cats: Path) -> None:
     assert found.mean_value == (7, 120.0, 140)
     assert found.highest_value == (7, 220.0, 240)
     assert [photo_name(found.table, row) for row in found.blank] == ["cats/Zoe/c.png"]
-    assert found.colourless == 3
+    assert found.colorless == 3
 
 
 def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:

@@ -74,13 +74,13 @@ def test_mnist_is_invariant_to_path_and_compression(mnist: Path, tmp_path: Path)
 
 def test_mnist_can_be_inspected(mnist: Path) -> None:
     images = np.random.default_rng(57).integers(0, 256, (57, 28, 28), np.uint8)
-    images[3] = images[0]  # a zero labelled three
+    images[3] = images[0]  # a zero labeled three
     images[14] = 7
     put(mnist / "train-images-idx3-ubyte", idx_bytes(images))
     found = inspect_table(read(f"mnist:{mnist}"))
     document = found.as_dict()
     assert document["stored_as"] == {"IDX gray": 57}
-    assert (document["width_px"], document["height_px"], document["colourless"]) == ((28, 28, 28),) * 2 + (57,)
+    assert (document["width_px"], document["height_px"], document["colorless"]) == ((28, 28, 28),) * 2 + (57,)
     assert document["blank"] == ["mnist:train/4/00000014"]
     (twice,) = document["duplicates"]["exact_across"]
     assert twice["photos"] == ["mnist:train/0/00000000", "mnist:train/3/00000003"]

@@ -128,8 +128,8 @@ def test_sizes_show_same_picture(species: Species) -> None:
         assert np.abs(small.astype(float) - shrunk).mean() < 8
 
 
-def _centre(rgb_u8: np.ndarray) -> np.ndarray:
-    """The middle of the face, 12 by 12, without the light's colour and strength."""
+def _center(rgb_u8: np.ndarray) -> np.ndarray:
+    """The middle of the face, 12 by 12, without the light's color and strength."""
     side = rgb_u8.shape[0]
     middle = rgb_u8[side // 4 : side * 4 // 5, side // 4 : side * 3 // 4]
     small = cv2.resize(middle, (12, 12), interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -137,7 +137,7 @@ def _centre(rgb_u8: np.ndarray) -> np.ndarray:
 
 
 def _border(rgb_u8: np.ndarray) -> np.ndarray:
-    """Colours along the upper edge, where mostly background is."""
+    """Colors along the upper edge, where mostly background is."""
     edge = rgb_u8[: rgb_u8.shape[0] // 9].reshape(-1, 3)
     return np.concatenate([np.sqrt(np.histogram(edge[:, channel], 16, (0, 256))[0]) for channel in range(3)])
 
@@ -158,7 +158,7 @@ def _share_nearer(species: Species, difficulty: float, feature: Feature) -> floa
 @pytest.mark.slow
 @pytest.mark.parametrize("species", small_and_exhaustive(*SPECIES))
 def test_difficulty_reduces_identity_separation(species: Species) -> None:
-    easy, middle, hard = (_share_nearer(species, difficulty, _centre) for difficulty in (0.0, 0.5, 1.0))
+    easy, middle, hard = (_share_nearer(species, difficulty, _center) for difficulty in (0.0, 0.5, 1.0))
     assert easy > 0.85
     assert easy > middle + 0.05
     assert middle > hard + 0.05

@@ -32,7 +32,7 @@ def dotted(points_px: np.ndarray, width: int, height: int, sigma_px: float) -> P
 
 
 def brightest_near(rgb_u8: np.ndarray, point_px: np.ndarray, radius_px: float) -> np.ndarray:
-    """Centre of the light within a radius of a point."""
+    """Center of the light within a radius of a point."""
     y, x = np.mgrid[: rgb_u8.shape[0], : rgb_u8.shape[1]] + 0.5
     weight = rgb_u8[..., 0] * ((x - point_px[0]) ** 2 + (y - point_px[1]) ** 2 < radius_px**2)
     assert weight.sum() > 0

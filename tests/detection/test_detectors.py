@@ -30,18 +30,18 @@ def yunet_file(shared_data: Path) -> Path:
 # By name
 
 
-@pytest.mark.parametrize("name", ["none", "centre", "haar", "haar-cat"])
+@pytest.mark.parametrize("name", ["none", "center", "haar", "haar-cat"])
 def test_detectors_are_built_by_name(name: str) -> None:
     assert isinstance(build_detector(name), Detector)
 
 
 def test_every_detector_has_a_description() -> None:
-    assert set(DETECTORS) == {"none", "centre", "haar", "haar-cat", "yunet"}
+    assert set(DETECTORS) == {"none", "center", "haar", "haar-cat", "yunet"}
     assert all(kind.description for kind in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, centre, haar, haar-cat, yunet"):
+    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, haar, haar-cat, yunet"):
         build_detector("mtcnn")
 
 
@@ -88,7 +88,7 @@ def test_none_detector_returns_whole_photo() -> None:
     ],
 )
 def test_center_detector_returns_largest_centered_square(size_px: tuple[int, int], box_xyxy_px: tuple) -> None:
-    (only,) = build_detector("centre").detect(blank(*size_px))
+    (only,) = build_detector("center").detect(blank(*size_px))
     assert only.box_xyxy_px == box_xyxy_px
     assert only.score == 1
 

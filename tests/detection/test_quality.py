@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from familiar.core.types import Detection, Photo
-from familiar.detection.detectors import CentreSquare
+from familiar.detection.detectors import CenterSquare
 from familiar.detection.quality import every_face, quality
 from familiar.photos.preprocessing import Preprocessing
 
@@ -82,9 +82,9 @@ def test_quality_equals_closed_form():
     assert quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # made smaller costs nothing
     assert quality(box(0, 0, 8, 32), (64, 64), crop) == pytest.approx(sharp / 2)
     assert quality(box(-16, 0, 16, 32), (64, 64), crop) == pytest.approx(sharp / 2)
-    assert quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one colour
+    assert quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one color
 
 
 def test_center_detector_returns_one_face():
-    (face,) = every_face(PHOTO, CentreSquare(), CROPS)
+    (face,) = every_face(PHOTO, CenterSquare(), CROPS)
     assert face.detection.box_xyxy_px == (0, 0, 64, 64)

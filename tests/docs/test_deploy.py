@@ -31,7 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         drawn = SyntheticPhoto("cats", 3, index, difficulty=1.0, size_px=256).draw().rgb_u8
         Image.fromarray(drawn[:, : 200 + 20 * index]).save(tmp_path / name, quality=85, **extra)
     (tmp_path / "notes.txt").write_text("no photo")
-    preprocessing = Preprocessing(size_px=48, resize_px=48, colour_order="BGR")
+    preprocessing = Preprocessing(size_px=48, resize_px=48, color_order="BGR")
     random_bundle(tmp_path / "model.onnx", sorted(tmp_path.glob("*.jpg")), preprocessing)
     monkeypatch.chdir(tmp_path)
     return tmp_path

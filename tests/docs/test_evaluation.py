@@ -10,7 +10,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.suites.catalog import SUITES
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 NAMED_BY_DATA = (*("absent", "by_source", "columns", "degradations", "sweeps", "interval", "percentiles", "reasons"),)
@@ -32,11 +32,11 @@ def test_every_suite_has_a_section():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
-def test_every_key_of_the_results_is_documented(mean_colour_bundle: Path, tmp_path: Path):
-    colours = colour_folder(tmp_path / "colours")
+def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_path: Path):
+    colors = color_folder(tmp_path / "colors")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")
     asked = Asked(tuple(SUITES), slices=tmp_path / "facts.csv")
-    results = evaluate(mean_colour_bundle, DataSpec((str(colours),)), tmp_path / "out", asked)
+    results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", asked)
     measured = {name for name in SUITES if results[name] is not None}
     assert measured >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files
     table = PAGE.split("## eval_results.json")[1]

@@ -91,12 +91,12 @@ def test_script_draws_every_picture_at_its_documented_size(tmp_path: Path) -> No
 
 def test_arrows_reduce_the_loss_and_equal_the_sum_over_lines() -> None:
     script = runpy.run_path(str(SCRIPT))
-    photos, centres = script["start"]()
+    photos, centers = script["start"]()
     for name, (loss, _) in script["LOSSES"].items():
-        of_photos, of_centres = script["downhill"](loss, photos, centres)
+        of_photos, of_centers = script["downhill"](loss, photos, centers)
         step = 1e-4 / of_photos.abs().max()
-        there = script["cost"](loss, photos + step * of_photos, centres + step * of_centres)
-        assert there < script["cost"](loss, photos, centres), name
+        there = script["cost"](loss, photos + step * of_photos, centers + step * of_centers)
+        assert there < script["cost"](loss, photos, centers), name
         if name not in ("normface", "arcface"):
             # Along the circle, each photo's arrow is the sum of what its lines do to it.
             across = (photos[None] - photos[:, None]).sin()

@@ -38,9 +38,9 @@ def test_every_make_target_exists():
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
 
 
-def test_python_example_runs(tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_python_example_runs(tmp_path: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    shutil.copy(mean_colour_bundle, tmp_path / "runs" / "mine" / "model.onnx")
+    shutil.copy(mean_color_bundle, tmp_path / "runs" / "mine" / "model.onnx")
     (tmp_path / "photos" / "rex").mkdir(parents=True)
     for name, value in (("a.png", 90), ("b.png", 200)):
         pixels = np.full((40, 50, 3), value, np.uint8)

@@ -21,8 +21,8 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 @pytest.fixture
-def url(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[str]:
-    with running(Settings(gallery=tmp_path / "album", model=mean_colour_bundle)) as url:
+def url(tmp_path: Path, mean_color_bundle: Path) -> Iterator[str]:
+    with running(Settings(gallery=tmp_path / "album", model=mean_color_bundle)) as url:
         yield url
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from familiar.cli.main import familiar
 from familiar.embedding.species.router_file import write_router
-from support.tiny_router import save_coloured, tiny_router
+from support.tiny_router import save_colored, tiny_router
 
 PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()
 
@@ -26,14 +26,14 @@ def test_every_command_parses(line: str):
 
 def test_python_example_runs(
     tmp_path: Path,
-    mean_colour_bundle: Path,
+    mean_color_bundle: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    write_router(tmp_path / "router.json", tiny_router(mean_colour_bundle, tmp_path))
+    write_router(tmp_path / "router.json", tiny_router(mean_color_bundle, tmp_path))
     (tmp_path / "album").mkdir()
     for name, rgb in (("a", (200, 20, 20)), ("b", (20, 20, 200)), ("c", (20, 200, 20))):
-        save_coloured(tmp_path / "album" / f"{name}.png", rgb)
+        save_colored(tmp_path / "album" / f"{name}.png", rgb)
     monkeypatch.chdir(tmp_path)
     exec(block("python"), {})
     said = capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
-from familiar.detection.detectors import CentreSquare, HaarFaces
+from familiar.detection.detectors import CenterSquare, HaarFaces
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, seal
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
@@ -17,17 +17,17 @@ from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import to_tensor
 
 
-def colour(*rgb: int, size: int = 32) -> np.ndarray:
+def color(*rgb: int, size: int = 32) -> np.ndarray:
     return np.full((size, size, 3), rgb, np.uint8)
 
 
 @pytest.fixture
-def embedder(mean_colour_bundle: Path) -> Embedder:
-    return Embedder(mean_colour_bundle, threads=1)
+def embedder(mean_color_bundle: Path) -> Embedder:
+    return Embedder(mean_color_bundle, threads=1)
 
 
 def test_embeddings_equal_closed_form_unit_vectors(embedder: Embedder):
-    crops = [Crop(colour(30, 40, 0), "a"), Crop(colour(0, 0, 9), "b")]
+    crops = [Crop(color(30, 40, 0), "a"), Crop(color(0, 0, 9), "b")]
     np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0], [0, 0, 1]], atol=1e-6)
 
 
@@ -50,21 +50,21 @@ def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
     monkeypatch.setattr(embedder, "_run_once", left_half)
-    half = np.concatenate([colour(90, 0, 0)[:, :16], colour(0, 90, 0)[:, :16]], axis=1)
+    half = np.concatenate([color(90, 0, 0)[:, :16], color(0, 90, 0)[:, :16]], axis=1)
     images = to_tensor([Crop(half, "half")], embedder.metadata.preprocessing)
     np.testing.assert_allclose(embedder.run(images), [[1, 0, 0]], atol=1e-6)
     np.testing.assert_allclose(embedder.run(images, flip=True), [[0.5**0.5, 0.5**0.5, 0]], atol=1e-6)
 
 
 def test_rejects_network_without_unit_output(embedder: Embedder):
-    black = [Crop(colour(0, 0, 0), "black")]  # its mean has no direction: LpNormalization leaves it zero
+    black = [Crop(color(0, 0, 0), "black")]  # its mean has no direction: LpNormalization leaves it zero
     with pytest.raises(BadBundle, match="no unit vectors"):
         embedder.embed(black)
 
 
-def test_rejects_sealed_file_without_model(mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_sealed_file_without_model(mean_color_bundle: Path, tmp_path: Path):
     path = tmp_path / "no model.onnx"
-    path.write_bytes(seal(b"\x08\x08", load_bundle(mean_colour_bundle).metadata))
+    path.write_bytes(seal(b"\x08\x08", load_bundle(mean_color_bundle).metadata))
     with pytest.raises(BadBundle, match="no model"):
         Embedder(path)
 
@@ -78,14 +78,14 @@ def test_rejects_sealed_file_without_model(mean_colour_bundle: Path, tmp_path: P
     ],
 )
 def test_rejects_network_newer_than_onnx_runtime(
-    mean_colour_bundle: Path,
+    mean_color_bundle: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     name: str,
     before: bytes,
     after: bytes,
 ):
-    bundle = load_bundle(mean_colour_bundle)
+    bundle = load_bundle(mean_color_bundle)
     network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
     assert network.count(before) == 1
     path = tmp_path / f"{name}.onnx"
@@ -95,29 +95,29 @@ def test_rejects_network_newer_than_onnx_runtime(
     assert capfd.readouterr() == ("", "")
 
 
-def test_uses_requested_provider(mean_colour_bundle: Path):
-    crops = [Crop(colour(30, 40, 0), "a")]
-    embedder = Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"])
+def test_uses_requested_provider(mean_color_bundle: Path):
+    crops = [Crop(color(30, 40, 0), "a")]
+    embedder = Embedder(mean_color_bundle, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(embedder.embed(crops), [[0.6, 0.8, 0]], atol=1e-6)
 
 
-def test_rejects_unavailable_provider(mean_colour_bundle: Path):
+def test_rejects_unavailable_provider(mean_color_bundle: Path):
     with pytest.raises(FamiliarError, match=r"no NoProvider here; it has .*CPUExecutionProvider"):
-        Embedder(mean_colour_bundle, providers=["CPUExecutionProvider", "NoProvider"])
+        Embedder(mean_color_bundle, providers=["CPUExecutionProvider", "NoProvider"])
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_rejects_failing_provider_without_output(
-    mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     """ONNX Runtime would say so on stdout, and go on with the CPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
     with pytest.raises(BadBundle, match=r"cannot open it with NoProvider;.*\(Unknown Provider Type: NoProvider\)"):
-        Embedder(mean_colour_bundle, providers=["NoProvider"])
+        Embedder(mean_color_bundle, providers=["NoProvider"])
     assert capfd.readouterr() == ("", "")
 
 
-def test_rejects_provider_that_does_not_start(mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_rejects_provider_that_does_not_start(mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch):
     """ONNX Runtime says it has CUDA wherever it was built with it, and goes on without where there is no GPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider", "CPUExecutionProvider"])
     started = ort.InferenceSession
@@ -127,30 +127,30 @@ def test_rejects_provider_that_does_not_start(mean_colour_bundle: Path, monkeypa
 
     monkeypatch.setattr(ort, "InferenceSession", without)
     with pytest.raises(FamiliarError, match="has NoProvider, but it did not start"):
-        Embedder(mean_colour_bundle, providers=["NoProvider", "CPUExecutionProvider"])
+        Embedder(mean_color_bundle, providers=["NoProvider", "CPUExecutionProvider"])
 
 
-def test_custom_network_replaces_bundle_network(mean_colour_bundle: Path):
-    def least_colour(images: np.ndarray) -> np.ndarray:
+def test_custom_network_replaces_bundle_network(mean_color_bundle: Path):
+    def least_color(images: np.ndarray) -> np.ndarray:
         return np.eye(3, dtype=np.float32)[images.mean(axis=(2, 3)).argmin(axis=1)]
 
-    embedder = Embedder(mean_colour_bundle, network=least_colour)
-    assert embedder.embed([Crop(colour(9, 5, 2), "a"), Crop(colour(0, 4, 4), "b")]).tolist() == [
+    embedder = Embedder(mean_color_bundle, network=least_color)
+    assert embedder.embed([Crop(color(9, 5, 2), "a"), Crop(color(0, 4, 4), "b")]).tolist() == [
         [0, 0, 1],
         [1, 0, 0],
     ]
-    assert embedder.metadata.space_id == "mean-colour"
-    long = Embedder(mean_colour_bundle, network=lambda images: 2 * least_colour(images))
+    assert embedder.metadata.space_id == "mean-color"
+    long = Embedder(mean_color_bundle, network=lambda images: 2 * least_color(images))
     with pytest.raises(BadBundle, match="no unit vectors"):
-        long.embed([Crop(colour(9, 5, 2), "a")])
+        long.embed([Crop(color(9, 5, 2), "a")])
     with pytest.raises(ValueError, match="ONNX Runtime's"):
-        Embedder(mean_colour_bundle, providers=["CPUExecutionProvider"], network=least_colour)
+        Embedder(mean_color_bundle, providers=["CPUExecutionProvider"], network=least_color)
 
 
 def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
     paths = [tmp_path / f"{name}.png" for name in ("red", "broken", "green", "empty", "blue")]
     for path, rgb in zip(paths[::2], [(9, 0, 0), (0, 9, 0), (0, 0, 9)], strict=True):
-        save_photo(Photo(colour(*rgb, size=50), "drawn", (50, 50)), path)
+        save_photo(Photo(color(*rgb, size=50), "drawn", (50, 50)), path)
     paths[1].write_bytes(paths[0].read_bytes()[:40])
     paths[3].write_bytes(b"")
     done: list[int] = []
@@ -164,7 +164,7 @@ def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
 
 
 def test_skips_photo_without_face_by_name(embedder: Embedder, tmp_path: Path):
-    path = save_photo(Photo(colour(9, 9, 9, size=80), "drawn", (80, 80)), tmp_path / "wall.png")
+    path = save_photo(Photo(color(9, 9, 9, size=80), "drawn", (80, 80)), tmp_path / "wall.png")
     embedded = embed_photos(embedder, [path], HaarFaces("haarcascade_frontalface_default.xml"))
     assert len(embedded.rows) == 0
     assert "wall.png" in str(embedded.skipped[0])
@@ -175,7 +175,7 @@ def test_embeds_custom_photo_sources(embedder: Embedder):
         assert min_side_px == 32
         if source == 1:
             raise FamiliarError("one is missing")
-        return Photo(colour(0, source, 0), str(source), (32, 32))
+        return Photo(color(0, source, 0), str(source), (32, 32))
 
     embedded = embed_photos(embedder, [1, 2, 3], open_photo=open_number)
     assert embedded.rows.tolist() == [1, 2]
@@ -193,6 +193,6 @@ def test_reads_reduced_photo_only_without_detector(embedder: Embedder, tmp_path:
 
     preprocessing = embedder.metadata.preprocessing
     small = crop_photo(path, preprocessing, open_photo=spy)
-    whole = crop_photo(path, preprocessing, CentreSquare(), open_photo=spy)
+    whole = crop_photo(path, preprocessing, CenterSquare(), open_photo=spy)
     assert seen == [32, None]
     assert small.size_px == whole.size_px == 32

@@ -35,11 +35,11 @@ def test_without_calibration_probability_is_none():
     assert (same.same, same.probability, same.threshold) == (True, None, 0.55)
 
 
-def test_verify_photos_accepts_same_and_rejects_different_color(mean_colour_bundle: Path, tmp_path: Path):
+def test_verify_photos_accepts_same_and_rejects_different_color(mean_color_bundle: Path, tmp_path: Path):
     def photo(name: str, *rgb: int) -> Path:
         return save_photo(Photo(np.full((40, 40, 3), rgb, np.uint8), name, (40, 40)), tmp_path / name)
 
-    embedder = Embedder(mean_colour_bundle)
+    embedder = Embedder(mean_color_bundle)
     red, darker, green = photo("r.png", 200, 0, 0), photo("d.png", 90, 0, 0), photo("g.png", 0, 200, 0)
     same = verify_photos(embedder, red, darker)
     assert (same.similarity, same.same, same.threshold) == (pytest.approx(1.0), True, 0.9)

@@ -16,17 +16,17 @@ from familiar.embedding.embedder import Embedder, embed_photos
 MAX_NANO_BYTES = 308_000
 # Terms that allow shipping: the MIT cats, and pets we draw.
 SHIPPABLE = re.compile(r"cats23_gpriamo|synthetic:\w+")
-SECTIONS = ("Data", "Results", "Limits", "Who it fails on", "Licence")
+SECTIONS = ("Data", "Results", "Limits", "Who it fails on", "License")
 
 
 @pytest.fixture
-def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def our_zoo(mean_color_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A zoo of two, and a working directory beside it."""
     folder, here = tmp_path / "zoo", tmp_path / "here"
     folder.mkdir()
     here.mkdir()
-    for name in ("colour", "another"):
-        shutil.copy(mean_colour_bundle, folder / f"{name}.onnx")
+    for name in ("color", "another"):
+        shutil.copy(mean_color_bundle, folder / f"{name}.onnx")
         (folder / f"{name}.md").write_text(f"# {name}\n")
     (folder / "planned.md").write_text("# planned\n")
     monkeypatch.setattr(zoo, "FOLDER", folder)
@@ -35,34 +35,34 @@ def our_zoo(mean_colour_bundle: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_name_resolves_to_shipped_bundle(our_zoo: Path):
-    assert resolve_model("colour") == resolve_model(Path("colour")) == our_zoo / "colour.onnx"
-    assert Embedder("colour").metadata.space_id == "mean-colour"
-    assert list(zoo.shipped()) == ["another", "colour"]
-    assert zoo.card("colour") == "# colour\n"
+    assert resolve_model("color") == resolve_model(Path("color")) == our_zoo / "color.onnx"
+    assert Embedder("color").metadata.space_id == "mean-color"
+    assert list(zoo.shipped()) == ["another", "color"]
+    assert zoo.card("color") == "# color\n"
 
 
 @pytest.mark.usefixtures("our_zoo")
 def test_local_file_takes_precedence_over_shipped_bundle():
-    own = Path("colour")
+    own = Path("color")
     own.write_bytes(b"the user's own")
-    assert resolve_model("colour") == own
+    assert resolve_model("color") == own
     with pytest.raises(BadBundle, match="no bundle of ours"):
-        load_bundle("colour")
+        load_bundle("color")
 
 
 def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
-    run = Path("colour")
+    run = Path("color")
     run.mkdir()
-    with pytest.raises(BadBundle, match="colour: no bundle there"):
-        resolve_model("colour")
+    with pytest.raises(BadBundle, match="color: no bundle there"):
+        resolve_model("color")
     shutil.copy(our_zoo / "another.onnx", run / "model.onnx")
-    assert resolve_model("colour") == run / "model.onnx"
+    assert resolve_model("color") == run / "model.onnx"
 
 
 @pytest.mark.usefixtures("our_zoo")
-@pytest.mark.parametrize("name", ["colours", "planned", "colour.onnx", "zoo/colour", ""])
+@pytest.mark.parametrize("name", ["colors", "planned", "color.onnx", "zoo/color", ""])
 def test_rejects_unknown_name_and_lists_shipped_names(name: str):
-    with pytest.raises(BadBundle, match=r"no bundle there.*that familiar ships: another, colour$"):
+    with pytest.raises(BadBundle, match=r"no bundle there.*that familiar ships: another, color$"):
         resolve_model(name)
 
 
@@ -70,7 +70,7 @@ def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
     shutil.rmtree(our_zoo)
     our_zoo.mkdir()
     with pytest.raises(BadBundle, match=r"the folder of a finished run$"):
-        resolve_model("colour")
+        resolve_model("color")
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_shipped_bundle_has_shippable_data_and_license(name: str):
     metadata = load_bundle(name).metadata
     assert metadata.trained_on
     assert [root for root in metadata.trained_on if not SHIPPABLE.fullmatch(root)] == []
-    assert not metadata.licence.startswith("not stated")
+    assert not metadata.license.startswith("not stated")
 
 
 def test_teachers_are_shipped_bundles():
@@ -114,5 +114,5 @@ def test_card_has_all_required_sections(name: str):
 def test_card_matches_its_bundle(name: str):
     bundle, card = load_bundle(name), " ".join(zoo.card(name).split())
     assert f"{len(bundle.onnx):,} bytes" in card
-    assert bundle.metadata.licence in card
+    assert bundle.metadata.license in card
     assert [root for root in bundle.metadata.trained_on if root not in card] == []

@@ -5,25 +5,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import IdentityTable
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import Measured
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 
 @pytest.fixture
-def colours(tmp_path: Path) -> Path:
-    return colour_folder(tmp_path / "colours")
+def colors(tmp_path: Path) -> Path:
+    return color_folder(tmp_path / "colors")
 
 
 MakeMeasured = Callable[..., Measured]
 
 
 @pytest.fixture
-def measured(mean_colour_bundle: Path) -> MakeMeasured:
+def measured(mean_color_bundle: Path) -> MakeMeasured:
     """Embeddings around one direction per identity, of photos that are not there, under any names."""
-    embedder = Embedder(mean_colour_bundle)
+    embedder = Embedder(mean_color_bundle)
 
     def make(
         identities: int = 12, per: int = 4, dim: int = 8, noise: float = 0.5, seed: int = 0, **changed: object
@@ -36,7 +36,7 @@ def measured(mean_colour_bundle: Path) -> MakeMeasured:
             labels=labels.astype(np.int64),
             names=tuple(f"none/{identity:02d}" for identity in range(identities)),
         )
-        found = Measured(embedder, table, normalise(rows.astype(np.float32)), table, np.arange(len(table)))
+        found = Measured(embedder, table, normalize(rows.astype(np.float32)), table, np.arange(len(table)))
         return replace(found, **changed)
 
     return make

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import BadResults
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.evaluation.comparison import Difference, compare, summary
 from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
 from familiar.evaluation.suites.catalog import run_suites
@@ -39,7 +39,7 @@ def pair(measured, tmp_path):
 def measured_pair(measured, tmp_path):
     good = measured(identities=40, noise=0.6, dim=16)
     noise = np.random.default_rng(9).normal(size=good.embeddings.shape).astype(np.float32)
-    worse = replace(good, embeddings=normalise(good.embeddings + 0.05 * noise))
+    worse = replace(good, embeddings=normalize(good.embeddings + 0.05 * noise))
     return results_of(good, tmp_path / "a.json"), results_of(worse, tmp_path / "b.json")
 
 

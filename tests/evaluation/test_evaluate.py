@@ -1,4 +1,4 @@
-"""Evaluation of a network that embeds a crop as its mean colour, on identities that are colours."""
+"""Evaluation of a network that embeds a crop as its mean color, on identities that are colors."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from familiar.datasets.split import Split
 from familiar.evaluation.context import Asked
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import read_results
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
 
@@ -29,10 +29,10 @@ def spec(*roots: Path) -> DataSpec:
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_report")
-def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n")
-    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(pairs_file=pairs))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(pairs_file=pairs))
     assert results["verification"]["pairs"] == "listed"
     assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (2, 2)
     assert results["data"]["photos"] == 6
@@ -41,11 +41,11 @@ def test_pairs_file_limits_pairs_and_embedded_photos(colours: Path, mean_colour_
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_report")
-def test_skips_pairs_with_unreadable_photo(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    (colours / "Person_00" / "Person_00_0001.png").write_text("no photo")
+def test_skips_pairs_with_unreadable_photo(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    (colors / "Person_00" / "Person_00_0001.png").write_text("no photo")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_01\t3\t4\nPerson_02\t1\tPerson_03\t1\n")
-    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(pairs_file=pairs))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(pairs_file=pairs))
     assert results["verification"]["same_pairs"] == 1
     assert "Person_00_0001" in results["data"]["skipped"][0]
 
@@ -58,31 +58,31 @@ def run_with_split(folder: Path, bundle: Path, **sides: tuple[str, ...]) -> Path
     return folder
 
 
-def test_split_selects_evaluated_identities(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
-    run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], validation=names[6:8], test=names[8:])
-    unasked = evaluate(run, spec(colours), tmp_path / "out", ONE_SUITE)["data"]
+def test_split_selects_evaluated_identities(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    names = tuple(f"colors/Person_{identity:02d}" for identity in range(12))
+    run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], validation=names[6:8], test=names[8:])
+    unasked = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE)["data"]
     assert (unasked["split"], unasked["identities"], unasked["identities_seen_in_training"]) == ("test", 4, 0)
-    whole = evaluate(run, spec(colours), tmp_path / "out", ONE_SUITE, split="all")["data"]
+    whole = evaluate(run, spec(colors), tmp_path / "out", ONE_SUITE, split="all")["data"]
     assert (whole["split"], whole["identities"], whole["identities_seen_in_training"]) == ("all", 12, 6)
     assert "6 of the 12 identities were trained on" in (tmp_path / "out" / "report.html").read_text()
-    other = colour_folder(tmp_path / "others", identities=3)
+    other = color_folder(tmp_path / "others", identities=3)
     strangers = evaluate(run, spec(other), tmp_path / "out", ONE_SUITE)["data"]
     assert (strangers["split"], strangers["identities_seen_in_training"]) == ("all", 0)
     with pytest.raises(BadDataset, match="none of its test identities"):
         evaluate(run, spec(other), tmp_path / "out", split="test")
     with pytest.raises(BadDataset, match="no test side"):
-        evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", split="test")
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", split="test")
 
 
 @pytest.mark.exhaustive
-def test_missing_metrics_are_null_with_reason(mean_colour_bundle: Path, tmp_path: Path):
-    lonely = colour_folder(tmp_path / "one", identities=1)
-    results = evaluate(mean_colour_bundle, spec(lonely), tmp_path / "out")
+def test_missing_metrics_are_null_with_reason(mean_color_bundle: Path, tmp_path: Path):
+    lonely = color_folder(tmp_path / "one", identities=1)
+    results = evaluate(mean_color_bundle, spec(lonely), tmp_path / "out")
     assert results["verification"] is None
     assert "different" in results["reasons"]["verification"]
-    singles = colour_folder(tmp_path / "singles", identities=5, photos=1)
-    results = evaluate(mean_colour_bundle, spec(singles), tmp_path / "out2")
+    singles = color_folder(tmp_path / "singles", identities=5, photos=1)
+    results = evaluate(mean_color_bundle, spec(singles), tmp_path / "out2")
     stored = json.loads((tmp_path / "out2" / "eval_results.json").read_text())
     missing = {"verification", "retrieval", "triplets", "separation", "identification"}
     assert {name for name in missing if stored[name] is None} == missing
@@ -91,19 +91,19 @@ def test_missing_metrics_are_null_with_reason(mean_colour_bundle: Path, tmp_path
     assert all(escape(reason.split(": ")[-1]) in page for reason in stored["reasons"].values())
 
 
-def test_rejects_unknown_suite_and_unreadable_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_unknown_suite_and_unreadable_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     with pytest.raises(BadDataset, match="retrieval, clustering"):
-        evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(("clairvoyance",)))
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(("clairvoyance",)))
     broken = tmp_path / "broken" / "a"
     broken.mkdir(parents=True)
     (broken / "x.png").write_text("no photo")
     with pytest.raises(BadDataset, match=r"x\.png"):
-        evaluate(mean_colour_bundle, spec(broken.parent), tmp_path / "out")
+        evaluate(mean_color_bundle, spec(broken.parent), tmp_path / "out")
 
 
-def test_writes_returned_results_and_report(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_writes_returned_results_and_report(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     asked = Asked(("verification", "retrieval"))
-    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", asked, flip=True)
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", asked, flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
     assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
     assert stored == json.loads(json.dumps(results))
@@ -114,39 +114,39 @@ def test_writes_returned_results_and_report(colours: Path, mean_colour_bundle: P
 
 
 @pytest.mark.usefixtures("without_report")
-def test_runs_only_requested_suites(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    results = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", Asked(("triplets", "harmonic")))
+def test_runs_only_requested_suites(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(("triplets", "harmonic")))
     assert "triplets" in results
     assert "retrieval" not in results
     assert results["harmonic"] is None
     assert "full length" in results["reasons"]["harmonic"]
 
 
-def test_leaks_are_listed_excluded_or_skipped(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    names = tuple(f"colours/Person_{identity:02d}" for identity in range(12))
-    run = run_with_split(tmp_path / "run", mean_colour_bundle, train=names[:6], test=names[6:])
-    (run / "data.json").write_text(json.dumps({"spec": dataclasses.asdict(spec(colours))}))
-    shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_08" / "Person_08_0001.png")
+def test_leaks_are_listed_excluded_or_skipped(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    names = tuple(f"colors/Person_{identity:02d}" for identity in range(12))
+    run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], test=names[6:])
+    (run / "data.json").write_text(json.dumps({"spec": dataclasses.asdict(spec(colors))}))
+    shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_08" / "Person_08_0001.png")
     only = Asked(("retrieval",))
-    found = evaluate(run, spec(colours), tmp_path / "out", only)
+    found = evaluate(run, spec(colors), tmp_path / "out", only)
     assert found["leaks"]["compared"] == {"judged": 24, "seen": 24}
     (leak,) = found["leaks"]["across_splits"]
-    assert leak["identities"] == ["colours/Person_00", "colours/Person_08"]
+    assert leak["identities"] == ["colors/Person_00", "colors/Person_08"]
     assert (found["leaks"]["excluded"], found["data"]["photos"]) == (0, 24)
-    without = evaluate(run, spec(colours), tmp_path / "out", only, leaks="exclude")
+    without = evaluate(run, spec(colors), tmp_path / "out", only, leaks="exclude")
     assert (without["leaks"]["excluded"], without["data"]["photos"]) == (1, 23)
-    assert evaluate(run, spec(colours), tmp_path / "out", only, leaks="skip")["leaks"] is None
+    assert evaluate(run, spec(colors), tmp_path / "out", only, leaks="skip")["leaks"] is None
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_report")
-def test_skips_pairs_with_leaking_photos(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    shutil.copy(colours / "Person_00" / "Person_00_0001.png", colours / "Person_01" / "Person_01_0001.png")
+def test_skips_pairs_with_leaking_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_01" / "Person_01_0001.png")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_02\t3\t4\nPerson_01\t2\tPerson_03\t1\n")
     found = evaluate(
-        mean_colour_bundle,
-        spec(colours),
+        mean_color_bundle,
+        spec(colors),
         tmp_path / "out",
         Asked(("verification",), pairs_file=pairs),
         leaks="exclude",
@@ -155,13 +155,13 @@ def test_skips_pairs_with_leaking_photos(colours: Path, mean_colour_bundle: Path
     assert (found["verification"]["same_pairs"], found["verification"]["different_pairs"]) == (1, 1)
 
 
-def test_rejects_invalid_csv_before_any_work(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_rejects_invalid_csv_before_any_work(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     (tmp_path / "facts.csv").write_text("name,coat\nTom,black\n")
     told: list[str] = []
     with pytest.raises(BadDataset, match=r"facts\.csv"):
         evaluate(
-            mean_colour_bundle,
-            spec(colours),
+            mean_color_bundle,
+            spec(colors),
             tmp_path / "out",
             Asked(slices=tmp_path / "facts.csv"),
             on_progress=told.append,
@@ -172,24 +172,24 @@ def test_rejects_invalid_csv_before_any_work(colours: Path, mean_colour_bundle: 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_report")
-def test_resize_px_overrides_bundle_preprocessing(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
-    # Only the middle tells who it is; what is around it is any colour.
+def test_resize_px_overrides_bundle_preprocessing(colors: Path, mean_color_bundle: Path, tmp_path: Path):
+    # Only the middle tells who it is; what is around it is any color.
     generator = np.random.default_rng(0)
-    for path in sorted(colours.rglob("*.png")):
+    for path in sorted(colors.rglob("*.png")):
         rgb_u8 = np.broadcast_to(generator.integers(0, 255, 3, np.uint8), (36, 36, 3)).copy()
         rgb_u8[9:27, 9:27] = np.array(PIL.Image.open(path))[9:27, 9:27]
         PIL.Image.fromarray(rgb_u8).save(path)
     only = Asked(("verification",))
-    whole = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", only)
-    middle = evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", only, resize_px=64)
+    whole = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only)
+    middle = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only, resize_px=64)
     assert middle["verification"]["auc"] > whole["verification"]["auc"]
     assert middle["model"]["resize_px"] == 64
     with pytest.raises(BadDataset, match="--resize-px"):
-        evaluate(mean_colour_bundle, spec(colours), tmp_path / "out", only, resize_px=20)
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only, resize_px=20)
 
 
-def test_report_escapes_folder_name(colours: Path, mean_colour_bundle: Path, tmp_path: Path):
+def test_report_escapes_folder_name(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     odd = tmp_path / "<script>alert(1)"
-    colours.rename(odd)
-    evaluate(mean_colour_bundle, spec(odd), tmp_path / "out", ONE_SUITE)
+    colors.rename(odd)
+    evaluate(mean_color_bundle, spec(odd), tmp_path / "out", ONE_SUITE)
     assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text()

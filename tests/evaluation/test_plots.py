@@ -40,12 +40,12 @@ def opened(picture: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
 
 
-def rgb(colour: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(colour[1:]))
+def rgb(color: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(color[1:]))
 
 
-def share_of(picture: bytes, colour: str) -> float:
-    return float((opened(picture) == rgb(colour)).all(axis=-1).mean())
+def share_of(picture: bytes, color: str) -> float:
+    return float((opened(picture) == rgb(color)).all(axis=-1).mean())
 
 
 def check(found: Chart) -> None:
@@ -203,7 +203,7 @@ def test_map_limits_photos_per_identity():
     assert mapped_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
 
 
-def colour(value: int, side_px: int = 36) -> np.ndarray:
+def color(value: int, side_px: int = 36) -> np.ndarray:
     return np.full((side_px, side_px, 3), (value, 20, 30), np.uint8)
 
 
@@ -214,7 +214,7 @@ def test_tiles_are_small_and_read_once_or_none_when_unreadable():
         asked.append(row)
         if row == 2:
             raise UnreadablePhoto("gone")
-        return Crop(colour(row, 300 if row else 36), "x")
+        return Crop(color(row, 300 if row else 36), "x")
 
     tiles = read_tiles([0, 1, 0, 2, 1], crop)
     assert asked == [0, 1, 2]
@@ -222,12 +222,12 @@ def test_tiles_are_small_and_read_once_or_none_when_unreadable():
     assert tiles[0] is not None
     assert tiles[1] is not None
     assert (tiles[0].shape[0], tiles[1].shape[0]) == (36, TILE_PX)
-    assert np.abs(opened(jpeg(colour(200))).astype(int) - colour(200)).max() <= 4
+    assert np.abs(opened(jpeg(color(200))).astype(int) - color(200)).max() <= 4
 
 
 def test_sheet_frames_right_and_wrong_tiles():
     def with_tiles(*right: bool | None) -> bytes:
-        return sheet([[Tile(colour(200), "0.50", one) for one in right], [Tile(None, "gone")]])
+        return sheet([[Tile(color(200), "0.50", one) for one in right], [Tile(None, "gone")]])
 
     assert share_of(with_tiles(True, True), LIGHT.same) > 0
     assert share_of(with_tiles(True, True), LIGHT.different) == 0

@@ -19,10 +19,10 @@ from familiar.evaluation.report import write_report
 from familiar.evaluation.report.examples import Evidence, gather, wilson_low
 from familiar.evaluation.report.labels import percent, written
 from familiar.evaluation.report.page import render
-from familiar.evaluation.report.photos import neighbour_grid
+from familiar.evaluation.report.photos import neighbor_grid
 from familiar.evaluation.report.summary import has_moved, how_good, on_whom, verdict, which_threshold
 from familiar.evaluation.suites.catalog import Results, run_suites
-from support.color_folders import colour_folder
+from support.color_folders import color_folder
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUITES = (
@@ -45,8 +45,8 @@ def measured_in(root: Path, bundle: Path) -> Measured:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, mean_colour_bundle: Path) -> Measured:
-    return measured_in(colour_folder(tmp_path / "colours"), mean_colour_bundle)
+def measured(tmp_path: Path, mean_color_bundle: Path) -> Measured:
+    return measured_in(color_folder(tmp_path / "colors"), mean_color_bundle)
 
 
 def document(measured: Measured, suites: tuple[str, ...] = ("retrieval", "verification")) -> dict[str, Any]:
@@ -55,16 +55,16 @@ def document(measured: Measured, suites: tuple[str, ...] = ("retrieval", "verifi
         "format_version": 2,
         "model": {
             "file_id": "f" * 64,
-            "space_id": "mean-colour",
+            "space_id": "mean-color",
             "recipe": "none",
-            "network": "mean colour",
+            "network": "mean color",
             "size_bytes": 300,
             "embedding_dim": 3,
             "tta": None,
             "thresholds_fitted": True,
         },
         "data": {
-            "sources": ["colours"],
+            "sources": ["colors"],
             "split": "all",
             "identities": len(measured.table.names),
             "photos": len(measured.table),
@@ -202,7 +202,7 @@ def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp
     assert path == tmp_path / "out" / "report.html"
     page = Reader(path.read_text(encoding="utf-8"))
     assert set(SUITES) <= page.ids
-    assert {"thresholds", "neighbours", "mistakes", "map", "data", "leaks"} <= page.ids
+    assert {"thresholds", "neighbors", "mistakes", "map", "data", "leaks"} <= page.ids
     assert "script" not in page.tags
     assert "link" not in page.tags
     inner = [link for link in page.links if link.startswith("#")]
@@ -238,7 +238,7 @@ def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_pat
         "map",
         "sizes",
     }
-    assert names == charts | {"neighbours", "strangers", "selves"}
+    assert names == charts | {"neighbors", "strangers", "selves"}
     dark = page.count('<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,')
     assert dark == len(charts)
     assert len(set(re.findall(r'base64,([^"]+)', page))) >= 2 * len(charts)  # the dark ones are others
@@ -290,11 +290,11 @@ def test_unknown_metric_is_shown_by_its_key(measured: Measured):
 
 
 @pytest.mark.exhaustive
-def test_escapes_names_from_data(mean_colour_bundle: Path, tmp_path: Path):
-    root = colour_folder(tmp_path / "<script>alert(1)", identities=4)
+def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
+    root = color_folder(tmp_path / "<script>alert(1)", identities=4)
     (root / "Person_00").rename(root / 'a "quote" & <img src=x onerror=y>')
     (root / "Person_01").rename(root / "b$\\alpha$ قطة 猫")
-    measured = measured_in(root, mean_colour_bundle)
+    measured = measured_in(root, mean_color_bundle)
     results = whole_document(measured)
     results["data"] |= {"sources": [str(root)], "skipped": ["<i>.png: empty", "x\udcff.png: empty"]}
     results["slices"]["columns"] = {"<th>": results["slices"]["columns"]["coat"]}
@@ -316,8 +316,8 @@ def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
-def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_bundle: Path, tmp_path: Path):
-    measured = measured_in(colour_folder(tmp_path / "few", identities, photos), mean_colour_bundle)
+def test_few_photos_still_make_report(identities: int, photos: int, mean_color_bundle: Path, tmp_path: Path):
+    measured = measured_in(color_folder(tmp_path / "few", identities, photos), mean_color_bundle)
     try:
         judged = measured.judged
     except NothingToMeasure:
@@ -330,8 +330,8 @@ def test_few_photos_still_make_report(identities: int, photos: int, mean_colour_
 
 
 @pytest.mark.exhaustive
-def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Path):
-    measured = measured_in(colour_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_colour_bundle)
+def test_collapsed_embeddings_make_report(mean_color_bundle: Path, tmp_path: Path):
+    measured = measured_in(color_folder(tmp_path / "alike", 12, 5, spread=0.0), mean_color_bundle)
     collapsed = dataclasses.replace(measured, embeddings=np.tile(measured.embeddings[:1], (60, 1)))
     results = document(collapsed)
     page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.judged).read_text())
@@ -342,10 +342,10 @@ def test_collapsed_embeddings_make_report(mean_colour_bundle: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
     evidence = gather(measured, document(measured))
-    assert evidence.neighbours is not None
-    rows = neighbour_grid(evidence).split('<div class="row">')[1:]
-    assert len(rows) == len(evidence.neighbours.queries) == 10
-    for row, right in zip(rows, evidence.neighbours.right.tolist(), strict=True):
+    assert evidence.neighbors is not None
+    rows = neighbor_grid(evidence).split('<div class="row">')[1:]
+    assert len(rows) == len(evidence.neighbors.queries) == 10
+    for row, right in zip(rows, evidence.neighbors.right.tolist(), strict=True):
         said = re.findall(r'class="tile (right|wrong)".*?: (the same individual|a stranger)".*?<b>(.) ', row)
         expected = {True: ("right", "the same individual", "✓"), False: ("wrong", "a stranger", "✗")}
         assert said == [expected[one] for one in right]
@@ -359,14 +359,14 @@ def test_deleted_photo_is_reported(measured: Measured, tmp_path: Path):
         photo.unlink()
     page = write_report(tmp_path / "out", results, measured, measured.judged).read_text()
     assert "cannot be read any more" in page
-    assert (tmp_path / "out" / "neighbours.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "out" / "neighbors.png").read_bytes().startswith(PNG)
 
 
-def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_colour_bundle: Path):
-    root = colour_folder(tmp_path / "colours", identities=4)
+def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_color_bundle: Path):
+    root = color_folder(tmp_path / "colors", identities=4)
     listed = tmp_path / "pairs.txt"
     listed.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
-    measured = measure(Embedder(mean_colour_bundle), scan_folders(root), Asked(pairs_file=listed))
+    measured = measure(Embedder(mean_color_bundle), scan_folders(root), Asked(pairs_file=listed))
     mistakes = gather(measured, document(measured)).mistakes
     assert mistakes is not None
     assert (len(mistakes.strangers), len(mistakes.selves)) == (2, 1)
@@ -459,11 +459,11 @@ def test_failing_identities_match_slow_reference(measured: Measured):
     labels, similarity = measured.labels, measured.embeddings @ measured.embeddings.T
     np.fill_diagonal(similarity, -2)
     wrong = labels[similarity.argmax(1)] != labels
-    own = labels == measured.table.names.index(f"colours/{one.identity}")
+    own = labels == measured.table.names.index(f"colors/{one.identity}")
     assert (one.missed, one.photos) == ((wrong & own).sum(), own.sum())
     assert evidence.faultless == len(set(range(12)) - set(labels[wrong].tolist()))
     taken = labels[similarity.argmax(1)][wrong & own]
-    assert measured.table.names.index(f"colours/{one.taken_for}") in taken
+    assert measured.table.names.index(f"colors/{one.taken_for}") in taken
     assert one.identity in on_whom(results, evidence)
     assert one.identity in verdict(results, evidence)[1]
     part = {"photos": 9, "identities": 3, "retrieval": results["retrieval"] | {"recall_at_1": 0.25}}

@@ -1,4 +1,4 @@
-"""What degradations cost a network that embeds a crop as its mean colour."""
+"""What degradations cost a network that embeds a crop as its mean color."""
 
 import json
 from dataclasses import replace
@@ -19,14 +19,14 @@ from familiar.photos.decoding import save_photo
 
 
 def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
-    """A ring of one colour around a middle of another; each identity has its two, its photos differ a little."""
+    """A ring of one color around a middle of another; each identity has its two, its photos differ a little."""
     generator = np.random.default_rng(1)
     for identity in range(identities):
-        colours = generator.integers(20, 230, (2, 3))
+        colors = generator.integers(20, 230, (2, 3))
         folder = root / f"p{identity:02d}"
         folder.mkdir(parents=True)
         for photo in range(photos):
-            ring, middle = np.clip(colours + generator.normal(0, 15, (2, 3)), 1, 255).astype(np.uint8)
+            ring, middle = np.clip(colors + generator.normal(0, 15, (2, 3)), 1, 255).astype(np.uint8)
             pixels = np.broadcast_to(ring, (side, side, 3)).copy()
             quarter = side // 4
             pixels[quarter : side - quarter, quarter : side - quarter] = middle
@@ -35,8 +35,8 @@ def patches(root: Path, identities: int, photos: int, side: int = 36) -> Path:
 
 
 @pytest.fixture
-def embedder(mean_colour_bundle: Path) -> Embedder:
-    return Embedder(mean_colour_bundle, threads=2)
+def embedder(mean_color_bundle: Path) -> Embedder:
+    return Embedder(mean_color_bundle, threads=2)
 
 
 def seen(measured: Measured, row: int, name: str, severity: float | None) -> np.ndarray:
@@ -99,9 +99,9 @@ def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, t
 
 
 def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_path: Path):
-    for name, colour in (("a", (200, 100, 50)), ("b", (50, 100, 200))):
+    for name, color in (("a", (200, 100, 50)), ("b", (50, 100, 200))):
         (tmp_path / "data" / name).mkdir(parents=True)
-        pixels = np.broadcast_to(np.array(colour, np.uint8), (32, 32, 3)).copy()
+        pixels = np.broadcast_to(np.array(color, np.uint8), (32, 32, 3)).copy()
         save_photo(Photo(pixels, "drawn", (32, 32)), tmp_path / "data" / name / "0.png")
     found = robustness(measure(embedder, scan_folders(tmp_path / "data"))).figures
     clean, bright = np.array([200, 100, 50.0]), np.array([255, 150, 75.0])
@@ -154,14 +154,14 @@ def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_is_invariant_to_threads_and_other_photos(mean_colour_bundle: Path, tmp_path: Path):
+def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
-    one = robustness(measure(Embedder(mean_colour_bundle, threads=1), table)).figures
-    many = robustness(measure(Embedder(mean_colour_bundle, threads=3), table)).figures
+    one = robustness(measure(Embedder(mean_color_bundle, threads=1), table)).figures
+    many = robustness(measure(Embedder(mean_color_bundle, threads=3), table)).figures
     assert json.loads(json.dumps(one)) == json.loads(json.dumps(many))
     # A photo's noise is its own, whichever photos are probed beside it.
-    alone = robustness(measure(Embedder(mean_colour_bundle), table.rows(np.arange(3)))).figures
-    apart = [robustness(measure(Embedder(mean_colour_bundle), table.rows(np.array([row])))).figures for row in range(3)]
+    alone = robustness(measure(Embedder(mean_color_bundle), table.rows(np.arange(3)))).figures
+    apart = [robustness(measure(Embedder(mean_color_bundle), table.rows(np.array([row])))).figures for row in range(3)]
     assert alone["degradations"]["noise"]["similarity_drop"] == pytest.approx(
         np.mean([found["degradations"]["noise"]["similarity_drop"] for found in apart])
     )

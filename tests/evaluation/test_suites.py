@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from familiar.core.errors import BadDataset, NothingToMeasure
-from familiar.core.vectors import normalise, prefix
+from familiar.core.vectors import normalize, prefix
 from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import Asked, Measured, measure
@@ -159,21 +159,21 @@ def test_harmonic_measures_each_prefix(measured):
     assert rows[1]["verification"]["auc"] == verification(found).figures["auc"]
 
 
-def test_overfitting_compares_equal_galleries(colours, mean_colour_bundle):
-    whole = scan_folders(colours)
+def test_overfitting_compares_equal_galleries(colors, mean_color_bundle):
+    whole = scan_folders(colors)
     trained = whole.of_identities(whole.names[:6])
-    tested = measure(Embedder(mean_colour_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
+    tested = measure(Embedder(mean_color_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
     figures = overfitting(tested).figures
     assert (figures["identities"], figures["photos_each"]) == (6, 2)
     assert figures["gap"] == pytest.approx(figures["train_recall_at_1"] - figures["test_recall_at_1"])
     # The same identities on both sides have no gap, whatever is drawn.
-    both = measure(Embedder(mean_colour_bundle), whole, trained_on=trained)
+    both = measure(Embedder(mean_color_bundle), whole, trained_on=trained)
     assert overfitting(both).figures["test_recall_at_1"] == figures["test_recall_at_1"]
     for nothing in (None, trained.rows(np.arange(0))):
         with pytest.raises(NothingToMeasure, match="trained on"):
             overfitting(replace(tested, trained_on=nothing))
     with pytest.raises(NothingToMeasure, match="two others"):
-        overfitting(replace(measure(Embedder(mean_colour_bundle), trained), trained_on=trained))
+        overfitting(replace(measure(Embedder(mean_color_bundle), trained), trained_on=trained))
 
 
 def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -226,21 +226,21 @@ def lfw_folder(root: Path, folds: int = 2, each: int = 3) -> None:
         (root / name).write_text(f"{each}\n" + "\n".join(lines[: 2 * each]) + "\n")
 
 
-def test_lfw_reads_pair_files_in_data_folder(colours, mean_colour_bundle):
-    table = scan_folders(colours)
-    without = measure(Embedder(mean_colour_bundle), table)
+def test_lfw_reads_pair_files_in_data_folder(colors, mean_color_bundle):
+    table = scan_folders(colors)
+    without = measure(Embedder(mean_color_bundle), table)
     assert not SUITES["lfw"].applies(without)
     with pytest.raises(NothingToMeasure, match=r"pairs\.txt"):
         lfw(without)
-    lfw_folder(colours)
+    lfw_folder(colors)
     found = lfw(without).figures
     assert SUITES["lfw"].applies(without)
     accuracies = [fold["accuracy"] for fold in found["view_2"]["folds"]]
     assert found["view_2"]["accuracy"] == pytest.approx(np.mean(accuracies))
     assert found["view_2"]["standard_error"] == pytest.approx(np.std(accuracies, ddof=1) / np.sqrt(2))
     assert found["view_1"]["pairs"] == 6
-    (colours / "pairs.txt").unlink()
-    (colours / "pairsDevTrain.txt").write_text("3\nNobody\t1\t2\n")
+    (colors / "pairs.txt").unlink()
+    (colors / "pairsDevTrain.txt").write_text("3\nNobody\t1\t2\n")
     with pytest.raises(NothingToMeasure, match="Nobody"):
         lfw(without)
 
@@ -254,7 +254,7 @@ def test_undefined_suites_are_none_with_reason(measured):
     one = run_suites(measured(identities=1), ["verification", "clustering", "triplets", "separation"])
     assert set(one.reasons) == {"verification", "clustering", "triplets", "separation"}
     assert "different" in one.reasons["verification"]
-    collapsed = measured(embeddings=np.tile(normalise(np.ones((1, 8), np.float32)), (48, 1)))
+    collapsed = measured(embeddings=np.tile(normalize(np.ones((1, 8), np.float32)), (48, 1)))
     figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).parts
     assert figures["retrieval"]["recall_at_1"] == 0.0
     assert figures["verification"]["auc"] == 0.5
@@ -322,10 +322,10 @@ def test_weighted_pair_sample_matches_all_pairs_metrics(measured):
     assert {"tar_at_far.1e-3"} <= verification(found).figures["interval"].keys()
 
 
-def test_overfitting_ignores_validation_identities(colours, mean_colour_bundle):
-    whole = scan_folders(colours)
+def test_overfitting_ignores_validation_identities(colors, mean_color_bundle):
+    whole = scan_folders(colors)
     found = measure(
-        Embedder(mean_colour_bundle),
+        Embedder(mean_color_bundle),
         whole,
         trained_on=whole.of_identities(whole.names[:4]),
         known=frozenset(whole.names[:9]),

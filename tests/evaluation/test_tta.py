@@ -1,4 +1,4 @@
-"""What mirrored and cropped copies gain a network that embeds a crop as its mean colour."""
+"""What mirrored and cropped copies gain a network that embeds a crop as its mean color."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,14 @@ WAYS = ("flip", "five_crops")
 
 
 def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: float = 60.0) -> Path:
-    """Two colours left and right, their border anywhere: crops of a photo differ in their mean."""
+    """Two colors left and right, their border anywhere: crops of a photo differ in their mean."""
     generator = np.random.default_rng(2)
     for identity in range(identities):
-        colours = generator.integers(20, 230, (2, 3))
+        colors = generator.integers(20, 230, (2, 3))
         folder = root / f"p{identity:02d}"
         folder.mkdir(parents=True)
         for photo in range(photos):
-            left, right = np.clip(colours + generator.normal(0, jitter, (2, 3)), 1, 255).astype(np.uint8)
+            left, right = np.clip(colors + generator.normal(0, jitter, (2, 3)), 1, 255).astype(np.uint8)
             pixels = np.broadcast_to(left, (side, side, 3)).copy()
             pixels[:, generator.integers(side) :] = right
             save_photo(Photo(pixels, "drawn", (side, side)), folder / f"{photo}.png")
@@ -34,7 +34,7 @@ def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: flo
 
 
 class LeftHalf(Embedder):
-    """Sees the mean colour of the left half alone, so that mirror images differ."""
+    """Sees the mean color of the left half alone, so that mirror images differ."""
 
     def _run_once(self, images: np.ndarray) -> np.ndarray:
         left = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
@@ -42,8 +42,8 @@ class LeftHalf(Embedder):
 
 
 @pytest.fixture
-def left_half(mean_colour_bundle: Path) -> Embedder:
-    return LeftHalf(mean_colour_bundle, threads=2)
+def left_half(mean_color_bundle: Path) -> Embedder:
+    return LeftHalf(mean_color_bundle, threads=2)
 
 
 def slow_figures(embeddings: np.ndarray, labels: np.ndarray, among: np.ndarray) -> dict[str, float]:
@@ -123,9 +123,9 @@ def without_times(figures: dict) -> dict:
 
 
 @pytest.mark.slow
-def test_identical_copies_have_zero_gain(mean_colour_bundle: Path, tmp_path: Path):
+def test_identical_copies_have_zero_gain(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 10, 3))
-    outcome = tta(measure(Embedder(mean_colour_bundle), table))
+    outcome = tta(measure(Embedder(mean_color_bundle), table))
     flip = outcome.figures["flip"]
     assert (flip["recall_at_1_gain"], flip["auc_gain"]) == (0, pytest.approx(0, abs=1e-9))
     assert flip["interval"]["recall_at_1_gain"] == (0, 0)
@@ -200,8 +200,8 @@ def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: P
     ("preprocessing", "size_px", "resize_px"),
     [
         (Preprocessing(size_px=112, resize_px=112), 132, 132),
-        (Preprocessing(size_px=224, resize="centre_crop", resize_px=256), 264, 264),
-        (Preprocessing(size_px=112, resize="centre_crop", resize_px=160), 132, 160),
+        (Preprocessing(size_px=224, resize="center_crop", resize_px=256), 264, 264),
+        (Preprocessing(size_px=112, resize="center_crop", resize_px=160), 132, 160),
         (Preprocessing(size_px=1024, resize_px=1024), 1024, 1024),
         (Preprocessing(size_px=16, resize_px=16), 19, 19),
     ],

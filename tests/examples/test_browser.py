@@ -36,11 +36,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
 DOCS = Path(__file__).parents[2] / "docs"
 STRETCH = Preprocessing(size_px=48, resize_px=48)
-CENTRE_CROP = Preprocessing(
+CENTER_CROP = Preprocessing(
     size_px=40,
-    resize="centre_crop",
+    resize="center_crop",
     resize_px=56,
-    colour_order="BGR",
+    color_order="BGR",
     mean=(0.4, 0.5, 0.6),
     std=(0.2, 0.3, 0.4),
 )
@@ -178,7 +178,7 @@ def save(page: Page) -> Saved:
     )
 
 
-@pytest.mark.parametrize("preprocessing", small_and_exhaustive(CENTRE_CROP, STRETCH))
+@pytest.mark.parametrize("preprocessing", small_and_exhaustive(CENTER_CROP, STRETCH))
 def test_embeddings_match_python(
     opened: Page, make_bundle: MakeBundle, photos: list[Path], preprocessing: Preprocessing
 ):
@@ -335,7 +335,7 @@ def test_rejects_newer_bundle_format(opened: Page, make_bundle: MakeBundle):
 def test_bundle_of_another_space_embeds_all_photos_again(opened: Page, make_bundle: MakeBundle, photos: list[Path]):
     choose_bundle(opened, make_bundle("one"))
     choose_photos(opened, photos)
-    other = make_bundle("other", CENTRE_CROP, seed=1)
+    other = make_bundle("other", CENTER_CROP, seed=1)
     opened.get_by_label("Choose a bundle").set_input_files(other)
     expect(opened.get_by_role("status")).to_contain_text("another space: all photos were embedded again")
     found = save(opened)

@@ -42,7 +42,7 @@ def photos_of_noise(n=N):
     return numbers(n, 3, SIZE_PX, SIZE_PX, seed=1) + np.float32([1, -2, 3]).reshape(3, 1, 1)
 
 
-def photos_of_one_colour(n=N):
+def photos_of_one_color(n=N):
     return np.ascontiguousarray(np.broadcast_to(photos_of_noise(n)[:, :, :1, :1], (n, 3, SIZE_PX, SIZE_PX)))
 
 
@@ -55,10 +55,10 @@ SIX = helper.make_node("Concat", [INPUT_NAME, INPUT_NAME], ["six"], axis=1)
 PLACES = 3 * SIZE_PX * SIZE_PX
 ONE_LAYER = {
     "of single places": ([conv()], (20, 3, 1, 1), photos_of_noise()),
-    "without padding": ([conv()], (20, 3, 3, 3), photos_of_one_colour()),
-    "with strides": ([conv(strides=[2, 1])], (20, 3, 2, 3), photos_of_one_colour()),
-    "depthwise": ([conv(group=3)], (6, 1, 3, 3), photos_of_one_colour()),
-    "in groups": ([SIX, conv("six", group=2)], (8, 3, 2, 2), photos_of_one_colour()),
+    "without padding": ([conv()], (20, 3, 3, 3), photos_of_one_color()),
+    "with strides": ([conv(strides=[2, 1])], (20, 3, 2, 3), photos_of_one_color()),
+    "depthwise": ([conv(group=3)], (6, 1, 3, 3), photos_of_one_color()),
+    "in groups": ([SIX, conv("six", group=2)], (8, 3, 2, 2), photos_of_one_color()),
     "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (PLACES, 9), photos_of_noise()),
     "product, transposed": (
         [FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"], transB=1)],

@@ -10,14 +10,14 @@ import torch
 
 import familiar
 from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, TooLarge
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, seal
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
-from familiar.export.bundle import UNKNOWN_LICENCE, export_run
+from familiar.export.bundle import UNKNOWN_LICENSE, export_run
 from familiar.export.gate import Figures, Gate
 from familiar.export.precision import PRECISIONS
 from familiar.loading.batches import PhotoBatches
@@ -115,7 +115,7 @@ def test_metadata_matches_run(run, exported):
     assert (metadata.recipe, metadata.network) == ("tiny", "mobilenetv3_small_050")
     assert (metadata.embedding_dim, metadata.prefixes, metadata.precision) == (16, (16,), "float32")
     assert metadata.trained_on == {"my cats": {"identities": 5, "photos": 40}}
-    assert metadata.licence == UNKNOWN_LICENCE
+    assert metadata.license == UNKNOWN_LICENSE
     assert metadata.parity["crops"] == 40
     assert metadata.parity["max_difference"] < 1e-4
     assert 0.99999 < metadata.parity["min_cosine"] <= metadata.parity["mean_cosine"] < 1 + 1e-6
@@ -147,7 +147,7 @@ def test_results_and_calibration_match_validation_identities(run, exported, cats
 
 def test_thresholds_are_fixed_when_pairs_are_too_few():
     generator = np.random.default_rng(0)
-    rows = normalise(generator.normal(size=(40, 8)).astype(np.float32))
+    rows = normalize(generator.normal(size=(40, 8)).astype(np.float32))
     known = calibrate(rows, np.arange(40) // 4)
     assert known.fitted
     assert known.target_far == pytest.approx(10 / known.pairs_different)  # ten false accepts, of 720 pairs
@@ -163,7 +163,7 @@ def test_thresholds_are_fixed_when_pairs_are_too_few():
 
 def test_calibration_reports_full_pair_count_above_limit(monkeypatch):
     generator = np.random.default_rng(0)
-    rows = normalise(generator.normal(size=(60, 8)).astype(np.float32))
+    rows = normalize(generator.normal(size=(60, 8)).astype(np.float32))
     labels = np.arange(60) // 20
     monkeypatch.setattr(pairs_module, "MAX_SAME_PAIRS", 500)
     few = calibrate(rows, labels)
@@ -189,10 +189,10 @@ def test_bundle_contains_no_local_paths(run, exported, cats):
 
 @pytest.mark.usefixtures("known_model")
 def test_repeated_export_has_same_space_and_file_id(run, exported, tmp_path):
-    again = export_run(run.path, tmp_path / "again.onnx", licence="Apache-2.0")
+    again = export_run(run.path, tmp_path / "again.onnx", license="Apache-2.0")
     assert again.metadata.space_id == exported.metadata.space_id
     assert again.file_id == exported.file_id
-    assert again.metadata.licence == "Apache-2.0"
+    assert again.metadata.license == "Apache-2.0"
 
 
 @pytest.mark.exhaustive

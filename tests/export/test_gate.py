@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import GateRefused
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.export.gate import STANDARD, Figures, Gate, figures
 from familiar.metrics import pairs
 from familiar.metrics.pairs import all_counts
@@ -19,8 +19,8 @@ def rows(n=48, d=8, seed=0):
     """Some nearer to their own than to others: the first components say who it is."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, n // 4, n)
-    centres = generator.standard_normal((n, d))
-    return normalise((centres[labels] + 0.8 * generator.standard_normal((n, d))).astype(np.float32)), labels
+    centers = generator.standard_normal((n, d))
+    return normalize((centers[labels] + 0.8 * generator.standard_normal((n, d))).astype(np.float32)), labels
 
 
 def slow_figures(embeddings, labels):

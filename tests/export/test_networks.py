@@ -1,4 +1,4 @@
-"""Each row of the catalogue as ONNX: local response norm, maxout, L2 pooling and stochastic depth with them."""
+"""Each row of the catalog as ONNX: local response norm, maxout, L2 pooling and stochastic depth with them."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def assert_exports(network, size_px=SIZE_PX):
     with torch.no_grad():
         for _ in range(5):
             network.train()(torch.randn(8, 3, size_px, size_px))
-    # Beside noise a crop of one colour, and batches of other sizes than the exporter looked at.
+    # Beside noise a crop of one color, and batches of other sizes than the exporter looked at.
     batches = [torch.randn(3, 3, size_px, size_px), torch.ones(1, 3, size_px, size_px)]
     source = embed_with_source(network, batches)
     exported = embed_with_export(onnx_bytes(network, size_px), batches)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from familiar.core.errors import ParityFailed
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import BOUNDS, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import PRECISIONS
@@ -15,7 +15,7 @@ MAX_DIFFERENCE, MIN_COSINE = BOUNDS["float32"]
 
 
 def unit_rows(n=5, d=8, seed=0):
-    return normalise(np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32))
+    return normalize(np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32))
 
 
 def turned(rows, angle_rad):

@@ -55,14 +55,14 @@ def int8(source, photos):
     return in_8_bits(source, photos)
 
 
-def embed(model, photos, optimised=None, kernels=True):
+def embed(model, photos, optimized=None, kernels=True):
     """Unit rows. Without `kernels`, 8-bit layers compute in float32 with the rounded weights and activations."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if not kernels:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if optimised:
-        options.optimized_model_filepath = str(optimised)
+    if optimized:
+        options.optimized_model_filepath = str(optimized)
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run([OUTPUT_NAME], {INPUT_NAME: photos})[0])
 
@@ -172,8 +172,8 @@ def test_channel_with_tiny_weights_keeps_its_bias(photos):
 
 
 def test_onnx_runtime_uses_integer_kernels(source, int8, photos, tmp_path):
-    embed(int8, photos, tmp_path / "optimised.onnx")
-    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node)
+    embed(int8, photos, tmp_path / "optimized.onnx")
+    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
     convolutions = Counter(node.op_type for node in layers_of(source))["Conv"]
     assert (kinds["QLinearConv"], kinds["Conv"], kinds["FusedConv"]) == (convolutions, 0, 0)
 

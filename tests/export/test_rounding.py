@@ -126,7 +126,7 @@ def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)
     found = rounded_to_the_sum(rows)
     assert (found == np.rint(found)).all()
-    assert (np.abs(found - rows) < 1).all(), "what is whole already stays, and nothing goes further than its neighbours"
+    assert (np.abs(found - rows) < 1).all(), "what is whole already stays, and nothing goes further than its neighbors"
     off = np.abs(found.sum(axis=1) - rows.sum(axis=1))
     assert (off <= 0.5 + 1e-9).all()
     nearest = np.rint(rows)

@@ -1,4 +1,4 @@
-"""An empty gallery, and a small network to enrol drawn photos with."""
+"""An empty gallery, and a small network to enroll drawn photos with."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -> Embedder:
-    """Random weights, centred on the pets."""
+    """Random weights, centered on the pets."""
     return Embedder(random_bundle(tmp_path_factory.mktemp("model") / "one.onnx", pets, CROPS), threads=2)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.calibration import calibrate, calibration, grouping, uncalibrate
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery
@@ -18,7 +18,7 @@ def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
     """Individuals who are all alike by .8 or more, each with itself by .99: the model's threshold parts nobody."""
     rows = individuals(sizes, seed, noise=0.01)
     rows[:, DIM - 1] += 2.0
-    return normalise(rows)
+    return normalize(rows)
 
 
 @pytest.fixture

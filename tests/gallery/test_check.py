@@ -7,7 +7,7 @@ import pytest
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import Checked, check
 from support.small_gallery import DIM, draw_pets, enrolled, individuals
 
@@ -23,7 +23,7 @@ def test_intact_gallery_has_no_problems(gallery: Gallery):
 @pytest.mark.slow
 def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tmp_path: Path):
     photos = draw_pets(tmp_path / "photos", 3, 1)
-    enrol(album, embedder, photos)
+    enroll(album, embedder, photos)
     photos[0].unlink()
     photos[1].write_bytes(b"another")
     found = check(album)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering import cluster as group_module
 from familiar.gallery.clustering.assignments import who_is_who
 from familiar.gallery.clustering.cluster import group
@@ -27,14 +27,14 @@ from support.small_gallery import (
 def scattered(count: int, seed: int = 0) -> np.ndarray:
     """Rows of which some are alike, in groups that only the whole order of merging decides."""
     rng = np.random.default_rng(seed)
-    return normalise((rng.normal(size=(count, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32))
+    return normalize((rng.normal(size=(count, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32))
 
 
 def between(one: int, other: int, share: float) -> np.ndarray:
     """A row on the way from one axis to another."""
     row = np.zeros((1, DIM), np.float32)
     row[0, one], row[0, other] = 1 - share, share
-    return normalise(row)
+    return normalize(row)
 
 
 def test_without_constraints_matches_neighbors_group(gallery: Gallery):

@@ -17,7 +17,7 @@ from familiar.gallery.clustering.assignments import who_is_who
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
 from familiar.gallery.database.connection import DATABASE, Gallery, Space, high_water
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
 
@@ -62,7 +62,7 @@ def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
 
 
 def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
-    with pytest.raises(BadGallery, match=r"holds no gallery; make one with: familiar gallery enrol"):
+    with pytest.raises(BadGallery, match=r"no gallery; make one with: familiar gallery enroll"):
         Gallery.open(tmp_path)
 
 
@@ -182,12 +182,12 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
     folder = folder / os.fsdecode(b"caf\xe9")
     name = os.fsdecode(b"M\xfcsli.jpg")
     with Gallery.create(folder, SPACE) as gallery:
-        enrol_embeddings(gallery, individuals([1]), [name], "drawn")
+        enroll_embeddings(gallery, individuals([1]), [name], "drawn")
         with gallery.reading() as connection:
             assert connection.execute("SELECT path FROM photos").fetchone()[0] == name
             stored = connection.execute("SELECT CAST(path AS BLOB) FROM photos").fetchone()[0]
         assert stored == b"M\xfcsli.jpg"
-        assert enrol_embeddings(gallery, individuals([1]), [name], "drawn") == []
+        assert enroll_embeddings(gallery, individuals([1]), [name], "drawn") == []
 
 
 # Other processes

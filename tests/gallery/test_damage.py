@@ -27,7 +27,7 @@ from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, 
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check, repair
 from familiar.gallery.integrity.recovery import TABLES
 from familiar.gallery.search.search import search_identities, search_photos
@@ -243,7 +243,7 @@ def test_repair_does_not_restore_faces_from_the_decision_log(whole: Path, tmp_pa
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     folder = tmp_path / "gallery"
     with Gallery.create(folder, SPACE, element="float32") as gallery:
-        enrol_embeddings(gallery, individuals()[0], list("abcde"), "old")
+        enroll_embeddings(gallery, individuals()[0], list("abcde"), "old")
         before = contents(gallery)
     with sqlite3.connect(folder / DATABASE) as connection:
         connection.execute("DELETE FROM gallery")
@@ -264,9 +264,9 @@ def unlogged(tmp_path: Path) -> Path:
     """A gallery as a killed process leaves it: its last rows lie in its write-ahead log alone."""
     folder, alive = tmp_path / "gallery", tmp_path / "alive"
     with Gallery.create(alive, SPACE) as gallery:
-        enrol_embeddings(gallery, individuals()[0], list("vwxyz"), "old")
+        enroll_embeddings(gallery, individuals()[0], list("vwxyz"), "old")
     with Gallery.open(alive) as gallery:
-        enrol_embeddings(gallery, individuals()[1], list("abcde"), "old")
+        enroll_embeddings(gallery, individuals()[1], list("abcde"), "old")
         shutil.copytree(alive, folder)
     assert (folder / f"{DATABASE}-wal").stat().st_size
     return folder
@@ -319,7 +319,7 @@ def foreign(path: Path) -> None:
         (lambda path: path.write_text("Dear diary,\n" * 1000), "no SQLite database"),
         (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "no gallery of familiar"),
         (Path.mkdir, "cannot be read"),
-        (lambda _: None, "holds no gallery"),
+        (lambda _: None, "no gallery"),
     ],
     ids=["a database", "empty", "text", "a forged head", "a folder", "nothing"],
 )

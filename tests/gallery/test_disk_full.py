@@ -56,7 +56,7 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, room_kb: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("walk", ["enrol", "group"])
+@pytest.mark.parametrize("walk", ["enroll", "group"])
 def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
     # SQLITE_FULL rather than an error of writing: the other half of what a system may say.
     work = WALKS[walk].work

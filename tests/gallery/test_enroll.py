@@ -21,7 +21,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import who_is_who
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.enrollment.enroll import Enrolled, enrol, enrol_embeddings
+from familiar.gallery.enrollment.enroll import Enrolled, enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DIM, draw_pets, enrolled, individuals, rows, side_by_side
@@ -62,7 +62,7 @@ def photos(tmp_path: Path) -> list[Path]:
 def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedder, pets: list[Path]):
     from familiar.embedding.embedder import embed_photos
 
-    assert counts(enrol(album, embedder, pets)) == {"photos": 24, "faces": 24}
+    assert counts(enroll(album, embedder, pets)) == {"photos": 24, "faces": 24}
     expected = embed_photos(embedder, pets).embeddings
     np.testing.assert_allclose(album.faces().embeddings, expected, atol=1e-5)
     with album.reading() as connection:
@@ -74,16 +74,16 @@ def test_enrolled_embeddings_match_the_embedder(album: Gallery, embedder: Embedd
 
 
 def test_enrolling_again_keeps_all_faces_unchanged(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos)
+    enroll(album, embedder, photos)
     before, revision = rows(album, ("photos", "faces")), album.revision
-    assert counts(enrol(album, embedder, photos)) == {"known": 4}
+    assert counts(enroll(album, embedder, photos)) == {"known": 4}
     assert album.revision == revision
     for photo in photos:
         os.utime(photo, ns=(1, 1))  # touched, and the same
-    assert counts(enrol(album, embedder, photos)) == {"known": 4}
+    assert counts(enroll(album, embedder, photos)) == {"known": 4}
     assert rows(album, ("faces",))["faces"] == before["faces"]
     assert {row[4] for row in rows(album, ("photos",))["photos"]} == {1}
-    assert enrol(album, embedder, []) == NOTHING
+    assert enroll(album, embedder, []) == NOTHING
 
 
 def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets: list[Path]):
@@ -97,10 +97,10 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets:
 
     fours = Embedder(embedder.bundle, threads=6)  # 24 photos in batches of four
     with pytest.raises(KeyboardInterrupt):
-        enrol(album, fours, pets, on_batch=stop)
+        enroll(album, fours, pets, on_batch=stop)
     assert seen == [4, 8]
     assert len(paths(album)) == len(album.faces().ids) == 8  # what was told to be done is there
-    gone_on_with = enrol(album, fours, pets, on_batch=lambda done, _: seen.append(done))
+    gone_on_with = enroll(album, fours, pets, on_batch=lambda done, _: seen.append(done))
     assert counts(gone_on_with) == {"photos": 16, "faces": 16, "known": 8}
     assert seen[2:] == [4, 8, 12, 16, 20, 24]
 
@@ -109,7 +109,7 @@ def test_on_batch_reports_cumulative_counts(album: Gallery, embedder: Embedder, 
     (tmp_path / "no photo.png").write_bytes(b"no photo")
     told: list[tuple[int, dict[str, int], int]] = []
     one_by_one = Embedder(embedder.bundle, threads=3)  # batches of one
-    found = enrol(
+    found = enroll(
         album,
         one_by_one,
         [pets[0], tmp_path / "no photo.png", pets[0]],
@@ -144,18 +144,18 @@ def test_error_in_on_batch_stops_further_batches(
     pairs = Embedder(embedder.bundle, threads=2)
     monkeypatch.setattr(Embedder, "batch_size", 2)
     with pytest.raises(ValueError, match="enough"):
-        enrol(album, pairs, pets, Slow(), on_batch=stop)
+        enroll(album, pairs, pets, Slow(), on_batch=stop)
     assert len(begun) <= 6, "of twenty-four: those told of, and two batches under way"
     assert len(album.faces().ids) == 2
 
 
 def test_moved_and_renamed_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos)
+    enroll(album, embedder, photos)
     before = rows(album, ("faces",))
     elsewhere = photos[0].rename(photos[0].with_name("renamed.png"))
     (photos[0].parent / "below").mkdir()
     moved = photos[1].rename(photos[0].parent / "below" / photos[1].name)
-    found = enrol(album, embedder, [elsewhere, moved, *photos[2:]])
+    found = enroll(album, embedder, [elsewhere, moved, *photos[2:]])
     assert counts(found) == {"known": 4, "moved": 2}
     assert rows(album, ("faces",)) == before
     assert paths(album)["renamed.png"] == 1
@@ -164,7 +164,7 @@ def test_moved_and_renamed_photos_keep_their_faces(album: Gallery, embedder: Emb
 
 def test_a_copy_is_not_enrolled_twice(album: Gallery, embedder: Embedder, photos: list[Path]):
     copy = Path(shutil.copy2(photos[0], photos[0].with_name("copy.png")))
-    assert counts(enrol(album, embedder, [*photos, copy, photos[1]])) == {
+    assert counts(enroll(album, embedder, [*photos, copy, photos[1]])) == {
         "photos": 4,
         "faces": 4,
         "known": 2,
@@ -172,7 +172,7 @@ def test_a_copy_is_not_enrolled_twice(album: Gallery, embedder: Embedder, photos
     }
     assert len(album.faces().ids) == 4
     photos[0].unlink()  # now the copy is where it is
-    assert counts(enrol(album, embedder, [copy])) == {"known": 1, "moved": 1}
+    assert counts(enroll(album, embedder, [copy])) == {"known": 1, "moved": 1}
     assert paths(album)["copy.png"] == 1
 
 
@@ -182,12 +182,12 @@ def brighter(path: Path, by: int) -> None:
 
 
 def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos)
+    enroll(album, embedder, photos)
     corrections.split(album, [2], "Mia")
     corrections.tell_apart(album, 2, 3)
     before = album.faces()
     brighter(photos[1], 3)
-    assert counts(enrol(album, embedder, photos)) == {"known": 3, "edited": 1}
+    assert counts(enroll(album, embedder, photos)) == {"known": 3, "edited": 1}
     after = album.faces()
     assert after.ids.tolist() == [1, 2, 3, 4]
     assert 0.9 < float(before.embeddings[1] @ after.embeddings[1]) < 1
@@ -197,44 +197,44 @@ def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embe
 
 
 def test_edited_photo_at_a_reused_path_keeps_its_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos[:1])
+    enroll(album, embedder, photos[:1])
     shutil.copy(photos[2], photos[0])
-    enrol(album, embedder, photos[:1])
+    enroll(album, embedder, photos[:1])
     corrections.split(album, [2], "Mia")
     brighter(photos[0], 3)
-    assert counts(enrol(album, embedder, photos[:1])) == {"edited": 1}
+    assert counts(enroll(album, embedder, photos[:1])) == {"edited": 1}
     assert album.faces().ids.tolist() == [1, 2]
     assert who_is_who(album).identity.tolist() == [-1, 1]
 
 
 def test_different_photo_at_the_same_path_is_a_new_photo(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos[:2])
+    enroll(album, embedder, photos[:2])
     corrections.split(album, [1], "Mia")
     kept = photos[0].rename(photos[0].with_name("kept.png"))
     shutil.copy(photos[2], photos[0])
-    assert counts(enrol(album, embedder, [photos[0]])) == {"photos": 1, "faces": 1}
+    assert counts(enroll(album, embedder, [photos[0]])) == {"photos": 1, "faces": 1}
     assert album.faces().ids.tolist() == [1, 2, 3]
     assert who_is_who(album).identity[2] != 1
-    assert counts(enrol(album, embedder, [kept])) == {"known": 1, "moved": 1}  # it turns up elsewhere
+    assert counts(enroll(album, embedder, [kept])) == {"known": 1, "moved": 1}  # it turns up elsewhere
     assert {"kept.png": 1, photos[0].name: 3}.items() <= paths(album).items()
 
 
 def test_two_photos_with_swapped_names_are_moved(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos[:2])
+    enroll(album, embedder, photos[:2])
     one, other = photos[0].name, photos[1].name
     aside = photos[0].rename(photos[0].with_name("aside"))
     photos[1].rename(photos[0])
     aside.rename(photos[1])
-    assert counts(enrol(album, embedder, photos[:2])) == {"known": 2, "moved": 2}
+    assert counts(enroll(album, embedder, photos[:2])) == {"known": 2, "moved": 2}
     assert paths(album) == {one: 2, other: 1}
 
 
 def test_deleted_photos_keep_their_faces(album: Gallery, embedder: Embedder, photos: list[Path]):
-    enrol(album, embedder, photos)
+    enroll(album, embedder, photos)
     photos[3].unlink()
-    assert counts(enrol(album, embedder, photos[:3])) == {"known": 3}
+    assert counts(enroll(album, embedder, photos[:3])) == {"known": 3}
     assert len(album.faces().ids) == 4
-    assert "No such file" in str(enrol(album, embedder, photos).skipped[0])
+    assert "No such file" in str(enroll(album, embedder, photos).skipped[0])
 
 
 def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photos: list[Path], tmp_path: Path):
@@ -242,7 +242,7 @@ def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photo
     together = save_photo(side_by_side(*pixels[:3]), tmp_path / "together.png")
     low = Image.fromarray(np.zeros((48, 20, 3), np.uint8))
     low.save(tmp_path / "nobody.png")
-    found = enrol(album, embedder, [together, tmp_path / "nobody.png"], Squares(), species="cats")
+    found = enroll(album, embedder, [together, tmp_path / "nobody.png"], Squares(), species="cats")
     assert counts(found) == {"photos": 2, "faces": 3, "without_face": 1}
     with album.reading() as connection:
         faces = connection.execute(
@@ -257,15 +257,15 @@ def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photo
     # One face less after the photo was cut: another photo took its name. One more: it was edited.
     corrections.split(album, [2], "Mia")
     save_photo(side_by_side(*pixels[:4]), together)
-    assert counts(enrol(album, embedder, [together], Squares())) == {"edited": 1, "faces": 1}
+    assert counts(enroll(album, embedder, [together], Squares())) == {"edited": 1, "faces": 1}
     assert album.faces().ids.tolist() == [1, 2, 3, 4]
     assert who_is_who(album).identity.tolist() == [-1, 1, -1, -1]
     save_photo(side_by_side(*pixels[:2]), together)
-    assert counts(enrol(album, embedder, [together], Squares())) == {"photos": 1, "faces": 2}
+    assert counts(enroll(album, embedder, [together], Squares())) == {"photos": 1, "faces": 2}
 
 
 def test_skips_faces_below_min_score(album: Gallery, embedder: Embedder, photos: list[Path]):
-    found = enrol(album, embedder, photos[:1], Squares(), min_score=0.95)
+    found = enroll(album, embedder, photos[:1], Squares(), min_score=0.95)
     assert counts(found) == {"photos": 1, "without_face": 1}
 
 
@@ -276,7 +276,7 @@ def test_unreadable_photos_are_skipped_and_reported(album: Gallery, embedder: Em
     os.mkfifo(folder / "pipe.jpg")
     (folder / "folder.jpg").mkdir()
     bad = [folder / name for name in ("broken.jpg", "empty.png", "pipe.jpg", "folder.jpg", "missing.jpg")]
-    found = enrol(album, embedder, [photos[0], *bad[:3], photos[1], *bad[3:], photos[2]])
+    found = enroll(album, embedder, [photos[0], *bad[:3], photos[1], *bad[3:], photos[2]])
     assert counts(found) == {"photos": 3, "faces": 3}
     assert len(found.skipped) == 5
     for path, error in zip(bad, found.skipped, strict=True):
@@ -289,24 +289,24 @@ def test_capture_time_comes_from_exif(album: Gallery, embedder: Embedder, photos
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2024:06:01 12:30:05"
     with Image.open(photos[0]) as image:
         image.save(tmp_path / "timed.jpg", exif=exif)
-    enrol(album, embedder, [tmp_path / "timed.jpg", photos[0]])
+    enroll(album, embedder, [tmp_path / "timed.jpg", photos[0]])
     assert [row[5] for row in rows(album, ("photos",))["photos"]] == ["2024-06-01T12:30:05", None]
 
 
 def test_accepts_paths_with_invalid_utf8(album: Gallery, embedder: Embedder, photos: list[Path]):
     odd = photos[0].rename(photos[0].with_name(os.fsdecode(b"M\xfcsli.png")))
-    assert counts(enrol(album, embedder, [odd])) == {"photos": 1, "faces": 1}
-    assert counts(enrol(album, embedder, [odd])) == {"known": 1}
+    assert counts(enroll(album, embedder, [odd])) == {"photos": 1, "faces": 1}
+    assert counts(enroll(album, embedder, [odd])) == {"known": 1}
     brighter(odd, 3)
-    assert counts(enrol(album, embedder, [odd])) == {"edited": 1}
+    assert counts(enroll(album, embedder, [odd])) == {"edited": 1}
     assert list(paths(album)) == [odd.name]
 
 
 def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Embedder, photos: list[Path]):
     with pytest.raises(SpaceMismatch, match="holds embeddings of the space random"):
-        enrol(album, other_embedder, photos)
+        enroll(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
-        enrol_embeddings(album, individuals([1]), ["a"], "other")
+        enroll_embeddings(album, individuals([1]), ["a"], "other")
     assert len(album.faces().ids) == 0
 
 
@@ -320,7 +320,7 @@ def test_rejects_old_model_after_concurrent_migration(
 
     one_by_one = Embedder(embedder.bundle, threads=24)  # batches of one
     with pytest.raises(SpaceMismatch):
-        enrol(album, one_by_one, pets, on_batch=migrated)
+        enroll(album, one_by_one, pets, on_batch=migrated)
     assert len(album.faces().ids) == 1
 
 
@@ -331,14 +331,14 @@ def test_embeddings_are_identified_by_name_and_content(gallery: Gallery):
     embeddings = individuals([2, 1])
     assert enrolled(gallery, embeddings) == [1, 2, 3]
     assert enrolled(gallery, embeddings) == []
-    assert enrol_embeddings(gallery, embeddings[:1], ["another name"], "drawn") == [4]
-    assert enrol_embeddings(gallery, embeddings[1:2], ["photo 0.jpg"], "drawn") == [5]
-    assert enrol_embeddings(gallery, embeddings[[0, 0]], ["twice", "twice"], "drawn") == [6]
-    assert enrol_embeddings(gallery, np.empty((0, DIM), np.float32), [], "drawn") == []
+    assert enroll_embeddings(gallery, embeddings[:1], ["another name"], "drawn") == [4]
+    assert enroll_embeddings(gallery, embeddings[1:2], ["photo 0.jpg"], "drawn") == [5]
+    assert enroll_embeddings(gallery, embeddings[[0, 0]], ["twice", "twice"], "drawn") == [6]
+    assert enroll_embeddings(gallery, np.empty((0, DIM), np.float32), [], "drawn") == []
     with pytest.raises(ValueError, match="not unit vectors"):
         enrolled(gallery, embeddings * 2)
     with pytest.raises(SpaceMismatch):
-        enrol_embeddings(gallery, embeddings[:, :8], ["a", "b", "c"], "drawn")
+        enroll_embeddings(gallery, embeddings[:, :8], ["a", "b", "c"], "drawn")
 
 
 # Broken photos
@@ -383,7 +383,7 @@ def test_enrolls_or_skips_2000_corrupt_photos(album: Gallery, embedder: Embedder
     watch.start()
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     try:
-        found = enrol(album, embedder, files)
+        found = enroll(album, embedder, files)
     finally:
         watch.cancel()
     assert time.monotonic() - start < 200
@@ -393,4 +393,4 @@ def test_enrolls_or_skips_2000_corrupt_photos(album: Gallery, embedder: Embedder
     assert len(found.skipped) > 100
     assert all(isinstance(error, FamiliarError) for error in found.skipped)
     assert len(album.faces().ids) == found.faces == found.photos
-    assert enrol(album, embedder, files).photos == 0
+    assert enroll(album, embedder, files).photos == 0

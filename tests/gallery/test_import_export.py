@@ -31,8 +31,8 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
-    with gallery_of(tmp_path / "gallery", mean_colour_bundle, photos) as made:
+def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
+    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as made:
         yield made
 
 
@@ -64,7 +64,7 @@ def table(path: Path, *lines: str) -> Path:
 
 
 def test_csv_export_and_import_restore_identities(
-    gallery: Gallery, tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]
+    gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     group(gallery)
     red = int(who_is_who(gallery).identity[0])
@@ -75,7 +75,7 @@ def test_csv_export_and_import_restore_identities(
         ["both.png 32", "red1.png 0", "red2.png 0", "red3.png 0"],
     ]
     assert export_csv(gallery, tmp_path / "who.csv") == 8
-    with gallery_of(tmp_path / "fresh", mean_colour_bundle, photos[::-1]) as fresh:  # other numbers
+    with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # other numbers
         imported = import_csv(fresh, tmp_path / "who.csv")
         assert (imported.faces, imported.identities, imported.carried, imported.skipped) == (7, 2, 0, ())
         assert unnumbered(people(fresh)) == before
@@ -204,11 +204,11 @@ def test_csv_import_rejects_conflicts_with_the_gallery(gallery: Gallery, tmp_pat
     assert people(gallery) == {"Gerd": {"both.png 32"}, "Rosa": {"both.png 0"}}
 
 
-def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_colour_bundle: Path):
+def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Path):
     (plain,) = album(tmp_path / "odd", red=1)
     odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd" / "r") + b'\xff, "1"\n.png'))
     plain.rename(odd)
-    with gallery_of(tmp_path / "gallery", mean_colour_bundle, [odd]) as gallery:
+    with gallery_of(tmp_path / "gallery", mean_color_bundle, [odd]) as gallery:
         corrections.split(gallery, [find_face(gallery, str(odd))], "Rosa")
         export_csv(gallery, tmp_path / "who.csv")
         undo(gallery)
@@ -217,7 +217,7 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_colour_bundle: P
 
 
 def test_folder_export_and_import_restore_identities(
-    gallery: Gallery, tmp_path: Path, mean_colour_bundle: Path, photos: list[Path]
+    gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
     group(gallery)
     corrections.name(gallery, int(who_is_who(gallery).identity[0]), "Rosa/Ro: .")
@@ -236,7 +236,7 @@ def test_folder_export_and_import_restore_identities(
         export_folders(gallery, tmp_path / "copied", "copy")
     for path in photos[:4]:
         path.unlink()  # the copies have the same content
-    with gallery_of(tmp_path / "fresh", mean_colour_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
+    with gallery_of(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
         imported = import_folders(fresh, tmp_path / "copied")
         assert (imported.faces, imported.identities) == (2, 2)
         assert len(imported.skipped) == 4
@@ -266,10 +266,10 @@ def test_folder_import_skips_two_face_photos_and_rejects_duplicates(
         import_folders(gallery, tmp_path / "none")
 
 
-def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path], mean_colour_bundle: Path):
+def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path], mean_color_bundle: Path):
     (tmp_path / "more").mkdir()
     same_name = photo(tmp_path / "more" / "red1.png", "red", shade=4)
-    with gallery_of(tmp_path / "second", mean_colour_bundle, [photos[0], same_name]) as second:
+    with gallery_of(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
         one = corrections.split(second, [1, 2], "A/b").identity
         made = export_folders(second, tmp_path / "out")
         assert made.photos == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NotInGallery
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import NOBODY, who_is_who
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery
@@ -18,7 +18,7 @@ from support.small_gallery import DIM, enrolled, in_one_photo, individuals
 def crowd(gallery: Gallery) -> Gallery:
     """Sixty faces of ten photos in random identities; some are confirmed, some named, and one name has no face."""
     rng = np.random.default_rng(3)
-    rows = normalise(rng.normal(size=(60, DIM)).astype(np.float32))
+    rows = normalize(rng.normal(size=(60, DIM)).astype(np.float32))
     for photo in range(10):
         in_one_photo(gallery, rows[6 * photo : 6 * photo + 6], f"{photo}.jpg")
     with gallery.writing() as connection:
@@ -196,8 +196,8 @@ def test_likely_compares_faces_of_a_kind_after_adaptation(gallery: Gallery):
     """Two individuals whose faces share a direction: by embedding all are alike by half and more."""
     rng = np.random.default_rng(0)
     shared = np.eye(DIM)[0] * 1.5
-    centres = np.eye(DIM)[1:9].repeat(6, axis=0)
-    rows = normalise((shared + centres + 0.1 * rng.normal(size=centres.shape)).astype(np.float32))
+    centers = np.eye(DIM)[1:9].repeat(6, axis=0)
+    rows = normalize((shared + centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
     enrolled(gallery, rows)
     enrolled(gallery, individuals([2]), "home")
     with gallery.writing() as connection:

@@ -8,7 +8,7 @@ import pytest
 
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Detection, Photo
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.detection.quality import quality
 from familiar.embedding.embedder import Embedder
@@ -18,7 +18,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, move_face
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
@@ -67,7 +67,7 @@ def pairs(tmp_path: Path, pets: list[Path]) -> list[Path]:
 @pytest.fixture
 def seen(album: Gallery, embedder: Embedder, pairs: list[Path]) -> Gallery:
     """With the left face of each pair, numbered as its photo is: 1, 2, 3."""
-    enrol(album, embedder, pairs, LeftHalf(), species="cats")
+    enroll(album, embedder, pairs, LeftHalf(), species="cats")
     return album
 
 
@@ -79,7 +79,7 @@ def test_added_face_is_embedded_like_an_enrolled_face(seen: Gallery, embedder: E
     (_, _, _, face) = rows(seen, ("faces",))["faces"]
     assert face[:10] == (4, 2, *RIGHT, None, 1.0, pytest.approx(of_quality), "cats")
     assert 0 < of_quality < 1
-    assert enrol(seen, embedder, pairs, LeftHalf()).known == 3
+    assert enroll(seen, embedder, pairs, LeftHalf()).known == 3
     assert check(seen).problems == ()
 
 
@@ -99,14 +99,14 @@ def test_moved_photo_is_read_from_the_given_path(seen: Gallery, embedder: Embedd
         add_face(seen, embedder, 1, RIGHT)
     assert add_face(seen, embedder, 1, RIGHT, path=there) == 4
     move_face(seen, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
-    with pytest.raises(Contradiction, match="changed since it was enrolled; enrol it again"):
+    with pytest.raises(Contradiction, match="changed since it was enrolled; enroll it again"):
         add_face(seen, embedder, 2, RIGHT, path=there)
 
 
 def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embedder: Embedder, pairs):
     pairs[0].write_bytes(pairs[1].read_bytes())
     for change in (lambda: add_face(seen, embedder, 1, RIGHT), lambda: move_face(seen, embedder, 1, RIGHT)):
-        with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enrol it again"):
+        with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enroll it again"):
             change()
 
 
@@ -263,7 +263,7 @@ def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
     with gallery.writing() as connection:
         connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
     middle = gallery.faces().unit_rows()[3:].mean(axis=0)
-    for vector, kinds in ((normalise(middle[None])[0], [1]), (someone(0)[0], [])):
+    for vector, kinds in ((normalize(middle[None])[0], [1]), (someone(0)[0], [])):
         with looking_like(vector) as embedder:
             face = add_face(gallery, embedder, 1, FREE)
         assert [kind for number, kind in rows(gallery, ("kinds",))["kinds"] if number == face] == kinds
@@ -310,7 +310,7 @@ def test_deleted_face_does_not_return_on_enrollment(seen: Gallery, embedder: Emb
     assert seen.faces().ids.tolist() == [1, 2, 3]  # kept in memory from here on
     delete_face(seen, 2)
     assert seen.faces().ids.tolist() == [1, 3]
-    assert enrol(seen, embedder, pairs, LeftHalf()).known == 3
+    assert enroll(seen, embedder, pairs, LeftHalf()).known == 3
     assert seen.faces().ids.tolist() == [1, 3]
     assert add_face(seen, embedder, 2, LEFT) == 4  # its number is not given again
 
@@ -382,7 +382,7 @@ def test_undo_leaves_faces_of_edited_photos_unchanged(seen: Gallery, embedder: E
     delete_face(seen, 2)
     for path in pairs[:2]:
         brighter(path)
-    assert enrol(seen, embedder, pairs, LeftHalf()).edited == 2
+    assert enroll(seen, embedder, pairs, LeftHalf()).edited == 2
     before = rows(seen, ("faces",))
     assert [undo(seen).kind for _ in range(2)] == ["delete face", "move face"]
     assert rows(seen, ("faces",)) == before

@@ -9,7 +9,7 @@ import pytest
 
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, SpaceMismatch
 from familiar.core.types import Detection, Photo
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.gallery.clustering.calibration import calibrate, calibration, grouping
@@ -19,7 +19,7 @@ from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enrol
+from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
@@ -37,8 +37,8 @@ def kept(gallery: Gallery) -> dict[str, Any]:
 
 
 def corrected(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
-    """Enrols, groups and says something of every kind."""
-    enrol(gallery, embedder, photos, species="cats")
+    """Enrolls, groups and says something of every kind."""
+    enroll(gallery, embedder, photos, species="cats")
     group(gallery)
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [4, 5], "Tom")
@@ -66,9 +66,9 @@ def test_reembeds_every_photo_and_keeps_corrections(
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5)
     assert rows(album, ("next_embeddings", "migration")) == {"next_embeddings": [], "migration": []}
     assert check(album).problems == ()
-    assert enrol(album, other_embedder, pets).known == 24
+    assert enroll(album, other_embedder, pets).known == 24
     with pytest.raises(SpaceMismatch):
-        enrol(album, embedder, pets)
+        enroll(album, embedder, pets)
     while decisions(album):
         undo(album)
     assert rows(album)["assignments"] == []
@@ -82,7 +82,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
     vectors = album.faces().embeddings
     shorter = other_metadata(embedder, embedding_dim=8, prefixes=(8,))
     assert migrate(album, shorter) == Migrated(photos=0, prefix=24, bridge=0, bridge_cosine=None)
-    np.testing.assert_allclose(album.faces().embeddings, normalise(vectors[:, :8]), atol=1e-6)
+    np.testing.assert_allclose(album.faces().embeddings, normalize(vectors[:, :8]), atol=1e-6)
     assert album.space.embedding_dim == 8
     assert kept(album) == before
     with pytest.raises(SpaceMismatch, match="valid prefixes are 8, not 5"):
@@ -90,7 +90,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
 
 
 def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedder: Embedder, pets: list[Path]):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
     assert migrate(album, again) == Migrated(0, 0, 0, None)
@@ -135,7 +135,7 @@ def test_missing_photos_are_mapped_by_a_bridge(
 def test_embeddings_without_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
-    enrol(album, embedder, crowd)
+    enroll(album, embedder, crowd)
     enrolled(album, album.faces().unit_rows()[:2])
     assert (found := migrate(album, other_embedder)).bridge == 2
     assert found.photos == 70
@@ -153,7 +153,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     assert album.space == Space.of(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
-    assert enrol(album, embedder, pets).known == 24
+    assert enroll(album, embedder, pets).known == 24
     aside.rename(lost)  # it is back
     done: list[int] = []
     assert migrate(album, other_embedder, on_batch=done.append).photos == 25
@@ -162,7 +162,7 @@ def test_rejects_a_bridge_with_too_few_photos(
 
 
 def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     done: list[int] = []
 
     def stop(count: int) -> None:
@@ -187,7 +187,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
     pets: list[Path],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     with monkeypatch.context() as patch:
         patch.setattr(migrate_module, "_swap", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -209,13 +209,13 @@ def test_includes_photos_enrolled_during_migration(
     crowd: list[Path],
     tmp_path: Path,
 ):
-    enrol(album, embedder, crowd)
+    enroll(album, embedder, crowd)
     crowd[3].unlink()
     more = draw_pets(tmp_path / "more", 1, 2, seed=11)
 
     def meanwhile(_: int) -> None:
         with Gallery.open(folder) as other:
-            enrol(other, embedder, more)
+            enroll(other, embedder, more)
 
     found = migrate(album, other_embedder, on_batch=meanwhile)
     assert (found.photos, found.bridge) == (71, 1)
@@ -228,13 +228,13 @@ def test_includes_photos_enrolled_during_migration(
 def test_photo_edited_during_migration_is_embedded_again(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
-    enrol(album, embedder, crowd)
+    enroll(album, embedder, crowd)
     ids = album.faces().ids.tolist()
 
     def edited(_: int) -> None:
         edit(crowd[0])
         with Gallery.open(folder) as other:
-            assert enrol(other, embedder, crowd).edited == 1
+            assert enroll(other, embedder, crowd).edited == 1
 
     calls: list[int] = []
     assert migrate(album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edited(n)))
@@ -274,7 +274,7 @@ def test_error_during_the_swap_keeps_the_old_model(
 
 @pytest.mark.slow
 def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     for pet in range(8):
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
     fitted, _ = calibrate(album)
@@ -291,7 +291,7 @@ def test_concurrent_migration_raises_gallery_busy(
     other_embedder: Embedder,
     pets: list[Path],
 ):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     third = other_metadata(embedder, space_id="third")
     begun: list[int] = []
 
@@ -318,7 +318,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
 ):
     with album.writing() as connection:
         connection.execute("UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),))
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     group(album)
     move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
     delete_face(album, 5)
@@ -350,7 +350,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
 
 
 def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedder, pets: list[Path]):
-    enrol(album, embedder, pets)
+    enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     delete_face(album, 5)
     again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
@@ -369,7 +369,7 @@ def test_faces_changed_during_embedding_are_embedded_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     box = (2.0, 2.0, 46.0, 46.0)
-    enrol(album, embedder, crowd)
+    enroll(album, embedder, crowd)
     waiting = migrate_module._waiting
 
     def waited(gallery: Gallery) -> list[Any]:
@@ -378,7 +378,7 @@ def test_faces_changed_during_embedding_are_embedded_again(
             move_face(other, embedder, 3, box)
             delete_face(other, 7)
             edit(crowd[0])
-            assert enrol(other, embedder, crowd).edited == 1
+            assert enroll(other, embedder, crowd).edited == 1
         monkeypatch.undo()
         return found
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as suggest_module
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.clustering.review_queue import answer, suggest
@@ -26,7 +26,7 @@ def at(similarity: float, axis: int, towards: int) -> np.ndarray:
     """A row that is as like one axis."""
     row = np.zeros((1, DIM), np.float32)
     row[0, axis], row[0, towards] = similarity, (1 - similarity**2) ** 0.5
-    return normalise(row)
+    return normalize(row)
 
 
 def asked(gallery: Gallery) -> set[tuple[int, int]]:
@@ -90,7 +90,7 @@ def test_never_suggests_pairs_that_violate_constraints(gallery: Gallery):
 @pytest.mark.parametrize("afresh", [False, True])
 def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool):
     rng = np.random.default_rng(3)
-    enrolled(gallery, normalise((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
+    enrolled(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     group(gallery)
     said: set[tuple[int, int]] = set()
     for _ in range(12):
@@ -107,7 +107,7 @@ def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool
 
 
 def test_each_cluster_appears_once_per_list(gallery: Gallery):
-    enrolled(gallery, normalise(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
+    enrolled(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     group(gallery)
     questions = suggest(gallery, 100)
     held = [

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError, NotInGallery
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, forget
@@ -25,7 +25,7 @@ from support.small_gallery import DIM, SPACE, enrolled, in_one_photo, individual
 
 
 def random_rows(count: int, seed: int = 0) -> np.ndarray:
-    return normalise(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
+    return normalize(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
 
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
@@ -34,7 +34,7 @@ def test_search_photos_returns_nearest_faces_in_order(gallery: Gallery, k: int):
     stored = random_rows(50)
     enrolled(gallery, stored)
     query = random_rows(1, seed=1)[0]
-    similarity = normalise(gallery.faces().unit_rows()) @ query
+    similarity = normalize(gallery.faces().unit_rows()) @ query
     order = np.argsort(-similarity)[:k]
     hits = search_photos(gallery, query, k)
     assert [hit.face for hit in hits] == (order + 1).tolist()
@@ -103,7 +103,7 @@ def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Gallery):
     enrolled(gallery, stored)
     query = random_rows(1, seed=1)[0]
     hits = search_photos(gallery, query, 3, prefix=8)
-    short = normalise(stored[:, :8]) @ normalise(query[None, :8])[0]
+    short = normalize(stored[:, :8]) @ normalize(query[None, :8])[0]
     candidates = np.argsort(-short)[:4]  # one in a hundred
     expected = candidates[np.argsort(-(stored[candidates] @ query))][:3]
     assert [hit.face for hit in hits] == (expected + 1).tolist()
@@ -235,7 +235,7 @@ def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
 def test_verify_compares_with_the_template(gallery: Gallery):
     enrolled(gallery, individuals([3, 1]))
     group(gallery)
-    (template,) = normalise(individuals([3, 1])[:3].mean(axis=0, keepdims=True))
+    (template,) = normalize(individuals([3, 1])[:3].mean(axis=0, keepdims=True))
     friend = individuals([1], seed=2)[0]
     answer = verify(gallery, friend, 1)
     assert answer.similarity == pytest.approx(float(template @ friend), abs=1e-6)
@@ -252,8 +252,8 @@ def test_verify_compares_with_the_template(gallery: Gallery):
 def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
     """Eight cats whose faces share a direction, and two people at home."""
     rng = np.random.default_rng(0)
-    centres = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
-    cats = normalise((centres + 0.1 * rng.normal(size=centres.shape)).astype(np.float32))
+    centers = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
+    cats = normalize((centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
     (asked,), cats = cats[:1], cats[1:]
     people = individuals([0] * 10 + [3, 3])
     enrolled(gallery, np.concatenate([people, cats]))
@@ -264,7 +264,7 @@ def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
             whose = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
             connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, whose))
     seen = adapt(np.concatenate([cats, asked[None]]))
-    template = normalise(seen[:6].mean(axis=0, keepdims=True))[0]
+    template = normalize(seen[:6].mean(axis=0, keepdims=True))[0]
     found = search_identities(gallery, asked)
     assert [match.known for match in found] == [True, False, False, False, False]
     assert found[0].identity == 1

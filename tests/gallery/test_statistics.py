@@ -12,11 +12,11 @@ from support.color_album import album, gallery_of, photo
 
 
 def test_overview_reports_identities_counts_and_decisions(
-    tmp_path: Path, mean_colour_bundle: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
     paths = album(tmp_path / "photos", green=2, red=3, blue=1)
     paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
-    with gallery_of(tmp_path / "gallery", mean_colour_bundle, paths) as gallery:
+    with gallery_of(tmp_path / "gallery", mean_color_bundle, paths) as gallery:
         empty_handed = overview(gallery)
         assert (empty_handed.identities, empty_handed.alone, empty_handed.decisions) == ((), 8, ())
         group(gallery)
@@ -33,7 +33,7 @@ def test_overview_reports_identities_counts_and_decisions(
         assert (gerd.name, gerd.faces, gerd.confirmed) == ("Gerd", 3, 1)
         assert (gerd.face, gerd.path) == (face, str(paths[0])), "who was confirmed stands for the others"
         assert (blau.name, blau.faces, blau.face, blau.path) == ("Blau", 0, None, None)
-        assert seen.space.space_id == "mean-colour"
+        assert seen.space.space_id == "mean-color"
         assert (seen.grouping.threshold, seen.grouping.own) == (0.9, False)
         assert seen.size_bytes == sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir())
         assert [decision.kind for decision in seen.decisions] == [

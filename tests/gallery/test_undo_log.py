@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.clustering.review_queue import answer, suggest
 from familiar.gallery.database.connection import Gallery
@@ -104,18 +104,18 @@ class Decisions(RuleBasedStateMachine):
     # What its user does
 
     @rule(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4), noise=st.sampled_from([0.05, 0.35]))
-    def enrol(self, sizes: list[int], noise: float) -> None:
+    def enroll(self, sizes: list[int], noise: float) -> None:
         embeddings = individuals(sizes, int(self.rng.integers(2**32)), noise)
         self.photos += 1
         with self._taken_in():
             enrolled(self.gallery, embeddings, f"{self.photos}")
 
     @rule(who=st.lists(st.integers(0, 4), min_size=2, max_size=4))
-    def enrol_one_photo_of_several(self, who: list[int]) -> None:
+    def enroll_one_photo_of_several(self, who: list[int]) -> None:
         rows = np.eye(DIM)[who] + self.rng.normal(size=(len(who), DIM)) * 0.05
         self.photos += 1
         with self._taken_in():
-            in_one_photo(self.gallery, normalise(rows.astype(np.float32)), f"{self.photos} together.jpg")
+            in_one_photo(self.gallery, normalize(rows.astype(np.float32)), f"{self.photos} together.jpg")
 
     @rule(afresh=st.booleans())
     def group(self, afresh: bool) -> None:
@@ -207,7 +207,7 @@ class Decisions(RuleBasedStateMachine):
 
     def _someone(self, who: int) -> np.ndarray:
         row = np.eye(DIM)[who] + self.rng.normal(size=DIM) * 0.05
-        return normalise(row.astype(np.float32)[None])[0]
+        return normalize(row.astype(np.float32)[None])[0]
 
     @precondition(lambda self: self.before)
     @rule()

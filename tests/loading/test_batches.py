@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from familiar.core.errors import TrainingFailed, UnreadablePhoto
 from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.settings import Augmentation
-from familiar.loading.batches import PhotoBatches, standardise_batch
+from familiar.loading.batches import PhotoBatches, standardize_batch
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, PhotoKey, in_order
 from familiar.loading.sampler import ShuffledBatches
 from familiar.photos.decoding import save_photo
-from familiar.photos.preprocessing import Preprocessing, standardise
+from familiar.photos.preprocessing import Preprocessing, standardize
 from support.tiers import small_and_exhaustive
 
 CPU = torch.device("cpu")
@@ -72,7 +72,7 @@ def assert_same(first: Images, second: Images) -> None:
 # Numbers
 
 
-@pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
+@pytest.mark.parametrize("color_order", ["RGB", "BGR"])
 @given(
     mean=st.tuples(*[st.floats(0, 1)] * 3),
     std=st.tuples(*[st.floats(0.01, 1)] * 3),
@@ -80,21 +80,21 @@ def assert_same(first: Images, second: Images) -> None:
     seed=st.integers(0, 99),
 )
 def test_standardized_batch_equals_inference_standardization(
-    colour_order: str, mean: tuple[float, ...], std: tuple[float, ...], photos: int, seed: int
+    color_order: str, mean: tuple[float, ...], std: tuple[float, ...], photos: int, seed: int
 ) -> None:
-    preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order, mean=mean, std=std)
+    preprocessing = Preprocessing(size_px=16, resize_px=16, color_order=color_order, mean=mean, std=std)
     rgb_u8 = np.random.default_rng(seed).integers(0, 256, (photos, 16, 16, 3), dtype=np.uint8)
-    found = standardise_batch(torch.from_numpy(rgb_u8), preprocessing)
+    found = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
     assert found.dtype == torch.float32
-    assert np.array_equal(found.numpy(), standardise(rgb_u8, preprocessing))
+    assert np.array_equal(found.numpy(), standardize(rgb_u8, preprocessing))
 
 
-@pytest.mark.parametrize("colour_order", ["RGB", "BGR"])
-def test_every_color_value_matches_inference_standardization(colour_order: str) -> None:
-    preprocessing = Preprocessing(size_px=16, resize_px=16, colour_order=colour_order)
+@pytest.mark.parametrize("color_order", ["RGB", "BGR"])
+def test_every_color_value_matches_inference_standardization(color_order: str) -> None:
+    preprocessing = Preprocessing(size_px=16, resize_px=16, color_order=color_order)
     rgb_u8 = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=3)
-    found = standardise_batch(torch.from_numpy(rgb_u8), preprocessing)
-    assert np.array_equal(found.numpy(), standardise(rgb_u8, preprocessing))
+    found = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
+    assert np.array_equal(found.numpy(), standardize(rgb_u8, preprocessing))
     black, white = found[0, :, 0, 0], found[0, :, -1, -1]
     mean, std = (torch.tensor(values) for values in (preprocessing.mean, preprocessing.std))
     torch.testing.assert_close(black, -mean / std)
@@ -104,7 +104,7 @@ def test_every_color_value_matches_inference_standardization(colour_order: str) 
 @pytest.mark.slow
 def test_standardizing_keeps_input_and_returns_channels_last(cats: DataSpec) -> None:
     rgb_u8 = torch.full((2, 16, 16, 3), 7, dtype=torch.uint8)
-    images = standardise_batch(rgb_u8, Preprocessing(size_px=16, resize_px=16))
+    images = standardize_batch(rgb_u8, Preprocessing(size_px=16, resize_px=16))
     assert (rgb_u8 == 7).all()
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert images.stride() == (3 * 16 * 16, 1, 16 * 3, 3)
@@ -121,7 +121,7 @@ def test_batches_contain_standardized_items_in_key_order(cats: DataSpec) -> None
     keys = [[PhotoKey(1, 8), PhotoKey(0, 0)], [PhotoKey(2, 4)]]
     for (images, labels, rows), chosen in zip(PhotoBatches(dataset, keys, CPU), keys, strict=True):
         rgb_u8 = np.stack([dataset[key][0] for key in chosen])
-        assert np.array_equal(images.numpy(), standardise(rgb_u8, PREPROCESSING))
+        assert np.array_equal(images.numpy(), standardize(rgb_u8, PREPROCESSING))
         assert labels.tolist() == [dataset[key][1] for key in chosen]
         assert rows.tolist() == [key.row for key in chosen]
 

@@ -86,7 +86,7 @@ def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PRE
 # One crop
 
 
-@pytest.mark.parametrize("resize", ["stretch", "centre_crop"])
+@pytest.mark.parametrize("resize", ["stretch", "center_crop"])
 def test_crop_is_resized_by_the_preprocessing_rule(cats: Path, resize: Any) -> None:
     preprocessing = Preprocessing(size_px=32, resize=resize, resize_px=36)
     found = crop_of(cats / "Tom" / "1.png", preprocessing)
@@ -168,11 +168,11 @@ def test_reports_progress_for_each_photo(cats: Path, cache: CropCache) -> None:
     ("changed", "packs_then"),
     [
         (replace(PREPROCESSING, size_px=36), 2),
-        (replace(PREPROCESSING, resize="centre_crop"), 2),
-        (replace(PREPROCESSING, resize="centre_crop", resize_px=40), 2),
+        (replace(PREPROCESSING, resize="center_crop"), 2),
+        (replace(PREPROCESSING, resize="center_crop", resize_px=40), 2),
         (replace(PREPROCESSING, margin=0.1), 2),
         (replace(PREPROCESSING, mean=(0.5,) * 3, std=(0.5,) * 3), 1),
-        (replace(PREPROCESSING, colour_order="BGR"), 1),
+        (replace(PREPROCESSING, color_order="BGR"), 1),
     ],
 )
 def test_geometry_changes_the_pack_and_colors_do_not(
@@ -410,12 +410,12 @@ def test_damaged_pack_is_rebuilt(cats: Path, cache: CropCache, spoil: Callable[[
 def test_deleted_pack_still_serves_mapped_crops(cats: Path, cache: CropCache, opened: list[PhotoRef]) -> None:
     crops = read(cats, cache).crops
     pixels = crops[0].copy()
-    travelled = pickle.dumps(crops)
+    traveled = pickle.dumps(crops)
     shutil.rmtree(packs(cache)[0])
     opened.clear()
     np.testing.assert_array_equal(crops[0], pixels)
     assert not opened
-    assert_same_pixels(pickle.loads(travelled))
+    assert_same_pixels(pickle.loads(traveled))
     assert len(opened) == 6
 
 
@@ -437,10 +437,10 @@ def test_pack_deleted_after_lookup_still_gives_same_pixels(
 
 def test_smaller_rebuilt_pack_still_gives_same_pixels(cats: Path, cache: CropCache) -> None:
     """Cleared away by another run, then made again by one with less room."""
-    travelled = pickle.dumps(read(cats, cache).crops)
+    traveled = pickle.dumps(read(cats, cache).crops)
     shutil.rmtree(packs(cache)[0])
     read(cats, replace(cache, max_bytes=2 * CROP_BYTES))
-    assert_same_pixels(pickle.loads(travelled))
+    assert_same_pixels(pickle.loads(traveled))
 
 
 def test_pickled_crops_exclude_pixels(cats: Path, cache: CropCache) -> None:

@@ -77,7 +77,7 @@ def test_adds_loss_on_new_embeddings():
     assert both(embeddings, labels, old).item() == pytest.approx(
         (classifier(embeddings, labels) + across).item(), abs=1e-12
     )
-    assert list(dict(both.named_parameters())) == ["loss.centres"]
+    assert list(dict(both.named_parameters())) == ["loss.centers"]
 
 
 def test_compares_prefix_with_shorter_old_embeddings():
@@ -126,9 +126,9 @@ def test_empty_batch_has_zero_loss():
 def test_training_aligns_new_space_with_old_space():
     """Two linear networks on the same photos: alone their spaces have nothing to do with each other."""
     torch.manual_seed(0)
-    centres = torch.randn(10, 16)
+    centers = torch.randn(10, 16)
     labels = torch.arange(10).repeat_interleave(6)
-    photos = centres[labels] + 0.3 * torch.randn(60, 16)
+    photos = centers[labels] + 0.3 * torch.randn(60, 16)
     old = normalize(photos @ torch.randn(16, 6))
     new = torch.nn.Linear(16, 8, bias=False)
     optimizer = torch.optim.Adam(new.parameters(), lr=3e-2)

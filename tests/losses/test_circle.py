@@ -320,5 +320,5 @@ def test_matches_pytorch_metric_learning(margin, gamma):
     )
     theirs, wanted = value_and_gradient(peers.CircleLoss(m=margin, gamma=gamma), embeddings, labels)
     assert value.item() == pytest.approx(theirs.item(), rel=1e-9)
-    flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalise the rows
+    flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows
     torch.testing.assert_close(flat, wanted)

@@ -154,7 +154,7 @@ def test_matches_pytorch_metric_learning(margin, reduction):
     value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=margin, reduction=reduction)
     theirs, wanted = value_and_gradient(peer, embeddings, labels)
     assert value.item() == pytest.approx(theirs.item(), rel=1e-9)
-    flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalise the rows
+    flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows
     torch.testing.assert_close(flat, wanted)
 
 

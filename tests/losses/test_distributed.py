@@ -51,7 +51,7 @@ def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
 def arcface(dtype: torch.dtype) -> ArcFace:
     torch.manual_seed(7)
     objective = ArcFace(DIM, CLASSES, scale=8.0, label_smoothing=0.1)
-    nn.init.normal_(objective.centres)  # short ones, as it has at first, have long gradients: hard on float32
+    nn.init.normal_(objective.centers)  # short ones, as it has at first, have long gradients: hard on float32
     return objective.to(dtype)
 
 
@@ -324,7 +324,7 @@ def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
         torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["centres alone", "centres averaged"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["centers alone", "centers averaged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_training_matches_single_process(ranks, split, dtype, wrapped):
@@ -440,8 +440,8 @@ def test_wrapping_module_returns_module_with_its_parameters():
     outer = across_ranks(inner)
     assert isinstance(outer, nn.Module)
     assert outer.loss is inner
-    assert list(outer.parameters()) == [inner.centres]
-    assert list(outer.state_dict()) == ["loss.centres"]
+    assert list(outer.parameters()) == [inner.centers]
+    assert list(outer.state_dict()) == ["loss.centers"]
     assert not outer.eval().loss.training
     assert not list(across_ranks(squared_similarities).parameters())
 

@@ -111,21 +111,21 @@ def test_full_mining_shares_triplets_across_prefixes():
 def test_classifier_centers_are_cut_to_each_prefix():
     embeddings, labels = batch()
     classifier = ArcFace(8, 6).double()
-    torch.nn.init.normal_(classifier.centres)
+    torch.nn.init.normal_(classifier.centers)
 
     def alone(rows, labels):
         cut = ArcFace(rows.shape[1], 6).double()
-        cut.centres.data = classifier.centres.detach()[:, : rows.shape[1]].clone()
+        cut.centers.data = classifier.centers.detach()[:, : rows.shape[1]].clone()
         return cut(rows, labels)
 
     harmonic = HarmonicLoss(classifier, PREFIXES, WEIGHTS)
-    assert list(dict(harmonic.named_parameters())) == ["loss.centres"]
+    assert list(dict(harmonic.named_parameters())) == ["loss.centers"]
     torch.testing.assert_close(
         value_and_gradient(harmonic, embeddings, labels),
         value_and_gradient(lambda rows, labels: slow(alone, rows, labels), embeddings, labels),
     )
     harmonic(embeddings, labels).backward()
-    assert classifier.centres.grad.abs().sum(0).min() > 0
+    assert classifier.centers.grad.abs().sum(0).min() > 0
 
 
 @pytest.mark.parametrize("mined_on", ["own", "full"])

@@ -18,7 +18,7 @@ def test_with_all_classes_equals_arcface(evaluating, smoothing):
     torch.manual_seed(0)
     full = ArcFace(16, 50, label_smoothing=smoothing)
     part = PartialFC(16, 50, rate=0.2 if evaluating else 1.0, label_smoothing=smoothing).train(not evaluating)
-    part.centres.data = full.centres.data.clone()
+    part.centers.data = full.centers.data.clone()
     embeddings, labels = rows(20, 16, torch.float32, classes=50)
     ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     our_loss, their_loss = part(ours, labels), full(theirs, labels)
@@ -26,8 +26,8 @@ def test_with_all_classes_equals_arcface(evaluating, smoothing):
     their_loss.backward()
     assert torch.equal(our_loss, their_loss)
     assert torch.equal(ours.grad, theirs.grad)
-    assert part.centres.grad.is_sparse
-    assert torch.equal(part.centres.grad.to_dense(), full.centres.grad)
+    assert part.centers.grad.is_sparse
+    assert torch.equal(part.centers.grad.to_dense(), full.centers.grad)
 
 
 def test_equals_arcface_on_sampled_classes():
@@ -38,14 +38,14 @@ def test_equals_arcface_on_sampled_classes():
     kept = draw_classes(labels, 100, 10)
     torch.manual_seed(5)
     loss = objective(embeddings, labels)
-    centres = objective.centres.detach()[kept].requires_grad_()
+    centers = objective.centers.detach()[kept].requires_grad_()
     places = torch.tensor([kept.tolist().index(label) for label in labels.tolist()])
-    expected = cross_entropy(arcface_logits(embeddings @ normalize(centres).T, places, 0.4, 32.0), places)
+    expected = cross_entropy(arcface_logits(embeddings @ normalize(centers).T, places, 0.4, 32.0), places)
     assert loss.item() == pytest.approx(expected.item(), abs=1e-9)
     loss.backward()
-    gradient = objective.centres.grad.coalesce()
+    gradient = objective.centers.grad.coalesce()
     assert torch.equal(gradient.indices()[0], kept)
-    torch.testing.assert_close(gradient.values(), torch.autograd.grad(expected, centres)[0])
+    torch.testing.assert_close(gradient.values(), torch.autograd.grad(expected, centers)[0])
 
 
 @given(classes=st.integers(1, 60), n=st.integers(0, 40), share=st.floats(0.01, 1), seed=st.integers(0, 999))
@@ -74,14 +74,14 @@ def test_class_draws_are_uniform_and_deterministic():
 
 def test_step_updates_only_sampled_centers():
     objective = PartialFC(8, 200, rate=0.05)
-    assert objective.sparse_parameters == ("centres",)
-    assert dict(objective.named_parameters()).keys() == {"centres"}
+    assert objective.sparse_parameters == ("centers",)
+    assert dict(objective.named_parameters()).keys() == {"centers"}
     optimizer = torch.optim.SparseAdam(objective.parameters(), lr=0.01)
     embeddings, labels = rows(4, 8, torch.float32, classes=200)
-    before = objective.centres.detach().clone()
+    before = objective.centers.detach().clone()
     objective(embeddings, labels).backward()
     optimizer.step()
-    moved = (objective.centres != before).any(dim=1)
+    moved = (objective.centers != before).any(dim=1)
     assert moved.sum() == 10
     assert moved[labels].all()
 
@@ -91,7 +91,7 @@ def test_prefixes_accumulate_in_one_sparse_gradient():
     embeddings, labels = rows(4, 8, classes=40)
     loss = objective(embeddings, labels) + objective(normalize(embeddings[:, :3]), labels)
     loss.backward()
-    assert objective.centres.grad.is_sparse
-    assert objective.centres.grad.to_dense()[labels].any(dim=1).all()
+    assert objective.centers.grad.is_sparse
+    assert objective.centers.grad.to_dense()[labels].any(dim=1).all()
     with pytest.raises(RuntimeError, match="out of bounds"):
         objective(embeddings, labels - 40)

@@ -33,7 +33,7 @@ def target_logit(cosine, margin_rad, scale=1.0):
 def arcface(classes=5, dim=4, dtype=torch.float64, seed=0, **settings_):
     torch.manual_seed(seed)
     objective = ArcFace(dim, classes, **settings_)
-    torch.nn.init.normal_(objective.centres)
+    torch.nn.init.normal_(objective.centers)
     return objective.to(dtype)
 
 
@@ -86,7 +86,7 @@ def test_logit_rises_at_seam_above_largest_margin():
 def test_without_margin_equals_normalized_softmax():
     objective = arcface(margin_rad=0.0, scale=16.0)
     embeddings, labels = rows()
-    expected = cross_entropy(16.0 * embeddings @ normalize(objective.centres).T, labels)
+    expected = cross_entropy(16.0 * embeddings @ normalize(objective.centers).T, labels)
     assert objective(embeddings, labels).item() == pytest.approx(expected.item(), abs=1e-12)
 
 
@@ -103,7 +103,7 @@ def test_arcface_matches_slow_reference(n, classes, dim, margin_rad, scale, smoo
     objective = arcface(classes, dim, seed=seed, margin_rad=margin_rad, scale=scale, label_smoothing=smoothing)
     embeddings, labels = rows(n, dim, seed=seed, classes=classes)
     expected = reference_loss(
-        embeddings, objective.centres, labels, partial(arcface_angle, margin_rad=margin_rad), scale, smoothing
+        embeddings, objective.centers, labels, partial(arcface_angle, margin_rad=margin_rad), scale, smoothing
     )
     assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
@@ -121,14 +121,14 @@ def test_is_invariant_to_embedding_and_center_length():
     objective = arcface()
     embeddings, labels = rows()
     before = objective(embeddings, labels)
-    objective.centres.data *= torch.tensor([0.01, 3.0, 50.0, 1.0, 7.0], dtype=torch.float64)[:, None]
+    objective.centers.data *= torch.tensor([0.01, 3.0, 50.0, 1.0, 7.0], dtype=torch.float64)[:, None]
     assert objective(embeddings * 3.7, labels).item() == pytest.approx(before.item(), abs=1e-9)
 
 
 def test_label_smoothing_matches_definition():
     embeddings, labels = rows()
     smoothed, plain = (arcface(label_smoothing=share) for share in (0.1, 0.0))
-    logits = arcface_logits(embeddings @ normalize(plain.centres).T, labels, 0.4, 32.0)
+    logits = arcface_logits(embeddings @ normalize(plain.centers).T, labels, 0.4, 32.0)
     uniform = -logits.log_softmax(dim=1).mean()
     expected = 0.9 * plain(embeddings, labels) + 0.1 * uniform
     assert smoothed(embeddings, labels).item() == pytest.approx(expected.item(), abs=1e-9)
@@ -138,11 +138,11 @@ def test_label_smoothing_matches_definition():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_arcface_is_finite_for_identical_and_opposite_vectors(dtype, margin_rad):
     objective = ArcFace(3, 2, margin_rad=margin_rad).to(dtype)
-    objective.centres.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]], dtype=dtype)
+    objective.centers.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]], dtype=dtype)
     for sign in (1.0, -1.0):
-        embeddings = (sign * objective.centres.detach()).requires_grad_()
+        embeddings = (sign * objective.centers.detach()).requires_grad_()
         loss = objective(embeddings, torch.tensor([0, 1]))
-        gradients = torch.autograd.grad(loss, [embeddings, objective.centres])
+        gradients = torch.autograd.grad(loss, [embeddings, objective.centers])
         assert loss.isfinite()
         assert all(gradient.isfinite().all() for gradient in gradients)
 
@@ -161,7 +161,7 @@ def test_cosines_rounded_past_one_keep_gradient_finite():
     torch.manual_seed(0)
     embeddings = normalize(torch.randn(200, 128)).requires_grad_()
     objective = ArcFace(128, 200)
-    objective.centres.data = 7.3 * embeddings.detach()
+    objective.centers.data = 7.3 * embeddings.detach()
     loss = objective(embeddings, torch.arange(200))
     loss.backward()
     assert loss.isfinite()
@@ -172,16 +172,16 @@ def test_cosines_rounded_past_one_keep_gradient_finite():
 def test_passes_gradcheck_away_from_seam():
     objective = arcface(margin_rad=1.5, scale=8.0, label_smoothing=0.1)
     embeddings, labels = rows()
-    cosines = (embeddings @ normalize(objective.centres).T).gather(1, labels[:, None])
+    cosines = (embeddings @ normalize(objective.centers).T).gather(1, labels[:, None])
     assert 0 < (cosines < -math.cos(1.5)).sum() < len(labels), "rows on one side only: choose another seed"
     assert ((cosines + math.cos(1.5)).abs() > 1e-2).all()
     assert (cosines.abs() < 0.999).all()
     embeddings.requires_grad_()
 
-    def loss(embeddings, centres):
-        return torch.func.functional_call(objective, {"centres": centres}, (embeddings, labels))
+    def loss(embeddings, centers):
+        return torch.func.functional_call(objective, {"centers": centers}, (embeddings, labels))
 
-    assert torch.autograd.gradcheck(loss, (embeddings, objective.centres.detach().requires_grad_()))
+    assert torch.autograd.gradcheck(loss, (embeddings, objective.centers.detach().requires_grad_()))
 
 
 @given(theta=st.floats(0.05, 3.09), margin_rad=st.floats(0.05, 2.3))
@@ -202,8 +202,8 @@ def test_empty_batch_is_differentiable_zero():
     loss = objective(embeddings, torch.empty(0, dtype=torch.int64))
     loss.backward()
     assert loss.item() == 0.0
-    assert objective.centres.grad is not None
-    assert not objective.centres.grad.any()
+    assert objective.centers.grad is not None
+    assert not objective.centers.grad.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -212,7 +212,7 @@ def test_half_precision_embeddings_match_float64_reference(dtype):
     objective = arcface(10, 16, torch.float32)
     loss = objective(embeddings, labels)
     expected = reference_loss(
-        embeddings.double(), objective.centres.double(), labels, partial(arcface_angle, margin_rad=0.4), 32.0
+        embeddings.double(), objective.centers.double(), labels, partial(arcface_angle, margin_rad=0.4), 32.0
     )
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected, rel=1e-5)
@@ -242,10 +242,10 @@ def test_arcface_matches_pytorch_metric_learning(margin_rad):
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     objective = arcface(7, 16, torch.float32, margin_rad=margin_rad, scale=24.0)
     embeddings, labels = rows(80, 16, torch.float32, classes=7)
-    assert (embeddings @ normalize(objective.centres).T).gather(1, labels[:, None]).min() < -0.4
-    # Theirs takes degrees, and keeps its centres as columns.
+    assert (embeddings @ normalize(objective.centers).T).gather(1, labels[:, None]).min() < -0.4
+    # Theirs takes degrees, and keeps its centers as columns.
     peer = peers.ArcFaceLoss(7, 16, margin=float(np.degrees(margin_rad)), scale=24.0)
-    peer.W.data = objective.centres.detach().T.clone()
+    peer.W.data = objective.centers.detach().T.clone()
     ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
@@ -284,7 +284,7 @@ every_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
 def classifier(name, classes=5, dim=4, dtype=torch.float64, seed=0, **settings_):
     torch.manual_seed(seed)
     objective = CLASSIFIERS[name][0](dim, classes, **settings_)
-    torch.nn.init.normal_(objective.centres)
+    torch.nn.init.normal_(objective.centers)
     return objective.to(dtype)
 
 
@@ -299,12 +299,12 @@ def gradients_of(loss, *inputs):
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("width", [4, 2])
 def test_every_classifier_matches_slow_reference(name, smoothing, width):
-    """And so does every prefix: of the centres the same first components count."""
+    """And so does every prefix: of the centers the same first components count."""
     for seed in range(8):
         objective = classifier(name, seed=seed, scale=9.0, label_smoothing=smoothing)
         embeddings, labels = rows(6, width, seed=seed)
         expected = reference_loss(
-            embeddings, objective.centres[..., :width], labels, CLASSIFIERS[name][1], 9.0, smoothing
+            embeddings, objective.centers[..., :width], labels, CLASSIFIERS[name][1], 9.0, smoothing
         )
         assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-6)
 
@@ -316,15 +316,15 @@ def test_every_classifier_passes_gradcheck(name, width):
     objective = classifier(name, scale=5.0, label_smoothing=0.1)
     embeddings, labels = rows(6, width)
 
-    def loss(embeddings, centres):
-        kept = {"centres": centres}
+    def loss(embeddings, centers):
+        kept = {"centers": centers}
         return torch.func.functional_call(objective, kept, (embeddings, labels))
 
     if name == "PartialFC":  # its gradient is sparse, which gradcheck does not take: see test_partial.py
-        centres = objective.centres.detach()
-        assert torch.autograd.gradcheck(lambda rows_: loss(rows_, centres), (embeddings.requires_grad_(),))
+        centers = objective.centers.detach()
+        assert torch.autograd.gradcheck(lambda rows_: loss(rows_, centers), (embeddings.requires_grad_(),))
     else:
-        inputs = (embeddings.requires_grad_(), objective.centres.detach().requires_grad_())
+        inputs = (embeddings.requires_grad_(), objective.centers.detach().requires_grad_())
         assert torch.autograd.gradcheck(loss, inputs)
 
 
@@ -333,12 +333,12 @@ def test_every_classifier_passes_gradcheck(name, width):
 def test_every_classifier_is_finite_at_poles(name, dtype):
     objective = classifier(name, classes=3, dim=3, dtype=dtype)
     axes = torch.eye(3, dtype=dtype)
-    objective.centres.data = axes.expand(objective.centres.shape).clone() * 7.3
+    objective.centers.data = axes.expand(objective.centers.shape).clone() * 7.3
     for sign in (1.0, -1.0):
         embeddings = (sign * axes).requires_grad_()
         loss = objective(embeddings, torch.arange(3))
         assert loss.isfinite()
-        assert all(gradient.isfinite().all() for gradient in gradients_of(loss, embeddings, objective.centres))
+        assert all(gradient.isfinite().all() for gradient in gradients_of(loss, embeddings, objective.centers))
 
 
 @every_classifier
@@ -349,7 +349,7 @@ def test_every_classifier_accepts_one_class_and_empty_batch(name):
     nothing = torch.empty(0, 4, dtype=torch.float64, requires_grad=True)
     loss = objective(nothing, torch.empty(0, dtype=torch.int64))
     assert loss.item() == 0.0
-    assert not any(gradient.any() for gradient in gradients_of(loss, nothing, objective.centres))
+    assert not any(gradient.any() for gradient in gradients_of(loss, nothing, objective.centers))
 
 
 @every_classifier
@@ -357,19 +357,19 @@ def test_every_classifier_accepts_one_class_and_empty_batch(name):
 def test_every_classifier_matches_float64_in_half_precision(name, dtype):
     embeddings, labels = rows(64, 16, dtype, classes=10)
     narrow, wide = (classifier(name, 10, 16, kind) for kind in (torch.float32, torch.float64))
-    narrow.centres.data = wide.centres.detach().float()
+    narrow.centers.data = wide.centers.detach().float()
     embeddings.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):  # the backward pass within as well
         loss = narrow(embeddings, labels)
-        of_rows, of_centres = gradients_of(loss, embeddings, narrow.centres)
+        of_rows, of_centers = gradients_of(loss, embeddings, narrow.centers)
     rows_ = embeddings.detach().double().requires_grad_()
     expected = wide(rows_, labels)
-    expected_of_rows, expected_of_centres = gradients_of(expected, rows_, wide.centres)
+    expected_of_rows, expected_of_centers = gradients_of(expected, rows_, wide.centers)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert of_rows.dtype == dtype
     torch.testing.assert_close(of_rows.double(), expected_of_rows, rtol=0.02, atol=1e-4)
-    torch.testing.assert_close(of_centres.double(), expected_of_centres, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(of_centers.double(), expected_of_centers, rtol=1e-3, atol=1e-5)
 
 
 @every_classifier
@@ -378,7 +378,7 @@ def test_is_invariant_to_row_order_and_label_values(name):
     embeddings, labels = rows()
     before = objective(embeddings, labels).item()
     order, classes = torch.randperm(len(labels)), torch.randperm(5)
-    objective.centres.data = objective.centres.data[..., classes.argsort(), :]
+    objective.centers.data = objective.centers.data[..., classes.argsort(), :]
     assert objective(embeddings[order], classes[labels[order]]).item() == pytest.approx(before, abs=1e-12)
 
 
@@ -391,7 +391,7 @@ def test_rejects_labels_outside_classes(name, label):
 
 @every_classifier
 def test_rejects_embeddings_wider_than_centers(name):
-    with pytest.raises(ValueError, match="6 components; the centres have 4"):
+    with pytest.raises(ValueError, match="6 components; the centers have 4"):
         classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
 
 
@@ -442,7 +442,7 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
         torch.nn.init.normal_(objective.bias)
     embeddings, labels = rows()
     for width in (4, 2):
-        logits = 3.0 * embeddings[:, :width] @ objective.centres[:, :width].T
+        logits = 3.0 * embeddings[:, :width] @ objective.centers[:, :width].T
         logits = logits + objective.bias if objective.bias is not None else logits
         expected = cross_entropy(logits, labels, label_smoothing=smoothing)
         assert objective(3.0 * embeddings[:, :width], labels).item() == pytest.approx(expected.item(), abs=1e-12)
@@ -463,17 +463,17 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
 
 
 def test_custom_gradient_matches_autograd():
-    """Of the same loss in torch's own functions; 9,000 centres take more than one block."""
+    """Of the same loss in torch's own functions; 9,000 centers take more than one block."""
     objective = arcface(9_000, 128, torch.float32, label_smoothing=0.1, margin_rad=0.5)
     embeddings, labels = rows(40, 128, torch.float32, classes=9_000)
     embeddings.requires_grad_()
-    logits = arcface_logits(normalize(embeddings) @ normalize(objective.centres).T, labels, 0.5, 32.0)
+    logits = arcface_logits(normalize(embeddings) @ normalize(objective.centers).T, labels, 0.5, 32.0)
     expected = cross_entropy(logits, labels, label_smoothing=0.1)
     found = objective(embeddings, labels)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     for ours, theirs in zip(
-        gradients_of(2.5 * found, embeddings, objective.centres),
-        gradients_of(2.5 * expected, embeddings, objective.centres),
+        gradients_of(2.5 * found, embeddings, objective.centers),
+        gradients_of(2.5 * expected, embeddings, objective.centers),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-6)
@@ -483,23 +483,23 @@ def test_second_backward_pass_gives_same_gradient():
     objective = arcface()
     embeddings, labels = rows()
     loss = objective(embeddings, labels)
-    first = torch.autograd.grad(loss, objective.centres, retain_graph=True)[0]
-    assert torch.equal(first, torch.autograd.grad(loss, objective.centres)[0])
+    first = torch.autograd.grad(loss, objective.centers, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(loss, objective.centers)[0])
 
 
 def test_one_center_per_class_equals_arcface():
     many, one = SubCenterArcFace(4, 5, 1).double(), arcface()
-    many.centres.data = one.centres.data[None].clone()
+    many.centers.data = one.centers.data[None].clone()
     assert torch.equal(many(*rows()), one(*rows()))
-    assert SubCenterArcFace(4, 5).centres.shape == (3, 5, 4)
+    assert SubCenterArcFace(4, 5).centers.shape == (3, 5, 4)
 
 
 def test_only_nearest_center_in_class_receives_gradient():
     objective = SubCenterArcFace(2, 2, 2).double()
-    objective.centres.data = torch.tensor([[[1.0, 0.1], [-1.0, 0.0]], [[-0.3, 1.0], [-0.1, -1.0]]]).double()
+    objective.centers.data = torch.tensor([[[1.0, 0.1], [-1.0, 0.0]], [[-0.3, 1.0], [-0.1, -1.0]]]).double()
     objective(torch.tensor([[1.0, 0.0]]).double(), torch.tensor([0])).backward()
-    assert objective.centres.grad is not None
-    assert objective.centres.grad.any(dim=2).tolist() == [[True, False], [False, True]]
+    assert objective.centers.grad is not None
+    assert objective.centers.grad.any(dim=2).tolist() == [[True, False], [False, True]]
 
 
 def test_settings_can_change_after_construction():
@@ -507,7 +507,7 @@ def test_settings_can_change_after_construction():
     embeddings, labels = rows()
     objective.margin_factor, objective.margin_rad, objective.margin, objective.scale = 1.0, 0.0, 0.0, 16.0
     plain = NormFace(4, 5).double()
-    plain.centres.data = objective.centres.data
+    plain.centers.data = objective.centers.data
     assert objective(embeddings, labels).item() == pytest.approx(plain(embeddings, labels).item(), abs=1e-9)
 
 
@@ -525,7 +525,7 @@ def test_settings_can_change_after_construction():
         (CombinedMargin, {"margin_factor": 0.9}, "margin_factor 0.9"),
         (CombinedMargin, {"margin_factor": 4.0}, "margin_factor 4.0"),
         (CombinedMargin, {"margin": 2.1}, "margin 2.1"),
-        (SubCenterArcFace, {"centres_per_class": 0}, "centres_per_class 0"),
+        (SubCenterArcFace, {"centers_per_class": 0}, "centers_per_class 0"),
         (PartialFC, {"rate": 0.0}, "rate 0.0"),
         (PartialFC, {"rate": 1.1}, "rate 1.1"),
         (CenterLoss, {"rate": -0.1}, "rate -0.1"),
@@ -557,11 +557,11 @@ def test_sub_centers_match_pytorch_metric_learning():
     objective = classifier("SubCenterArcFace", 7, 16, torch.float32, scale=24.0)
     peer = peers.SubCenterArcFaceLoss(num_classes=7, embedding_size=16, margin=float(np.degrees(0.4)), scale=24.0)
     # Theirs are columns, the three of a class side by side.
-    agree(objective, peer, peer.W, objective.centres.detach().permute(2, 1, 0).flatten(1))
+    agree(objective, peer, peer.W, objective.centers.detach().permute(2, 1, 0).flatten(1))
 
 
 def agree(objective, peer, weights, columns=None):
-    weights.data = (objective.centres.detach().T if columns is None else columns).clone()
+    weights.data = (objective.centers.detach().T if columns is None else columns).clone()
     embeddings, labels = rows(80, 16, torch.float32, classes=7)
     ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
     our_loss, their_loss = objective(ours, labels), peer(theirs, labels)

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics import bootstrap as module
 from familiar.metrics.bootstrap import intervals, mean_replicates, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
-from familiar.metrics.retrieval import RankedQueries, rank_queries, summarise
+from familiar.metrics.retrieval import RankedQueries, rank_queries, summarize
 from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import accuracy_at, verification
 
@@ -17,7 +17,7 @@ def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
-    return normalise(rows.astype(np.float32)), labels
+    return normalize(rows.astype(np.float32)), labels
 
 
 def verification_intervals(*pairs, **settings):
@@ -102,7 +102,7 @@ def test_pair_similarities_match_all_pairs_auc():
         verification(roc_counts_all_pairs(embeddings, labels)).auc, abs=1e-12
     )
     twins = Pairs(np.array([0]), np.array([1]), np.array([True]))
-    row = normalise(np.full((1, 7), 0.3, np.float32))
+    row = normalize(np.full((1, 7), 0.3, np.float32))
     assert pair_similarities(np.concatenate([row, row]), twins).tolist() == [1.0]
     assert pair_similarities(np.concatenate([row, -row]), twins).tolist() == [-1.0]
 
@@ -122,7 +122,7 @@ def test_unit_weights_reproduce_metrics(monkeypatch):
     assert found == {name: (pytest.approx(value),) * 2 for name, value in expected.items()}
 
     ranked = rank_queries(embeddings, labels)
-    summary = summarise(ranked)
+    summary = summarize(ranked)
     expected = {f"recall_at_{k}": recall for k, recall in summary.recall_at_k.items()}
     expected |= {"mrr": summary.mrr, "ndcg_at_10": summary.ndcg_at_10, "map_at_r": summary.map_at_r}
     drawing(monkeypatch, np.ones(60))

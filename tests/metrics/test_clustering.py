@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics.clustering import (
     PrecisionRecall,
     ami,
@@ -57,7 +57,7 @@ def clouds(identities=12, per=5, noise=0.1, dim=16, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
-    return normalise(rows.astype(np.float32)), labels
+    return normalize(rows.astype(np.float32)), labels
 
 
 @given(partitions)
@@ -232,13 +232,13 @@ def test_kmeans_assigns_each_photo_to_nearest_mean(seed, k):
 
 
 def test_kmeans_makes_at_most_one_cluster_per_distinct_photo():
-    three = normalise(np.array([[1, 2, 3], [3, 2, 1], [-1, 0, 1]], np.float32))
+    three = normalize(np.array([[1, 2, 3], [3, 2, 1], [-1, 0, 1]], np.float32))
     groups = kmeans_groups(np.repeat(three, 5, axis=0), 10)
     assert len(np.unique(groups)) == 3
     assert ari(np.repeat(np.arange(3), 5), groups) == 1.0
     rng = np.random.default_rng(3)  # float32 cannot tell from none what is between these
     one = rng.normal(size=127) + 1e-5 * rng.normal(size=(101, 127))
-    assert len(np.unique(kmeans_groups(normalise(one.astype(np.float32)), 20))) == 1
+    assert len(np.unique(kmeans_groups(normalize(one.astype(np.float32)), 20))) == 1
 
 
 def test_kmeans_supports_one_cluster_and_one_per_photo():

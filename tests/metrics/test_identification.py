@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics.identification import (
     IdentifiedProbes,
     at_threshold,
     dir_at_far,
-    enrol_split,
+    enroll_split,
     identification,
     identify,
     point_at_far,
@@ -27,11 +27,11 @@ def photos(identities=8, per=6, dim=5, noise=0.8, seed=0, coarse=False):
     rows = rng.normal(size=(identities, dim))[(labels + 7) // 5] + noise * rng.normal(size=(len(labels), dim))
     if coarse:  # few directions, so that many similarities tie
         rows = np.round(rows) + 0.25
-    return normalise(rows.astype(np.float32)), labels
+    return normalize(rows.astype(np.float32)), labels
 
 
 def split(embeddings, labels, seed=0, photos_enrolled=2):
-    rows = enrol_split(labels, seed, photos_enrolled)
+    rows = enroll_split(labels, seed, photos_enrolled)
     return tuple((embeddings[part], labels[part]) for part in (rows.gallery, rows.probes))
 
 
@@ -152,7 +152,7 @@ def test_rejects_probes_without_enrolled_identity():
 
 
 def test_collapsed_model_identifies_no_probe():
-    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
+    embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (400, 1))
     measured = identification(*split(embeddings, np.arange(400) // 4))
     assert measured.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
     point = measured.dir_at_far["1e-1"]
@@ -222,25 +222,25 @@ def test_enroll_split_enrolls_half_the_identities(labels, seed, photos_enrolled)
     able = identities[counts >= 2]
     if not able.size:
         with pytest.raises(NothingToMeasure, match="no identity has two photos"):
-            enrol_split(labels, seed, photos_enrolled)
+            enroll_split(labels, seed, photos_enrolled)
         return
-    rows = enrol_split(labels, seed, photos_enrolled)
+    rows = enroll_split(labels, seed, photos_enrolled)
     assert sorted([*rows.gallery, *rows.probes]) == list(range(len(labels)))
     known, enrolled = np.unique(labels[rows.gallery], return_counts=True)
     assert len(known) == (len(able) + 1) // 2
     assert set(known) <= set(able)
     of = dict(zip(identities, counts, strict=True))
     assert enrolled.tolist() == [min(photos_enrolled, of[identity] - 1) for identity in known]
-    again = enrol_split(labels, seed, photos_enrolled)
+    again = enroll_split(labels, seed, photos_enrolled)
     assert np.array_equal(rows.gallery, again.gallery)
 
 
 def test_enroll_split_is_random_in_identities_and_photos():
     labels = np.repeat(np.arange(200), 5)
-    galleries = [enrol_split(labels, seed).gallery for seed in range(2)]
+    galleries = [enroll_split(labels, seed).gallery for seed in range(2)]
     # Two random halves share half; of those an identity's one of five photos is the same in a fifth.
     both = np.intersect1d(labels[galleries[0]], labels[galleries[1]]).size
     assert 30 < both < 70
     assert np.intersect1d(*galleries).size < both / 2
     with pytest.raises(ValueError, match="at least one photo"):
-        enrol_split(labels, photos_enrolled=0)
+        enroll_split(labels, photos_enrolled=0)

@@ -14,8 +14,8 @@ def unit(rows: np.ndarray) -> np.ndarray:
 def cloud(photos: int, identities: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, identities, photos) * 3 - 5  # neither dense nor positive
-    centres = {label: generator.normal(size=6) for label in np.unique(labels)}
-    rows = np.stack([centres[label] for label in labels]) + generator.normal(size=(photos, 6))
+    centers = {label: generator.normal(size=6) for label in np.unique(labels)}
+    rows = np.stack([centers[label] for label in labels]) + generator.normal(size=(photos, 6))
     return unit(rows), labels
 
 

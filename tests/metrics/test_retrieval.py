@@ -6,17 +6,17 @@ from sklearn.metrics import ndcg_score
 
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
-from familiar.metrics.retrieval import rank_queries, retrieval, summarise
+from familiar.core.vectors import normalize
+from familiar.metrics.retrieval import rank_queries, retrieval, summarize
 
 
 def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
     """Unit rows around one direction per identity, and their labels, shuffled."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
-    centres = rng.normal(size=(identities, dim))
-    rows = centres[labels] + noise * rng.normal(size=(len(labels), dim))
-    return normalise(rows.astype(np.float32)), labels
+    centers = rng.normal(size=(identities, dim))
+    rows = centers[labels] + noise * rng.normal(size=(len(labels), dim))
+    return normalize(rows.astype(np.float32)), labels
 
 
 def slow_ranks(scores, positive):
@@ -52,7 +52,7 @@ def test_metrics_equal_worked_example():
     found = rank_queries(rows, np.array([0, 1, 0, 1]))
     # A at 0: B30, A90. B at 30: A0, A90, B100. A at 90: B100, B30, A0. B at 100: A90, B30.
     assert found.first_match_rank.tolist() == [2, 3, 3, 2]
-    measured = summarise(found, ks=(1, 2, 3))
+    measured = summarize(found, ks=(1, 2, 3))
     assert measured.recall_at_k == {1: 0.0, 2: 0.5, 3: 1.0}
     assert measured.mrr == pytest.approx((1 / 2 + 1 / 3 + 1 / 3 + 1 / 2) / 4)
     assert measured.ndcg_at_10 == pytest.approx((2 / np.log2(3) + 2 / np.log2(4)) / 4)
@@ -70,7 +70,7 @@ def test_map_at_r_equals_worked_example():
 
 def test_map_at_r_equals_closed_form_with_gallery():
     gallery = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]
-    query = normalise(np.array([[3, 2, 1]], np.float32))
+    query = normalize(np.array([[3, 2, 1]], np.float32))
     # Its own identity is first, second and last: the fourth lies beyond R = 3.
     found = rank_queries(query, np.array([5]), gallery=(gallery, np.array([5, 5, 6, 5])))
     assert found.map_at_r == pytest.approx([(1 + 1) / 3])
@@ -88,10 +88,10 @@ def test_map_at_r_equals_closed_form_with_gallery():
 def test_matches_slow_reference_for_any_block_size(seed, identities, per, coarse, block_rows):
     embeddings, labels = photos(identities, per, seed=seed, dim=2 if coarse else 5)
     if coarse:  # few directions, so that many similarities tie
-        embeddings = normalise(np.round(embeddings) + np.float32(0.25))
+        embeddings = normalize(np.round(embeddings) + np.float32(0.25))
     recall, means, queries, violations = slow_retrieval(embeddings, labels)
     ranked = rank_queries(embeddings, labels, block_rows=block_rows)
-    measured = summarise(ranked)
+    measured = summarize(ranked)
     assert measured.recall_at_k == recall
     assert (measured.mrr, measured.ndcg_at_10, measured.map_at_r) == pytest.approx(means, abs=1e-12)
     assert measured.queries == queries
@@ -105,8 +105,8 @@ def test_matches_pytorch_metric_learning_without_ties():
     inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
     rng = np.random.default_rng(5)
     labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 12, 60)))
-    centres = rng.normal(size=(60, 16))
-    embeddings = normalise((centres[labels] + 0.9 * rng.normal(size=(len(labels), 16))).astype(np.float32))
+    centers = rng.normal(size=(60, 16))
+    embeddings = normalize((centers[labels] + 0.9 * rng.normal(size=(len(labels), 16))).astype(np.float32))
     ours = retrieval(embeddings, labels)
     assert 0.2 < ours.map_at_r < ours.mrr < 0.95
 
@@ -144,7 +144,7 @@ def test_ndcg_matches_scikit_learn_without_ties():
 
 
 def test_collapsed_model_has_zero_recall():
-    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
+    embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
     measured = retrieval(embeddings, np.arange(40) // 2)
     assert measured.recall_at_k == {1: 0.0, 5: 0.0, 10: 0.0}
     assert measured.mrr == pytest.approx(1 / 39)  # behind all 38 strangers
@@ -167,11 +167,11 @@ def test_single_identity_scores_one():
 
 def test_skips_and_counts_queries_without_match():
     embeddings, labels = photos()
-    alone = normalise(np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], np.float32))
+    alone = normalize(np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], np.float32))
     ranked = rank_queries(np.concatenate([alone, embeddings]), np.concatenate([[98, 99], labels]))
     assert ranked.query.tolist() == list(range(2, 20))
     assert ranked.identity.tolist() == labels.tolist()
-    assert summarise(ranked).queries_without_match == 2
+    assert summarize(ranked).queries_without_match == 2
     with pytest.raises(NothingToMeasure, match="none of 2 queries"):
         retrieval(alone, np.array([1, 2]))
 
@@ -183,7 +183,7 @@ def test_rejects_empty_input():
 
 def test_ranks_queries_against_gallery_and_counts_unmatched():
     gallery = np.eye(3, dtype=np.float32)
-    queries = normalise(np.array([[3, 2, 1], [1, 2, 3], [1, 1, 1]], np.float32))
+    queries = normalize(np.array([[3, 2, 1], [1, 2, 3], [1, 1, 1]], np.float32))
     ranked = rank_queries(queries, np.array([10, 11, 77]), gallery=(gallery, np.array([10, 11, 12])))
     assert ranked.first_match_rank.tolist() == [1, 2]  # the query is not its own answer, nor left out
     assert ranked.without_match == 1
@@ -195,7 +195,7 @@ def test_rejects_non_unit_rows():
 
 
 def test_equal_vectors_tie_exactly_for_any_block_size():
-    row = normalise(np.random.default_rng(3).normal(size=(1, 127)).astype(np.float32))
+    row = normalize(np.random.default_rng(3).normal(size=(1, 127)).astype(np.float32))
     rows = unit_rows(np.tile(row, (101, 1)))
     assert (similarities(rows, rows) == 1.0).all()
     assert (similarities(rows[:1], rows[:3]) == 1.0).all()
@@ -205,7 +205,7 @@ def test_equal_vectors_tie_exactly_for_any_block_size():
 
 
 def test_similarities_are_bit_identical_for_any_block_and_tile(monkeypatch):
-    rows = unit_rows(normalise(np.random.default_rng(4).normal(size=(300, 128)).astype(np.float32)))
+    rows = unit_rows(normalize(np.random.default_rng(4).normal(size=(300, 128)).astype(np.float32)))
     whole = similarities(rows, rows)
     assert (np.diag(whole) == 1.0).all()
     assert (similarities(rows[7:8], rows) == whole[7]).all()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import silhouette_samples, silhouette_score
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics.roc import roc_counts, roc_counts_all_pairs
 from familiar.metrics.separation import (
     DunnIndices,
@@ -87,7 +87,7 @@ def test_dunn_keeps_both_photos_in_pair_and_drops_one_in_three():
 
 def test_silhouette_matches_scikit_learn_on_float32_unit_vectors():
     rows, labels = clouds(identities=40, per=6, dim=32, noise=1.0)
-    unit = normalise((rows - 5).astype(np.float32))
+    unit = normalize((rows - 5).astype(np.float32))
     measured = silhouette(unit, labels)
     assert measured == pytest.approx(silhouette_score(unit.astype(np.float64), labels), abs=1e-6)
     assert -1 < measured < 1
@@ -124,7 +124,7 @@ def test_rejects_collapsed_embeddings(row):
 
 def test_rejects_embeddings_equal_within_float32_rounding():
     rng = np.random.default_rng(0)
-    rows = normalise(1 + 1e-7 * rng.normal(size=(30, 8)).astype(np.float32))
+    rows = normalize(1 + 1e-7 * rng.normal(size=(30, 8)).astype(np.float32))
     assert len(np.unique(rows, axis=0)) > 1
     with pytest.raises(NothingToMeasure, match="one and the same point"):
         silhouette(rows, np.arange(30) // 3)
@@ -163,7 +163,7 @@ def test_listed_pair_distributions_match_numpy(same, different):
 
 def test_all_pair_distributions_match_exact_within_grid_step():
     rows, labels = clouds(identities=40, per=6, dim=8, noise=1.0)
-    unit = normalise((rows - 5).astype(np.float32))
+    unit = normalize((rows - 5).astype(np.float32))
     left, right = np.triu_indices(len(unit), 1)
     scores, same = (unit @ unit.T)[left, right], labels[left] == labels[right]
     exact = similarity_distributions(roc_counts(scores[same], scores[~same]))
@@ -182,7 +182,7 @@ def test_d_prime_equals_closed_form_for_normal_scores():
 
 
 def test_constant_similarities_have_no_d_prime():
-    rows = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (9, 1))
+    rows = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (9, 1))
     for counts in (roc_counts_all_pairs(rows, np.arange(9) // 3), roc_counts(np.ones(4), np.ones(5))):
         found = similarity_distributions(counts)
         assert found.d_prime is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.triplets import all_triplets, sampled_triplets
 
@@ -18,7 +18,7 @@ def photos(identities=6, per=3, dim=5, noise=0.6, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
-    return normalise(rows.astype(np.float32)), labels
+    return normalize(rows.astype(np.float32)), labels
 
 
 def slow_triplets(embeddings, labels):
@@ -55,9 +55,9 @@ def test_matches_slow_reference_for_any_block_size(seed, per, coarse, block_rows
     embeddings, labels = photos(len(per), 1, seed=seed)
     labels = np.random.default_rng(seed).permutation(np.repeat(10 * labels, per))
     noise = np.random.default_rng(seed).normal(size=(len(labels), 5))
-    embeddings = normalise((np.eye(100, 5)[labels] + 0.7 * noise).astype(np.float32))
+    embeddings = normalize((np.eye(100, 5)[labels] + 0.7 * noise).astype(np.float32))
     if coarse:  # few directions, so that many similarities tie
-        embeddings = normalise(np.round(embeddings) + np.float32(0.25))
+        embeddings = normalize(np.round(embeddings) + np.float32(0.25))
     expected = slow_triplets(embeddings, labels)
     if not expected:
         with pytest.raises(NothingToMeasure):
@@ -106,7 +106,7 @@ def test_every_triplet_is_drawn_equally_often():
     # 5 photos of one identity, 2 of another and 1 of a third: 5 x 4 x 3 + 2 x 1 x 6 triplets. Each identity
     # lies at its own distance from the others, so that a margin tells the identities of a triplet.
     labels = np.array([0, 1, 0, 0, 2, 0, 1, 0])
-    rows = normalise(np.array([[1, 0.1, 0], [0, 1, 0.3], [0, 0, 1]], np.float32)[labels])
+    rows = normalize(np.array([[1, 0.1, 0], [0, 1, 0.3], [0, 0, 1]], np.float32)[labels])
     drawn: Counter[float] = Counter()
     for seed in range(600):
         found = sampled_triplets(rows, labels, count=12, seed=seed)
@@ -134,7 +134,7 @@ def test_sample_is_deterministic_by_seed_and_near_all_triplets():
 
 @pytest.mark.parametrize("measured", [all_triplets, sampled_triplets])
 def test_a_collapsed_model_violates_every_triplet(measured):
-    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
+    embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (40, 1))
     found = measured(embeddings, np.arange(40) // 2)
     assert found.violation_rate == 1.0
     assert found.average_margin == pytest.approx(0.0, abs=1e-12)

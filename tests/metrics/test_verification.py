@@ -12,7 +12,7 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.metrics import roc as module
 from familiar.metrics.roc import RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import (
@@ -34,7 +34,7 @@ def photos(identities=12, per=4, dim=6, noise=0.5, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(identities), per))
     rows = rng.normal(size=(identities, dim))[labels] + noise * rng.normal(size=(len(labels), dim))
-    return normalise(rows.astype(np.float32)), labels
+    return normalize(rows.astype(np.float32)), labels
 
 
 def listed_pairs(embeddings, labels):
@@ -196,7 +196,7 @@ def test_rejects_nonfinite_score():
 def test_all_pairs_metrics_match_listed_pairs(seed, identities, per, coarse, block_rows):
     embeddings, labels = photos(identities, per, seed=seed)
     if coarse:  # few directions, so that same and different pairs tie
-        embeddings = normalise(np.round(embeddings) + np.float32(0.25))
+        embeddings = normalize(np.round(embeddings) + np.float32(0.25))
     same, different = listed_pairs(embeddings, labels)
     listed = roc_counts(same, different)
     counts = roc_counts_all_pairs(embeddings, labels, thresholds=[0.123], block_rows=block_rows)
@@ -226,7 +226,7 @@ def test_all_pairs_agree_with_scikit_learn():
 
 def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
     embeddings, labels = photos(identities=20)
-    embeddings = normalise(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
+    embeddings = normalize(np.round(2 * embeddings) + np.float32(0.25))  # ties among them
     found = []
     for threads, looked_up in [(1, 10**6), (2, 10**6), (5, 100)]:
         monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
@@ -245,7 +245,7 @@ def test_small_same_blocks_count_every_same_pair(monkeypatch):
 
 
 def test_collapsed_model_has_chance_metrics():
-    embeddings = np.tile(normalise(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
+    embeddings = np.tile(normalize(np.array([[0.3, -0.2, 0.7]], np.float32)), (30, 1))
     counts = roc_counts_all_pairs(embeddings, np.arange(30) // 3)
     measured = verification(counts)
     assert (measured.auc, measured.eer, measured.best_balanced_accuracy) == (0.5, 0.5, 0.5)

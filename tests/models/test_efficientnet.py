@@ -41,7 +41,7 @@ def test_stage_parameters_and_outputs_match_printed_summary(stage):
 @pytest.mark.slow
 def test_input_and_head_layers_match_printed_summary():
     rows = layers()
-    assert (rows[0].kind, rows[0].parameters) == ("input normalisation", 7)
+    assert (rows[0].kind, rows[0].parameters) == ("input normalization", 7)
     assert rows[1].output == (3, 113, 113), "padded by one, as the seed's stem"
     assert [(row.kind, row.output, row.parameters) for row in rows[-3:]] == [
         ("Dropout", (1280,), 0),

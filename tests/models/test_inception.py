@@ -22,7 +22,7 @@ BLOCKS = {
     "5a": ((1024, 7, 7), 1_587_200, 1.6e6),
     "5b": ((1024, 7, 7), 1_587_200, 1.6e6),
 }
-STEM = [  # convolution, pooling and normalisation in the table's order
+STEM = [  # convolution, pooling and normalization in the table's order
     ("Conv2d", (64, 112, 112), 9_408),
     ("MaxPool2d", (64, 56, 56), 0),
     ("LocalResponseNorm", (64, 56, 56), 0),

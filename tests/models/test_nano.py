@@ -37,7 +37,7 @@ def long_metadata(dim):
     return BundleMetadata(
         space_id="0" * 32,
         embedding_dim=dim,
-        preprocessing=recipe_named("pet-nano").with_settings(["input.normalisation=imagenet"]).input.preprocessing(),
+        preprocessing=recipe_named("pet-nano").with_settings(["input.normalization=imagenet"]).input.preprocessing(),
         calibration=Calibration(threshold, threshold, threshold, number, number, number, 10**6, 10**9),
         prefixes=(dim,),
         recipe="pet-nano",
@@ -46,7 +46,7 @@ def long_metadata(dim):
         trained_on={f"a folder with a long name {root}": {"identities": 9999, "photos": 99999} for root in range(5)},
         results={"on": "the run's validation identities", **{f"figure {row}": number for row in range(6)}},
         parity={"crops": 10_000, "max_difference": number, "min_cosine": number},
-        licence="Apache-2.0; trained on synthetic pets, ImageNet weights and photos under the MIT licence",
+        license="Apache-2.0; trained on synthetic pets, ImageNet weights and photos under the MIT license",
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_wide_network_fits_byte_limit_at_int8():
     weights = sum(int(np.prod(dims)) for dims in tensors if len(dims) > 1)
     channels = sum(dims[0] for dims in tensors if len(dims) > 1)
     rest = len(model.SerializeToString()) - 4 * sum(int(np.prod(dims)) for dims in tensors)
-    # For each channel a bias, its scale and the weights' scale; for each node what quantises it; and the metadata.
+    # For each channel a bias, its scale and the weights' scale; for each node what quantizes it; and the metadata.
     beside = 12 * channels + 150 * len(model.graph.node) + 3000
     assert weights + beside + rest <= MOST_BYTES
     kinds = {node.op_type for node in model.graph.node}

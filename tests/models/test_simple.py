@@ -163,6 +163,6 @@ def test_digits_layers_equal_hand_count():
 def test_digits_trunk_converts_color_to_gray():
     trunk = DigitsTrunk().eval()
     gray = torch.randn(2, 1, 28, 28)
-    coloured = gray + torch.tensor([0.5, -0.2, -0.3])[:, None, None]
-    torch.testing.assert_close(trunk(coloured), trunk(gray.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-5)
-    assert trunk(coloured).shape == (2, 64, 7, 7)
+    colored = gray + torch.tensor([0.5, -0.2, -0.3])[:, None, None]
+    torch.testing.assert_close(trunk(colored), trunk(gray.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-5)
+    assert trunk(colored).shape == (2, 64, 7, 7)

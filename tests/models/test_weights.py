@@ -453,7 +453,7 @@ def saved(tmp_path):
     """A run's file of a small network, and what else stands in it: (network, its path)."""
     network = with_random_statistics(network_spec("nano").build(32, 8))
     tensors = {f"network.{key}": tensor for key, tensor in network.state_dict().items()}
-    return network, save(tmp_path / "best.safetensors", {**tensors, "objective.centres": torch.ones(3, 8)})
+    return network, save(tmp_path / "best.safetensors", {**tensors, "objective.centers": torch.ones(3, 8)})
 
 
 @torch.no_grad()

@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.core.blockwise import similarities, unit_rows
-from familiar.core.vectors import normalise, prefix
+from familiar.core.vectors import normalize, prefix
 from familiar.neighbors import brute_force
 from familiar.neighbors.brute_force import nearest, rerank, search, search_prefix
 
 
 def rows(count: int, dim: int = 5, seed: int = 0) -> np.ndarray:
-    return normalise(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
+    return normalize(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
 
 
 def degrees(*angles: float) -> np.ndarray:
@@ -71,7 +71,7 @@ def test_nearest_excludes_the_row_itself_among_duplicates():
 
 @pytest.mark.parametrize("k", [0, 18])
 def test_nearest_rejects_invalid_neighbor_count(k):
-    with pytest.raises(ValueError, match="neighbours"):
+    with pytest.raises(ValueError, match="neighbors"):
         nearest(rows(18), k)
 
 
@@ -99,7 +99,7 @@ def test_search_matches_slow_reference(seed, count, asked, k, dtype, ties, share
     vectors = rng.normal(size=(count + asked, 4))
     if ties:  # on a grid, many rows are the same
         vectors = np.round(vectors) + np.array([4, 0, 0, 0])
-    vectors = normalise(vectors.astype(np.float32))
+    vectors = normalize(vectors.astype(np.float32))
     vectors, queries = vectors[:count].astype(dtype), vectors[count:]
     allowed = None if share is None else rng.random(count) < share
     expected = slowly(vectors, queries, k, allowed)
@@ -179,8 +179,8 @@ def test_prefix_search_of_all_candidates_equals_search(seed, length, dtype, shar
 
 def test_prefix_search_ranks_candidates_by_full_vectors():
     vectors = np.array([[0.6, 0.0, 0.8], [0.6, 0.1, -0.79], [0.0, 0.6, 0.8]], np.float32)
-    vectors = normalise(vectors)
-    query = normalise(np.array([[0.6, 0.1, 0.79]], np.float32))
+    vectors = normalize(vectors)
+    query = normalize(np.array([[0.6, 0.1, 0.79]], np.float32))
     found, similarity = search_prefix(vectors, prefix(vectors, 2), query, 2, candidates=2)
     assert found.tolist() == [[0, 1]]  # by the prefix alone 1 is nearest, and 2 is far
     np.testing.assert_allclose(similarity, query @ vectors[:2].T, atol=1e-6)

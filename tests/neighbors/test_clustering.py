@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors.clustering import THRESHOLDS, fit_threshold, group, groupable
 from support.clustering_reference import groups_of
 
@@ -14,9 +14,9 @@ from support.clustering_reference import groups_of
 def individuals(sizes: list[int], noise: float, seed: int = 0, dim: int = 16) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    centres = normalise(rng.normal(size=(len(sizes), dim)).astype(np.float32))
+    centers = normalize(rng.normal(size=(len(sizes), dim)).astype(np.float32))
     scatter = rng.normal(size=(len(labels), dim)).astype(np.float32) * np.float32(noise / np.sqrt(dim))
-    return normalise(centres[labels] + scatter), labels
+    return normalize(centers[labels] + scatter), labels
 
 
 def partition(groups: np.ndarray) -> set[frozenset[int]]:
@@ -51,7 +51,7 @@ def test_two_clusters_need_more_similarity_than_two_rows():
 def test_clusters_join_with_row_similarity_below_threshold():
     axes = np.eye(11, dtype=np.float32)
     all_share, own = axes[0], axes[3:]
-    rows = normalise(all_share + own + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
+    rows = normalize(all_share + own + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
     within, between = float(rows[0] @ rows[1]), float(rows[0] @ rows[4])
     assert between < within - 0.01
     means = between / ((1 + 3 * within) / 4)  # over the mean similarity within four, each with itself
@@ -69,7 +69,7 @@ def test_cluster_numbers_follow_first_appearance():
 @pytest.mark.parametrize("seed", range(4))
 def test_matches_slow_reference(threshold, seed):
     rows, _ = individuals([1, 1, 3, 7, 12], noise=1.0, seed=seed)
-    assert partition(group(rows, threshold, neighbours=len(rows))) == groups_of(rows, threshold)
+    assert partition(group(rows, threshold, neighbors=len(rows))) == groups_of(rows, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
@@ -98,26 +98,26 @@ def test_many_rows_are_clustered_by_cell_search(monkeypatch):
 def test_finds_individuals_with_few_links_per_cluster(monkeypatch):
     rows, labels = individuals([30] * 20, noise=0.8, dim=64)
     monkeypatch.setattr("familiar.neighbors.clustering.LINKED", 1)
-    assert partition(group(rows, 0.6, neighbours=6)) == partition(labels)
+    assert partition(group(rows, 0.6, neighbors=6)) == partition(labels)
 
 
 def test_clusters_join_only_through_neighbors():
     rows = degrees(0, 1, 60, 61)
-    assert group(rows, 0.4, neighbours=1).tolist() == [0, 0, 1, 1]
-    assert group(rows, 0.4, neighbours=2).tolist() == [0, 0, 0, 0]
+    assert group(rows, 0.4, neighbors=1).tolist() == [0, 0, 1, 1]
+    assert group(rows, 0.4, neighbors=2).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(-1, 1), st.integers(1, 40), st.booleans())
-def test_clusters_are_invariant_to_row_order(seed, threshold, neighbours, ties):
+def test_clusters_are_invariant_to_row_order(seed, threshold, neighbors, ties):
     rng = np.random.default_rng(seed)
     rows, _ = individuals(rng.integers(1, 12, 5).tolist(), noise=1.0, seed=seed, dim=4)
     if ties:  # on a grid, many rows are the same and many similarities equal
-        rows = normalise(np.round(rows * 2) + np.array([4, 0, 0, 0], np.float32))
+        rows = normalize(np.round(rows * 2) + np.array([4, 0, 0, 0], np.float32))
     order = rng.permutation(len(rows))
     unpermuted = np.empty(len(rows), np.int64)
-    unpermuted[order] = group(rows[order], threshold, neighbours)
-    found = group(rows, threshold, neighbours)
+    unpermuted[order] = group(rows[order], threshold, neighbors)
+    found = group(rows, threshold, neighbors)
     assert partition(unpermuted) == partition(found)
     _, same = np.unique(rows, axis=0, return_inverse=True)
     assert len(np.unique(np.stack([same.reshape(-1), found]), axis=1).T) == same.max() + 1
@@ -163,8 +163,8 @@ def test_rejects_non_unit_rows(bad):
 
 
 def test_rejects_zero_neighbors():
-    with pytest.raises(ValueError, match="neighbour"):
-        group(degrees(0, 1), 0.5, neighbours=0)
+    with pytest.raises(ValueError, match="neighbor"):
+        group(degrees(0, 1), 0.5, neighbors=0)
 
 
 def test_fit_threshold_returns_the_middle_of_the_best():

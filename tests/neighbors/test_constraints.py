@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors.clustering import group, groupable
 from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known
 from support.clustering_reference import groups_of
@@ -38,12 +38,12 @@ def anything_known(count: int, rng: np.random.Generator) -> Constraints:
 
 
 def scattered(count: int, rng: np.random.Generator) -> np.ndarray:
-    return normalise((rng.normal(size=(count, 3)) + np.eye(3)[0]).astype(np.float32))
+    return normalize((rng.normal(size=(count, 3)) + np.eye(3)[0]).astype(np.float32))
 
 
 def on_a_grid(count: int, rng: np.random.Generator) -> np.ndarray:
     """Many rows are equal, and many similarities."""
-    return normalise(np.round(scattered(count, rng)) + np.float32([0, 0, 0.25]))
+    return normalize(np.round(scattered(count, rng)) + np.float32([0, 0, 0.25]))
 
 
 def assert_holds(constraints: Constraints, groups: np.ndarray) -> None:
@@ -74,8 +74,8 @@ def test_matches_slow_reference(seed, count, threshold):
 def test_constraints_hold_at_every_threshold(seed, count, threshold):
     rng = np.random.default_rng(seed)
     rows, constraints = on_a_grid(count, rng), anything_known(count, rng)
-    neighbours = int(rng.integers(1, count + 1))
-    for groups in groupable(rows, neighbours, constraints).groups_at([threshold, -1.0, 1.0]):
+    neighbors = int(rng.integers(1, count + 1))
+    for groups in groupable(rows, neighbors, constraints).groups_at([threshold, -1.0, 1.0]):
         assert_holds(constraints, groups)
 
 
@@ -100,14 +100,14 @@ def test_clusters_are_invariant_to_row_order(seed, count, threshold):
     place = np.argsort(order)
     shuffled = Constraints(constraints.seeds[order], constraints.settled, place[constraints.apart][:, ::-1])
     _, vector = np.unique(rows, axis=0, return_inverse=True)
-    neighbours = int(rng.integers(1, count + 1))
+    neighbors = int(rng.integers(1, count + 1))
 
     def vectors_of_groups(groups: np.ndarray) -> list[list[tuple[int, int]]]:
         who = list(zip(vector.reshape(-1).tolist(), constraints.seeds.tolist(), strict=True))
         return sorted(sorted(who[row] for row in rows_of_one) for rows_of_one in partition(groups))
 
-    found = group(rows, threshold, neighbours, constraints)
-    again = group(rows[order], threshold, neighbours, shuffled)[place]
+    found = group(rows, threshold, neighbors, constraints)
+    again = group(rows[order], threshold, neighbors, shuffled)[place]
     assert vectors_of_groups(found) == vectors_of_groups(again)
 
 

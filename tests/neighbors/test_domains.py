@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors.clustering import group
 from familiar.neighbors.constraints import Constraints
 from familiar.neighbors.domains import AGAIN, HOME, MIN_ROWS, SHARE, group_by_kind, is_kind, joined, views
@@ -15,17 +15,17 @@ DIM = 64
 
 def individual(rng: np.random.Generator, photos: int, noise: float = 0.7) -> np.ndarray:
     """Photos around one direction, as alike as those of one individual."""
-    middle = normalise(rng.normal(size=(1, DIM)).astype(np.float32))
-    return normalise(middle + noise * normalise(rng.normal(size=(photos, DIM)).astype(np.float32)))
+    middle = normalize(rng.normal(size=(1, DIM)).astype(np.float32))
+    return normalize(middle + noise * normalize(rng.normal(size=(photos, DIM)).astype(np.float32)))
 
 
 def corner(rng: np.random.Generator, individuals: int, photos: int) -> tuple[np.ndarray, np.ndarray]:
     """Many individuals around one direction that says only what they are; and who each row is."""
-    shared = normalise(rng.normal(size=(1, DIM)).astype(np.float32))
-    own = normalise(rng.normal(size=(individuals, DIM)).astype(np.float32))
+    shared = normalize(rng.normal(size=(1, DIM)).astype(np.float32))
+    own = normalize(rng.normal(size=(individuals, DIM)).astype(np.float32))
     who = np.repeat(np.arange(individuals), photos)
-    noise = normalise(rng.normal(size=(len(who), DIM)).astype(np.float32))
-    return normalise(shared + 0.6 * own[who] + 0.2 * noise), who
+    noise = normalize(rng.normal(size=(len(who), DIM)).astype(np.float32))
+    return normalize(shared + 0.6 * own[who] + 0.2 * noise), who
 
 
 def same_partition(left: np.ndarray, right: np.ndarray) -> bool:
@@ -42,7 +42,7 @@ def test_photos_of_one_individual_are_not_a_kind(photos):
 @pytest.mark.parametrize(("individuals", "photos"), [(10, 5), (20, 8), (60, 10)])
 def test_many_individuals_around_one_direction_are_a_kind(individuals, photos):
     rows, _ = corner(np.random.default_rng(individuals), individuals, photos)
-    assert len(np.unique(group(rows, 0.6))) == 1, "an embedder that never learnt them takes them for one"
+    assert len(np.unique(group(rows, 0.6))) == 1, "an embedder that never learned them takes them for one"
     assert is_kind(rows)
 
 
@@ -89,7 +89,7 @@ def test_rows_near_a_kind_join_it_and_distant_rows_do_not():
     far = individual(rng, 5)
     kinds = np.concatenate([np.full(len(rows), 3), np.zeros(6, np.int64)])
     kinds[7] = HOME
-    middle = normalise(rows.mean(axis=0, keepdims=True))
+    middle = normalize(rows.mean(axis=0, keepdims=True))
     found = joined(np.concatenate([rows, middle, far]), kinds)
     assert found[len(rows)] == 3, "the very middle of a kind"
     assert not found[len(rows) + 1 :].any()
@@ -101,7 +101,7 @@ def test_row_joins_the_nearer_of_two_kinds():
     rng = np.random.default_rng(5)
     first, second = corner(rng, 10, 5)[0], corner(rng, 10, 5)[0]
     # Kinds so wide that a row may lie within both.
-    wide = normalise(first.mean(axis=0, keepdims=True) + 0.9 * second.mean(axis=0, keepdims=True))
+    wide = normalize(first.mean(axis=0, keepdims=True) + 0.9 * second.mean(axis=0, keepdims=True))
     rows = np.concatenate([first, -first[:2], second, -second[:2], wide])
     kinds = np.repeat([1, 2, HOME], [len(first) + 2, len(second) + 2, 1])
     assert joined(rows, kinds)[-1] == 1
@@ -167,10 +167,10 @@ def test_clusters_have_a_single_kind_in_any_row_order(seed, individuals, photos,
 def test_800_correlated_photos_of_one_individual_are_not_a_kind():
     """An individual photographed so often that some photos are alike by chance is no kind either."""
     rng = np.random.default_rng(8)
-    middle = normalise(rng.normal(size=(1, DIM)).astype(np.float32))
-    days = 0.35 * normalise(rng.normal(size=(160, DIM)).astype(np.float32))
-    rows = normalise(
-        middle + np.repeat(days, 5, axis=0) + 0.6 * normalise(rng.normal(size=(800, DIM)).astype(np.float32))
+    middle = normalize(rng.normal(size=(1, DIM)).astype(np.float32))
+    days = 0.35 * normalize(rng.normal(size=(160, DIM)).astype(np.float32))
+    rows = normalize(
+        middle + np.repeat(days, 5, axis=0) + 0.6 * normalize(rng.normal(size=(800, DIM)).astype(np.float32))
     )
     sizes = np.bincount(group(adapt(rows), AGAIN[0]))
     assert sizes[sizes > 2].sum() >= SHARE * len(rows), "at the plain threshold it would be taken for one"

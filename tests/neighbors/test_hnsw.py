@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import CannotWrite, FamiliarError
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors import hnsw
 from familiar.neighbors.brute_force import rerank, search
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE, HnswIndex, Stamp, erase
@@ -18,7 +18,7 @@ pytest.importorskip("usearch", reason="usearch is not installed")
 
 
 def rows(count: int, dim: int = 16, seed: int = 0) -> np.ndarray:
-    return normalise(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
+    return normalize(np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32))
 
 
 def built(count: int = 300, dim: int = 16, seed: int = 0) -> HnswIndex:

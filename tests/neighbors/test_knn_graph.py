@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors import knn_graph
 from familiar.neighbors.brute_force import nearest
 from familiar.neighbors.knn_graph import links, nearest_in_cells, nearest_of_all
@@ -11,8 +11,8 @@ from familiar.neighbors.knn_graph import links, nearest_in_cells, nearest_of_all
 
 def people(count: int, each: int, dim: int = 32) -> np.ndarray:
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(count // each, dim))
-    return normalise((np.repeat(centres, each, axis=0) + 0.9 * rng.normal(size=(count, dim))).astype(np.float32))
+    centers = rng.normal(size=(count // each, dim))
+    return normalize((np.repeat(centers, each, axis=0) + 0.9 * rng.normal(size=(count, dim))).astype(np.float32))
 
 
 def every(rows: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def test_search_excludes_the_row_itself_among_duplicates():
 @given(st.integers(0, 12), st.integers(1, 15), st.integers(0, 10**6))
 def test_links_are_symmetric(count, k, seed):
     rng = np.random.default_rng(seed)
-    rows = normalise(rng.normal(size=(count, 3)).astype(np.float32))
+    rows = normalize(rng.normal(size=(count, 3)).astype(np.float32))
     searched = np.flatnonzero(rng.random(count) < 0.7)
     found = links(rows, k, searched)
     pairs = {

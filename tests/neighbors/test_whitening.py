@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.neighbors.whitening import FOREIGN, SHRINKAGE, adapt, foreignness
 
 
@@ -9,7 +9,7 @@ def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> 
     """Rows all around, or pushed towards the first axis."""
     rows = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
     rows[:, 0] += np.float32(towards)
-    return normalise(rows)
+    return normalize(rows)
 
 
 def test_foreignness_equals_scaled_mean_pair_similarity():
@@ -36,7 +36,7 @@ def test_adapts_only_above_the_foreignness_threshold(shared, at_home):
     """Rows (a, +-b) as below, many and so hardly alike: by a^2 - b^2 / 127, .021 and .032 where a tenth is .025."""
     axes = np.eye(65, dtype=np.float32)[1:]
     own = np.concatenate([axes, -axes])
-    rows = normalise(np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * own)
+    rows = normalize(np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * own)
     assert 0.08 < foreignness(rows) < 0.13
     assert np.array_equal(adapt(rows), rows) == at_home
 
@@ -52,12 +52,12 @@ def test_removes_the_shared_direction():
 def test_matches_whitening_with_shrunk_covariance():
     """Rows (.8, +-.6, 0) twice each and (.8, 0, +-.6): variances 0, .24 and .12, mean (.8, 0, 0)."""
     rows = np.array([[0.8, 0.6, 0], [0.8, -0.6, 0]] * 2 + [[0.8, 0, 0.6], [0.8, 0, -0.6]], np.float32)
-    rows = np.concatenate([rows, normalise(np.array([[0.8, 0.36, 0.48], [0.8, -0.36, -0.48]], np.float32))])
-    centred = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
-    covariance = centred.T @ centred / len(rows)
+    rows = np.concatenate([rows, normalize(np.array([[0.8, 0.36, 0.48], [0.8, -0.36, -0.48]], np.float32))])
+    centered = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
+    covariance = centered.T @ centered / len(rows)
     shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.trace(covariance) / 3 * np.eye(3)
     values, vectors = np.linalg.eigh(shrunk)
-    expected = centred @ vectors @ np.diag(values**-0.5) @ vectors.T
+    expected = centered @ vectors @ np.diag(values**-0.5) @ vectors.T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(adapt(rows), expected, atol=1e-5)
     last, before = adapt(rows)[-2], rows[-2]
@@ -69,8 +69,8 @@ def test_partial_foreignness_scales_the_whitening():
     mean = rows.mean(0, dtype=np.float64)
     strength = foreignness(rows)
     assert 0.2 < strength < 0.9
-    centred = rows - mean
-    covariance = centred.T @ centred / len(rows)
+    centered = rows - mean
+    covariance = centered.T @ centered / len(rows)
     shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.trace(covariance) / 3 * np.eye(3)
     values, vectors = np.linalg.eigh(shrunk)
     expected = (rows - strength * mean) @ vectors @ np.diag(values ** (-strength / 2)) @ vectors.T
@@ -97,7 +97,7 @@ def test_is_equivariant_to_row_order(towards):
 def test_is_equivariant_to_rotation():
     rows = scattered(60, towards=4)
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0].astype(np.float32)
-    np.testing.assert_allclose(adapt(normalise(rows @ turn)), adapt(rows) @ turn, atol=1e-4)
+    np.testing.assert_allclose(adapt(normalize(rows @ turn)), adapt(rows) @ turn, atol=1e-4)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
@@ -111,7 +111,7 @@ def test_identical_rows_are_unchanged(count):
     [
         scattered(3, dim=128, towards=30),  # far fewer rows than dimensions
         scattered(5, dim=1, towards=1),
-        normalise(np.eye(3, dtype=np.float32)[[0] * 40] + np.float32(1e-6) * scattered(40, dim=3)),
+        normalize(np.eye(3, dtype=np.float32)[[0] * 40] + np.float32(1e-6) * scattered(40, dim=3)),
         np.eye(2, dtype=np.float32)[[0, 1]] * np.float32([[1], [-1]]),
         np.repeat(np.eye(2, dtype=np.float32), [99, 1], axis=0),
     ],

@@ -96,7 +96,7 @@ def test_lossy_formats_keep_colors(format_name: str, options: dict, load: Callab
 
 @pytest.mark.parametrize("format_name", ["GIF", "WEBP", "TIFF", "PNG"])
 def test_loads_first_frame(format_name: str, load: Callable) -> None:
-    frames = [Image.new("RGB", (40, 30), colour) for colour in ("red", "lime", "blue")]
+    frames = [Image.new("RGB", (40, 30), color) for color in ("red", "lime", "blue")]
     options = {"lossless": True} if format_name == "WEBP" else {}
     loaded = load(encoded(frames[0], format_name, save_all=True, append_images=frames[1:], **options))
     np.testing.assert_array_equal(loaded, np.full((30, 40, 3), (255, 0, 0)))

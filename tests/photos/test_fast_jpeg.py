@@ -63,7 +63,7 @@ def test_pixels_match_pillow(
     assert found is not None
     wanted = by_pillow(data, min_side_px)
     assert found.rgb_u8.shape == wanted.shape
-    # Two builds of one decoder: the last bit may differ where colours are enlarged at a reduced scale.
+    # Two builds of one decoder: the last bit may differ where colors are enlarged at a reduced scale.
     assert np.abs(found.rgb_u8.astype(int) - wanted.astype(int)).max() <= 1
     assert found.whole_px == size
     assert found.stored_as == "JPEG RGB"

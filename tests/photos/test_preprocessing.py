@@ -9,7 +9,7 @@ from familiar.photos.preprocessing import (
     IMAGENET_STD_RGB,
     Preprocessing,
     resize_crop,
-    standardise,
+    standardize,
     to_tensor,
 )
 
@@ -28,7 +28,7 @@ def noise(*shape: int) -> np.ndarray:
     [
         ({"size_px": 15}, "size_px"),
         ({"size_px": 1025}, "size_px"),
-        ({"resize": "centre_crop", "size_px": 224, "resize_px": 200}, "resize_px"),
+        ({"resize": "center_crop", "size_px": 224, "resize_px": 200}, "resize_px"),
         ({"margin": -0.1}, "margin"),
         ({"margin": 2.1}, "margin"),
         ({"margin": float("nan")}, "margin"),
@@ -45,7 +45,7 @@ def test_rejects_settings_out_of_range(changed: dict, message: str) -> None:
 
 def test_crop_at_target_size_is_unchanged() -> None:
     pixels = noise(16, 16, 3)
-    for resize in ("stretch", "centre_crop"):
+    for resize in ("stretch", "center_crop"):
         rule = Preprocessing(size_px=16, resize=resize, resize_px=16)
         np.testing.assert_array_equal(resize_crop(pixels, rule), pixels)
 
@@ -64,13 +64,13 @@ def test_center_crop_keeps_aspect_ratio(
 ) -> None:
     pixels = noise(height, width, 3)
     halved = pixels.reshape(height // 2, 2, width // 2, 2, 3).mean(axis=(1, 3))
-    rule = Preprocessing(size_px=16, resize="centre_crop", resize_px=16)
+    rule = Preprocessing(size_px=16, resize="center_crop", resize_px=16)
     np.testing.assert_allclose(resize_crop(pixels, rule), halved[slice(*rows), slice(*columns)], atol=0.51)
 
 
 def test_center_crop_removes_border_after_larger_resize() -> None:
     pixels = noise(20, 20, 3)
-    rule = Preprocessing(size_px=16, resize="centre_crop", resize_px=20)
+    rule = Preprocessing(size_px=16, resize="center_crop", resize_px=20)
     np.testing.assert_array_equal(resize_crop(pixels, rule), pixels[2:18, 2:18])
 
 
@@ -88,12 +88,12 @@ def test_upscaling_interpolates_linearly() -> None:
     width=st.integers(1, 70),
     size_px=st.integers(16, 40),
     extra_px=st.integers(0, 20),
-    resize=st.sampled_from(["stretch", "centre_crop"]),
+    resize=st.sampled_from(["stretch", "center_crop"]),
 )
 def test_any_shape_becomes_the_square(height: int, width: int, size_px: int, extra_px: int, resize: str) -> None:
     rule = Preprocessing(size_px=size_px, resize=resize, resize_px=size_px + extra_px)
-    one_colour = np.full((height, width, 3), (10, 20, 30), np.uint8)
-    np.testing.assert_array_equal(resize_crop(one_colour, rule), np.full((size_px, size_px, 3), (10, 20, 30)))
+    one_color = np.full((height, width, 3), (10, 20, 30), np.uint8)
+    np.testing.assert_array_equal(resize_crop(one_color, rule), np.full((size_px, size_px, 3), (10, 20, 30)))
 
 
 # to_tensor
@@ -113,7 +113,7 @@ def test_to_tensor_equals_closed_form() -> None:
 def test_standardize_matches_scalar_formula() -> None:
     pixels = noise(3, 16, 16, 3)
     preprocessing = Preprocessing(size_px=16, mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3))
-    tensor = standardise(pixels, preprocessing)
+    tensor = standardize(pixels, preprocessing)
     for photo, y, x, channel in [(0, 0, 0, 0), (1, 3, 15, 1), (2, 15, 4, 2)]:
         value = (pixels[photo, y, x, channel] / 255 - preprocessing.mean[channel]) / preprocessing.std[channel]
         assert tensor[photo, channel, y, x] == pytest.approx(value, rel=1e-5)
@@ -121,7 +121,7 @@ def test_standardize_matches_scalar_formula() -> None:
 
 def test_bgr_swaps_colors_but_not_mean_and_std() -> None:
     pixels = np.full((16, 16, 3), (255, 51, 0), np.uint8)
-    preprocessing = Preprocessing(size_px=16, colour_order="BGR", mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))
+    preprocessing = Preprocessing(size_px=16, color_order="BGR", mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))
     tensor = to_tensor([Crop(pixels, "drawn")], preprocessing)
     np.testing.assert_allclose(tensor[0, :, 0, 0], [(0 - 0.1) / 1, (0.2 - 0.2) / 2, (1 - 0.3) / 4], atol=1e-6)
 

@@ -69,8 +69,8 @@ def test_help_lists_every_command():
     assert all(name in shown.stdout for name in ("quickstart", "train", "evaluate", "embed", "verify"))
 
 
-def test_embed_and_verify_separate_colors(tmp_path: Path, mean_colour_bundle: Path):
-    bundle = mean_colour_bundle
+def test_embed_and_verify_separate_colors(tmp_path: Path, mean_color_bundle: Path):
+    bundle = mean_color_bundle
     red = save_photo(plain_photo(200, 30, 30), tmp_path / "red.png")
     also_red = save_photo(plain_photo(190, 35, 30), tmp_path / "also red.png")
     blue = save_photo(plain_photo(20, 30, 200), tmp_path / "blue.png")

@@ -19,7 +19,7 @@ def test_pet_mobile_settings_match_published_values():
     assert (optimizer.lr, optimizer.backbone_lr, optimizer.weight_decay) == (5e-4, 5e-5, 5e-4)
     assert (optimizer.warmup_epochs, optimizer.final_lr, optimizer.gradient_norm) == (5, 1e-6, 1.0)
     assert (recipe.budget.epochs, recipe.sampler.batch_size) == (40, 96)
-    assert (recipe.input.size_px, recipe.input.normalisation) == (224, "auto")
+    assert (recipe.input.size_px, recipe.input.normalization) == (224, "auto")
     assert (recipe.validation.every_epochs, recipe.validation.pairs) == (3, 5000)
     changes = recipe.augmentation
     assert (changes.rotate_p, changes.rotate_deg, changes.flip_p) == (0.5, 25.0, 0.5)

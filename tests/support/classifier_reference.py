@@ -25,8 +25,8 @@ def combined_angle(theta, margin_factor, margin_rad, margin, branch="penalty"):
     return math.cos(theta) - before_pi * math.sin(before_pi) - margin
 
 
-def cosine_of(row, centre):
-    cosine = math.fsum(a * b for a, b in zip(row, centre, strict=True)) / math.hypot(*row) / math.hypot(*centre)
+def cosine_of(row, center):
+    cosine = math.fsum(a * b for a, b in zip(row, center, strict=True)) / math.hypot(*row) / math.hypot(*center)
     return max(-1.0, min(1.0, cosine))
 
 
@@ -36,14 +36,14 @@ def cross_entropy_of(logits, label, smoothing):
     return math.fsum(-(spread + (1 - smoothing) * (place == label)) * (z - log_sum) for place, z in enumerate(logits))
 
 
-def reference_loss(embeddings, centres, labels, own_of_angle, scale, smoothing=0.0):
-    """`centres` is classes x d, or k x classes x d, of which the nearest counts."""
-    sets = centres.tolist() if centres.ndim == 3 else [centres.tolist()]
+def reference_loss(embeddings, centers, labels, own_of_angle, scale, smoothing=0.0):
+    """`centers` is classes x d, or k x classes x d, of which the nearest counts."""
+    sets = centers.tolist() if centers.ndim == 3 else [centers.tolist()]
     losses = []
     for row, label in zip(embeddings.tolist(), labels.tolist(), strict=True):
         logits = []
         for place in range(len(sets[0])):
-            theta = math.acos(max(cosine_of(row, centres_of[place]) for centres_of in sets))
+            theta = math.acos(max(cosine_of(row, centers_of[place]) for centers_of in sets))
             logits.append(scale * (own_of_angle(theta) if place == label else math.cos(theta)))
         losses.append(cross_entropy_of(logits, label, smoothing))
     return math.fsum(losses) / len(losses)

@@ -6,7 +6,7 @@ from familiar.neighbors.constraints import Constraints
 
 
 def groups_of(embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None) -> set[frozenset[int]]:
-    """The groups of distinct rows, each a neighbour of all others: the closest two that may merge, while close
+    """The groups of distinct rows, each a neighbor of all others: the closest two that may merge, while close
     enough."""
     rows = embeddings.astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Photos of one colour, whose identities are colours: what the mean-colour bundle can tell apart."""
+"""Photos of one color, whose identities are colors: what the mean-color bundle can tell apart."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from familiar.core.types import Photo
 from familiar.photos.decoding import save_photo
 
 
-def colour_folder(root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1) -> Path:
+def color_folder(root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1) -> Path:
     """ROOT/Person_00/Person_00_0001.png and so on, named as LFW's photos are."""
     generator = np.random.default_rng(seed)
     for identity in range(identities):

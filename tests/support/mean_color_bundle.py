@@ -17,18 +17,18 @@ UNCALIBRATED = Calibration(_GUESS, _GUESS, _GUESS, None, None, None, 0, 0)
 
 def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
     metadata = BundleMetadata(
-        space_id="mean-colour",
+        space_id="mean-color",
         embedding_dim=3,
         preprocessing=Preprocessing(size_px=32, resize_px=32, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
         calibration=calibration,
         prefixes=(3,),
         recipe="none",
-        network="mean colour",
+        network="mean color",
         precision="float32",
         trained_on={},
         results={},
         parity={},
-        licence="Apache-2.0",
+        license="Apache-2.0",
     )
     path.write_bytes(seal(_mean_color_onnx(), metadata))
     return path

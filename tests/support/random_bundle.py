@@ -1,4 +1,4 @@
-"""A bundle that a wrong pixel, a wrong turn or a wrong resize shows in: random weights, centred on the photos given."""
+"""A bundle of random weights, centered on the given photos, in which a wrong pixel, turn or resize shows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,14 +39,14 @@ def random_bundle(
         trained_on={},
         results={},
         parity={},
-        licence="Apache-2.0",
+        license="Apache-2.0",
     )
     path.write_bytes(seal(network, replace(metadata, **changed)))
     return path
 
 
 def random_network(size_px: int, seed: int = 0, bias: np.ndarray | None = None) -> bytes:
-    """A convolution and a projection, as ONNX. With the bias that centres its features they become unit vectors."""
+    """A convolution and a projection, as ONNX. With the bias that centers its features they become unit vectors."""
     rng = np.random.default_rng(seed)
     places = ((size_px - 1) // 2) ** 2
     weights = {

@@ -10,14 +10,14 @@ import numpy as np
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.types import Detection, Photo
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import NOBODY, who_is_who
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _Seen
-from familiar.gallery.enrollment.enroll import enrol_embeddings
+from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.photos.decoding import save_photo
 
 DIM = 16
@@ -29,15 +29,15 @@ SAID = ("identities", "assignments", "constraints", "rejections")  # the tables 
 
 def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
     """Unit rows float32 "sum(sizes) 16": one individual along each axis, its photos a little beside it."""
-    centres = np.repeat(np.eye(DIM)[: len(sizes)], sizes, axis=0)
-    spread = np.random.default_rng(seed).normal(size=centres.shape) * noise
-    return normalise((centres + spread).astype(np.float32))
+    centers = np.repeat(np.eye(DIM)[: len(sizes)], sizes, axis=0)
+    spread = np.random.default_rng(seed).normal(size=centers.shape) * noise
+    return normalize((centers + spread).astype(np.float32))
 
 
 def enrolled(gallery: Gallery, embeddings: np.ndarray, called: str = "photo") -> list[int]:
     """The faces of one new photo each."""
     names = [f"{called} {place}.jpg" for place in range(len(embeddings))]
-    return enrol_embeddings(gallery, embeddings, names, gallery.space.space_id)
+    return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
 def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[int]:

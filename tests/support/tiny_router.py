@@ -1,4 +1,4 @@
-"""Bundles that tell colours apart, and a head that calls red ones cats, green ones dogs and blue ones people."""
+"""Bundles that tell colors apart, and a head that calls red ones cats, green ones dogs and blue ones people."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from familiar.photos.decoding import save_photo
 NAMES = ("cat", "dog", "person")
 
 
-def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, colour_order: str = "RGB") -> Path:
-    """A bundle whose embedding is the mean colours of squares of 16 px: (size_px / 16)^2 * 3 numbers."""
+def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_order: str = "RGB") -> Path:
+    """A bundle whose embedding is the mean colors of squares of 16 px: (size_px / 16)^2 * 3 numbers."""
     nodes = [
         helper.make_node("AveragePool", ["images"], ["means"], kernel_shape=[16, 16], strides=[16, 16]),
         helper.make_node("Flatten", ["means"], ["flat"]),
@@ -31,7 +31,7 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, colour_or
         opset_imports=[helper.make_opsetid("", 18)],
         ir_version=8,
     )
-    preprocessing = replace(like.preprocessing, size_px=size_px, resize_px=size_px, colour_order=colour_order)  # type: ignore[arg-type]
+    preprocessing = replace(like.preprocessing, size_px=size_px, resize_px=size_px, color_order=color_order)  # type: ignore[arg-type]
     metadata = replace(
         like, space_id=f"mosaic-{path.stem}", embedding_dim=dim, prefixes=(dim,), preprocessing=preprocessing
     )
@@ -39,8 +39,8 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, colour_or
     return path
 
 
-def colour_head(space_id: str = "mean-colour", names: tuple[str, ...] = NAMES) -> SpeciesHead:
-    """A logit is ten times a colour's share of the mean colour."""
+def color_head(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesHead:
+    """A logit is ten times a color's share of the mean color."""
     return SpeciesHead(
         names=names,
         weights=10.0 * np.eye(3),
@@ -52,20 +52,20 @@ def colour_head(space_id: str = "mean-colour", names: tuple[str, ...] = NAMES) -
     )
 
 
-def tiny_router(mean_colour: Path, folder: Path) -> RoutedEmbedder:
-    """Cats and dogs have bundles of different sizes, widths and colour orders; people have none."""
-    features = Embedder(mean_colour, threads=2)
+def tiny_router(mean_color: Path, folder: Path) -> RoutedEmbedder:
+    """Cats and dogs have bundles of different sizes, widths and color orders; people have none."""
+    features = Embedder(mean_color, threads=2)
     cat = mosaic_bundle(folder / "cat.onnx", features.metadata, 48)
     dog = mosaic_bundle(folder / "dog.onnx", features.metadata, 64, "BGR")
-    return RoutedEmbedder(features, colour_head(), {"cat": Embedder(cat), "dog": Embedder(dog)})
+    return RoutedEmbedder(features, color_head(), {"cat": Embedder(cat), "dog": Embedder(dog)})
 
 
-def coloured(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int = 0) -> Photo:
-    """A photo of nearly one colour."""
+def colored(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int = 0) -> Photo:
+    """A photo of nearly one color."""
     noise = np.random.default_rng(seed).normal(0, 8, (size_px, size_px, 3))
     pixels = np.clip(np.array(rgb) + noise, 0, 255).astype(np.uint8)
     return Photo(pixels, name, (size_px, size_px))
 
 
-def save_coloured(path: Path, rgb: tuple[int, int, int], seed: int = 0) -> Path:
-    return save_photo(coloured(rgb, path.name, seed=seed), path)
+def save_colored(path: Path, rgb: tuple[int, int, int], seed: int = 0) -> Path:
+    return save_photo(colored(rgb, path.name, seed=seed), path)

@@ -12,7 +12,7 @@ from familiar.training.run import RunFolder
 from support.tiny_run import save_photos
 
 RECIPE = Recipe(name="tiny").with_settings(
-    ["input.size_px=32", "input.normalisation=imagenet", "split.validation=0.25", "split.test=0.25"]
+    ["input.size_px=32", "input.normalization=imagenet", "split.validation=0.25", "split.test=0.25"]
 )
 CATS, DOGS = "synthetic:cats:12x4", "synthetic:dogs:8x3"
 

@@ -1,4 +1,4 @@
-"""Learning from other bundles: what they teach, that it is learnt, and that a run keeps to its teachers."""
+"""Learning from other bundles: what they teach, that it is learned, and that a run keeps to its teachers."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import BadRecipe, BadRun
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
@@ -60,7 +60,7 @@ def test_lessons_are_reduced_to_embedding_dim(teachers: list[Path], cats: DataSp
     found = lessons(taught_by(*teachers), cats.read())
     assert found is not None
     assert found.embeddings.shape[1] == DIM
-    np.testing.assert_allclose(found.embeddings, normalise(found.embeddings), atol=1e-6)
+    np.testing.assert_allclose(found.embeddings, normalize(found.embeddings), atol=1e-6)
     parts = np.concatenate([seen_by(teacher, cats) for teacher in teachers], axis=1) / 2**0.5
     lost = np.abs(found.embeddings @ found.embeddings.T - parts @ parts.T)
     assert lost.mean() < 0.05, "48 photos, and half of the directions"

@@ -42,7 +42,7 @@ def test_run_folder_contains_exactly_the_artifacts(finished, cats):
         *("recipe.json", "data.json", "split.json", "history.csv", "curves.png"),
         *("best.safetensors", "last.safetensors", "state.pt", "embedder.safetensors"),
     }
-    assert run.recipe() == TINY.with_settings(["input.normalisation=imagenet"])
+    assert run.recipe() == TINY.with_settings(["input.normalization=imagenet"])
     assert run.data_spec() == cats
     assert result.run == run.path
     assert (result.epochs, result.stopped, result.skipped_photos) == (3, "finished", 0)
@@ -80,10 +80,10 @@ def test_embedder_is_network_of_best_epoch(finished):
     assert {key for key in best if key.startswith("network.")} == embedder.keys()
     assert all(torch.equal(embedder[key], best[key]) for key in embedder)
     assert {key.split(".")[0] for key in best} == {"network", "objective"}
-    centres = "objective.of_batch.centres"
-    assert best[centres].shape == (8, 16)
+    centers = "objective.of_batch.centers"
+    assert best[centers].shape == (8, 16)
     last = safetensors.torch.load_file(run.last)
-    assert (result.best_epoch == 3) == torch.equal(last[centres], best[centres])
+    assert (result.best_epoch == 3) == torch.equal(last[centers], best[centers])
 
 
 @pytest.mark.exhaustive
@@ -243,7 +243,7 @@ def test_resume_rejects_folder_without_run(tmp_path, cats, there):
         ("optimizer.lr=1e-3", "optimizer.lr was 0.003, is 0.001"),
         ("seed=1", "seed was 0, is 1"),
         ("model.embedding_dim=8", "model.embedding_dim was 16, is 8"),
-        ("input.normalisation=symmetric", "input.normalisation was imagenet, is symmetric"),
+        ("input.normalization=symmetric", "input.normalization was imagenet, is symmetric"),
     ],
 )
 def test_resume_rejects_changed_recipe(finished, setting, said, cats):

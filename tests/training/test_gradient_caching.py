@@ -190,12 +190,12 @@ def test_only_second_pass_builds_graph():
 
 
 def test_loss_parameters_receive_gradient_once():
-    network, centres = small_network().eval().float(), PartialFC(8, 5, rate=1.0)
-    backward(network, network, lambda embeddings: centres(embeddings, LABELS), images().float(), 4)
-    cached = centres.centres.grad.to_dense().clone()
-    centres.zero_grad()
-    centres(network(images().float()).detach(), LABELS).backward()
-    torch.testing.assert_close(cached, centres.centres.grad.to_dense())
+    network, centers = small_network().eval().float(), PartialFC(8, 5, rate=1.0)
+    backward(network, network, lambda embeddings: centers(embeddings, LABELS), images().float(), 4)
+    cached = centers.centers.grad.to_dense().clone()
+    centers.zero_grad()
+    centers(network(images().float()).detach(), LABELS).backward()
+    torch.testing.assert_close(cached, centers.centers.grad.to_dense())
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_loss_categories_are_complete_and_disjoint():
         ("arcface", {"scale": 32, "label_smoothing": 0.1, "branch": "penalty"}),  # FACTS 5, the pet embedder
         ("cosface", {"scale": 64, "margin": 0.35}),  # arXiv 1801.09414
         ("combined_margin", {"scale": 64, "margin_factor": 1, "margin_rad": 0.3, "margin": 0.2}),
-        ("subcenter_arcface", {"centres_per_class": 3}),  # FACTS 4
+        ("subcenter_arcface", {"centers_per_class": 3}),  # FACTS 4
         ("partial_fc", {"rate": 0.1}),
         ("batch_all", {"margin": 0.2}),  # FaceNet, arXiv 1503.03832
         ("semi_hard", {"margin": 0.2, "select": "all"}),
@@ -143,7 +143,7 @@ def test_check_run_of_rejects_steps_that_leave_range():
 @pytest.mark.parametrize(
     ("name", "inside", "outside"),
     [
-        ("centres_per_class", (1, 3, 100), (0, 101, -1)),
+        ("centers_per_class", (1, 3, 100), (0, 101, -1)),
         ("rate", (1e-6, 0.1, 1.0), (0.0, 1.1, float("nan"))),
         ("mining_margin", (0.0, 0.2, 4.0), (-0.1, 4.1, float("inf"))),
     ],

@@ -45,10 +45,10 @@ def unit_rows(count, dim=8, seed=0):
 
 
 def flat_crops(count):
-    """Each of one colour of its own, that nothing else in a picture has."""
+    """Each of one color of its own, that nothing else in a picture has."""
     rows = torch.arange(count, dtype=torch.uint8)
-    colours = torch.stack((rows + 1, 254 - rows, torch.full_like(rows, 7)), dim=1)
-    return colours[:, None, None].expand(-1, SIDE, SIDE, -1).contiguous()
+    colors = torch.stack((rows + 1, 254 - rows, torch.full_like(rows, 7)), dim=1)
+    return colors[:, None, None].expand(-1, SIDE, SIDE, -1).contiguous()
 
 
 def as_vectors(images):
@@ -237,8 +237,8 @@ def test_picture_shows_crops_of_every_band(tmp_path):
     bands = bands_of(embeddings, labels, 1.0, 2, 3)
     wanted = Counter(row for band in bands for shown in band.shown for row in shown.rows)
     tile = 112  # seven times as large, without smoothing
-    for row, (colour, *_) in enumerate(flat_crops(20)[:, 0].numpy()):
-        assert (pixels == colour).all(axis=-1).sum() == tile * tile * wanted[row]
+    for row, (color, *_) in enumerate(flat_crops(20)[:, 0].numpy()):
+        assert (pixels == color).all(axis=-1).sum() == tile * tile * wanted[row]
     assert sum(wanted.values()) == 4 * 2 * 3
 
 
@@ -261,8 +261,8 @@ def test_picture_enlarges_crops_without_smoothing(tmp_path):
     draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, each=1)
     with Image.open(tmp_path / "triplets.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
-    for colour in ((11, 250, 3), (0, 0, 0)):
-        assert (pixels == colour).all(axis=-1).sum() == 12 * 128**2 / 2
+    for color in ((11, 250, 3), (0, 0, 0)):
+        assert (pixels == color).all(axis=-1).sum() == 12 * 128**2 / 2
 
 
 @pytest.fixture

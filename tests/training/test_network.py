@@ -78,7 +78,7 @@ def test_rejects_unknown_network():
 
 def test_random_weights_use_imagenet_normalization():
     _, recipe = initial_network(TINY)
-    assert recipe == TINY.with_settings(["input.normalisation=imagenet"])
+    assert recipe == TINY.with_settings(["input.normalization=imagenet"])
 
 
 def test_timm_weights_use_imagenet_normalization(monkeypatch):
@@ -88,13 +88,13 @@ def test_timm_weights_use_imagenet_normalization(monkeypatch):
         timm, "create_model", lambda name, **how: published if how["pretrained"] else create(name, **how)
     )
     network, recipe = initial_network(starting_from("imagenet"))
-    assert recipe.input.normalisation == "imagenet"
+    assert recipe.input.normalization == "imagenet"
     assert torch.equal(network.trunk.backbone.conv_stem.weight, published.conv_stem.weight)
 
 
 def test_folded_weights_use_symmetric_normalization(folded_file):
     network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
-    assert recipe.input.normalisation == "symmetric"
+    assert recipe.input.normalization == "symmetric"
     assert has_folded_batch_norm(network.trunk)
 
 
@@ -104,12 +104,12 @@ def test_unfolded_weights_use_imagenet_normalization(tmp_path):
         nn.init.uniform_(norm.running_var, 0.5, 2)
     torch.save(whole.state_dict(), tmp_path / "whole.pth")
     network, recipe = initial_network(starting_from(tmp_path / "whole.pth"))
-    assert recipe.input.normalisation == "imagenet"
+    assert recipe.input.normalization == "imagenet"
     assert torch.equal(network.trunk.backbone.bn1.running_var, whole.bn1.running_var)
 
 
 def test_keeps_explicit_normalization(folded_file):
-    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(["input.normalisation=imagenet"])
+    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(["input.normalization=imagenet"])
     assert initial_network(chosen)[1] == chosen
 
 
@@ -120,11 +120,11 @@ def test_rejects_missing_weights():
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of Keras's colours and epsilon, as far as its weights and its recipe."""
+    """A run of Keras's colors and epsilon, as far as its weights and its recipe."""
     torch.manual_seed(3)
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
-    recipe = TINY.with_settings(["input.normalisation=symmetric"])
+    recipe = TINY.with_settings(["input.normalization=symmetric"])
     network, objective = build_network(recipe), nn.Linear(8, 5)
     network.trunk.batch_norm_eps = 1e-3
     for norm in norms_of(network):
@@ -151,13 +151,13 @@ def test_run_restores_trunk_head_and_normalization(run, named):
     network, settled = initial_network(recipe)
     assert_same_tensors(network, expected)
     assert network.trunk.batch_norm_eps == 1e-3
-    assert settled == recipe.with_settings(["input.normalisation=symmetric"])
+    assert settled == recipe.with_settings(["input.normalization=symmetric"])
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(network.eval()(images), expected.eval()(images))
 
 
 def test_explicit_normalization_overrides_run(run):
-    chosen = starting_from(run.path).with_settings(["input.normalisation=imagenet"])
+    chosen = starting_from(run.path).with_settings(["input.normalization=imagenet"])
     assert initial_network(chosen)[1] == chosen
     run.recipe_json.unlink()
     assert initial_network(chosen)[1] == chosen
@@ -167,7 +167,7 @@ def test_rejects_run_weights_without_recipe(run):
     run.recipe_json.unlink()
     with pytest.raises(
         BadRecipe,
-        match=r"embedder\.safetensors: no recipe\.json beside it .*set input\.normalisation to imagenet or symm",
+        match=r"embedder\.safetensors: no recipe\.json beside it .*set input\.normalization to imagenet or symm",
     ):
         initial_network(starting_from(run.path))
 
@@ -200,9 +200,9 @@ def test_rejects_run_with_different_head(run, changed, message):
 
 
 def test_resumed_run_keeps_resolved_normalization():
-    begun = TINY.with_settings(["input.normalisation=symmetric", "seed=7"])
-    assert settled_as(TINY, begun) == TINY.with_settings(["input.normalisation=symmetric"])
-    chosen = TINY.with_settings(["input.normalisation=imagenet"])
+    begun = TINY.with_settings(["input.normalization=symmetric", "seed=7"])
+    assert settled_as(TINY, begun) == TINY.with_settings(["input.normalization=symmetric"])
+    chosen = TINY.with_settings(["input.normalization=imagenet"])
     assert settled_as(chosen, begun) == chosen
 
 
@@ -280,7 +280,7 @@ def test_saved_weights_reproduce_network_output(folded_file, tmp_path):
 def test_dequantized_weights_use_symmetric_normalization(shared_data):
     given = shared_data / Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
     network, recipe = initial_network(starting_from(given, name="mobilenetv3_small_100"))
-    assert recipe.input.normalisation == "symmetric"
+    assert recipe.input.normalization == "symmetric"
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_identities=4, max_photos=6).read()
     read = read_table(table, Preprocessing(size_px=112, resize_px=112, mean=(0.5,) * 3, std=(0.5,) * 3))
     cats = FaceDataset(read.table, read.crops)

@@ -72,8 +72,8 @@ def test_every_constant_setting_reaches_its_loss(name):
         loss = Objective(replace(settings, **{key: other}), 8, 4).loss
         if key == "bias":
             assert loss.bias is None
-        elif key == "centres_per_class":
-            assert loss.centres.shape == (5, 4, 8)
+        elif key == "centers_per_class":
+            assert loss.centers.shape == (5, 4, 8)
         else:
             assert getattr(loss, key) == other
 
@@ -102,11 +102,11 @@ def test_center_loss_is_added_with_its_weight():
     embeddings, labels, rows = batch()
     alone, beside = objective("loss.name=softmax"), objective("loss.name=softmax", "loss.center_weight=0.5")
     beside.of_batch.load_state_dict(alone.of_batch.state_dict())
-    centre = CenterLoss(8, 4)
-    wanted = alone(embeddings, labels, rows) + 0.5 * centre(embeddings, labels)
+    center = CenterLoss(8, 4)
+    wanted = alone(embeddings, labels, rows) + 0.5 * center(embeddings, labels)
     assert beside(embeddings, labels, rows).item() == pytest.approx(wanted.item())
-    assert beside.center.centres.any(), "its centres move"
-    assert not alone.center.centres.any()
+    assert beside.center.centers.any(), "its centers move"
+    assert not alone.center.centers.any()
 
 
 @pytest.mark.parametrize("loss", ["arcface", "softmax"])
@@ -143,7 +143,7 @@ def test_prefixes_and_old_bundle_wrap_the_loss():
     assert made.of_batch.weight == 1.0
     assert isinstance(made.of_batch.loss, HarmonicLoss)
     assert made.of_batch.loss.loss is made.loss
-    assert list(dict(made.named_parameters())) == ["of_batch.loss.loss.centres"], "saved once"
+    assert list(dict(made.named_parameters())) == ["of_batch.loss.loss.centers"], "saved once"
     assert not any("old" in key for key in made.state_dict()), "the vectors are the bundle's to keep"
     embeddings, labels, rows = batch()
     value = made(embeddings, labels, rows + 8)
@@ -251,15 +251,15 @@ def test_sparse_centers_have_their_own_optimizer():
     optimizer = build_optimizer(network, made, SMALL.optimizer, 4)
     assert isinstance(made.loss, PartialFC)
     assert optimizer.sparse is not None
-    assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centres)]
-    assert all(each is not made.loss.centres for group in optimizer.dense.param_groups for each in group["params"])
+    assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centers)]
+    assert all(each is not made.loss.centers for group in optimizer.dense.param_groups for each in group["params"])
     optimizer.set_rates(2)
     assert optimizer.sparse.param_groups[0]["lr"] == optimizer.rates[0] > 0
-    before = made.loss.centres.detach().clone()
+    before = made.loss.centers.detach().clone()
     embeddings = network(torch.randn(4, 3, 32, 32))
     made(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)).backward()
     norm = optimizer.step()
-    moved = (made.loss.centres.detach() != before).any(dim=1)
+    moved = (made.loss.centers.detach() != before).any(dim=1)
     assert norm > 0
     assert moved[:4].all()
     assert moved.sum() == 4, "a tenth of forty"

@@ -17,7 +17,7 @@ from support.tiny_run import TINY, Interrupted, history, stop_after
 OFFLINE = TINY.with_settings(
     ["loss.name=batch_hard", "mining.mode=offline", "mining.every_steps=1", "mining.subset=16"]
 )
-PREPROCESSING = TINY.with_settings(["input.normalisation=symmetric"]).input.preprocessing()
+PREPROCESSING = TINY.with_settings(["input.normalization=symmetric"]).input.preprocessing()
 
 
 def points(n, k, d=4, seed=0):

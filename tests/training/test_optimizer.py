@@ -29,7 +29,7 @@ def test_every_parameter_is_in_exactly_one_group(parts):
     assert sorted(in_rest) == sorted(map(id, wanted))
     assert not set(in_trunk) & set(in_rest)
     assert len(in_trunk) + len(in_rest) == len([*network.parameters(), *objective.parameters()])
-    assert id(objective.centres) in in_rest
+    assert id(objective.centers) in in_rest
     assert trunk["weight_decay"] == rest["weight_decay"] == 0.1
 
 
@@ -91,7 +91,7 @@ def test_adagrad_matches_closed_form(parts):
         decay_from=0.75, final_lr=5e-4, gradient_norm=1e9,
     )  # fmt: skip
     optimizer = build_optimizer(network, objective, settings, 100)
-    weight = objective.centres
+    weight = objective.centers
     wanted, seen = weight.detach().clone().double(), torch.full_like(weight, 0.1).double()
     for at_epoch, rate in ((1, 0.05), (75, 0.05), (87.5, 0.005), (100, 5e-4)):
         optimizer.set_rates(at_epoch)

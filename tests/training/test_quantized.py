@@ -48,11 +48,11 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, chunk_size):
 def test_validates_rounded_network_and_saves_plain_weights(tmp_path, cats):
     """From a run, another loss on its head."""
     begun, run = RunFolder(tmp_path / "begun"), RunFolder(tmp_path / "run")
-    fit(TINY.with_settings(["budget.epochs=1", "input.normalisation=symmetric"]), cats, begun.path)
+    fit(TINY.with_settings(["budget.epochs=1", "input.normalization=symmetric"]), cats, begun.path)
     result = fit(AWARE.with_settings([f"model.initial_weights={begun.path}", "loss.name=cosface"]), cats, run.path)
     recipe = run.recipe()
     assert recipe.quantize.aware
-    assert recipe.input.normalisation == "symmetric"
+    assert recipe.input.normalization == "symmetric"
     plain = build_network(recipe)
     load_weights(run.embedder, network=plain)
     assert safetensors.torch.load_file(run.embedder).keys() == safetensors.torch.load_file(begun.embedder).keys()

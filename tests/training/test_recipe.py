@@ -105,10 +105,10 @@ WITHOUT_LOSS = st.fixed_dictionaries(
         "input": st.builds(
             InputSettings,
             size_px=st.integers(16, 224),
-            resize=st.sampled_from(["stretch", "centre_crop"]),
+            resize=st.sampled_from(["stretch", "center_crop"]),
             resize_px=st.integers(224, 2048),
             margin=share(high=2.0),
-            normalisation=st.sampled_from(["auto", "imagenet", "symmetric"]),
+            normalization=st.sampled_from(["auto", "imagenet", "symmetric"]),
         ),
         "augmentation": st.builds(Augmentation, flip_p=share(), hue=share(high=0.5), rotate_deg=share(high=180)),
         "split": st.fixed_dictionaries(
@@ -465,7 +465,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         ("budget.epochs=2.5", "budget.epochs is a whole number, not '2.5'"),
         ("budget.epochs=1e3", "budget.epochs is a whole number, not '1e3'"),
         ("seed=none", "seed is a whole number, not 'none'"),
-        ("input.resize=squash", "input.resize is one of stretch, centre_crop, not 'squash'"),
+        ("input.resize=squash", "input.resize is one of stretch, center_crop, not 'squash'"),
         ("loss.name=triplet", "^loss.name is one of softmax, .*, circle_triplets, not 'triplet'$"),
         ("loss.branch=steep", "loss.branch is one of penalty, continuous, not 'steep'"),
         ("loss.prefixes=a,128", "loss.prefixes is a whole number, not 'a'"),
@@ -504,10 +504,10 @@ def test_invalid_setting_error_names_key(setting, message):
 
 def test_rejects_conflicting_settings():
     with pytest.raises(BadRecipe, match=r"input\.resize_px 112 is smaller than the crop of 224"):
-        DEFAULT.with_settings(["input.resize=centre_crop", "input.resize_px=112"])
+        DEFAULT.with_settings(["input.resize=center_crop", "input.resize_px=112"])
     with pytest.raises(BadRecipe, match=r"split\.validation and test leave no identity to train on"):
         DEFAULT.with_settings(["split.validation=0.5", "split.test=0.5"])
-    small = DEFAULT.with_settings(["input.resize=centre_crop", "input.resize_px=128", "input.size_px=112"])
+    small = DEFAULT.with_settings(["input.resize=center_crop", "input.resize_px=128", "input.size_px=112"])
     assert small.input.size_px == 112
 
 
@@ -582,17 +582,17 @@ def test_missing_loss_settings_take_published_values(name):
 
 
 @pytest.mark.parametrize(
-    ("normalisation", "mean", "std"),
+    ("normalization", "mean", "std"),
     [("imagenet", IMAGENET_MEAN_RGB, IMAGENET_STD_RGB), ("symmetric", (0.5,) * 3, (0.5,) * 3)],
 )
-def test_preprocessing_matches_input_settings(normalisation, mean, std):
-    found = InputSettings(112, "centre_crop", 128, 0.2, normalisation).preprocessing()
-    assert (found.size_px, found.resize, found.resize_px, found.margin) == (112, "centre_crop", 128, 0.2)
-    assert (found.mean, found.std, found.colour_order) == (mean, std, "RGB")
+def test_preprocessing_matches_input_settings(normalization, mean, std):
+    found = InputSettings(112, "center_crop", 128, 0.2, normalization).preprocessing()
+    assert (found.size_px, found.resize, found.resize_px, found.margin) == (112, "center_crop", 128, 0.2)
+    assert (found.mean, found.std, found.color_order) == (mean, std, "RGB")
 
 
 def test_symmetric_normalization_matches_keras():
-    found = InputSettings(normalisation="symmetric").preprocessing()
+    found = InputSettings(normalization="symmetric").preprocessing()
     assert (200 / 255 - found.mean[0]) / found.std[0] == pytest.approx(200 / 127.5 - 1)
 
 

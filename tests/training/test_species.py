@@ -19,7 +19,7 @@ from familiar.training.species import (
     softmax_regression,
 )
 from support.property_tests import expensive
-from support.tiny_router import save_coloured
+from support.tiny_router import save_colored
 
 NAMES = ("cat", "dog", "person")
 
@@ -30,9 +30,9 @@ def clouds(identities: int = 6, photos: int = 5, spread: float = 0.3, seed: int 
     rows, species, whose = [], [], []
     for place, name in enumerate(NAMES):
         for identity in range(identities):
-            centre = np.eye(5)[place] + generator.normal(0, spread, 5)
+            center = np.eye(5)[place] + generator.normal(0, spread, 5)
             for _ in range(photos):
-                row = centre + generator.normal(0, spread, 5)
+                row = center + generator.normal(0, spread, 5)
                 rows.append(row / np.linalg.norm(row))
                 species.append(name)
                 whose.append(f"{name} {identity}")
@@ -174,8 +174,8 @@ def test_folds_do_not_share_identities(monkeypatch: pytest.MonkeyPatch):
 def test_held_out_accuracy_does_not_reward_memorization():
     """Each identity about a direction of its own: photos are foretold by their mates, but identities not at all."""
     generator = np.random.default_rng(0)
-    centres = np.repeat(generator.normal(size=(40, 60)), 6, axis=0) + generator.normal(0, 0.1, (240, 60))
-    rows = (centres / np.linalg.norm(centres, axis=1, keepdims=True)).astype(np.float32)
+    centers = np.repeat(generator.normal(size=(40, 60)), 6, axis=0) + generator.normal(0, 0.1, (240, 60))
+    rows = (centers / np.linalg.norm(centers, axis=1, keepdims=True)).astype(np.float32)
     whose = [str(row // 6) for row in range(240)]
     species = ["cat" if row // 6 % 2 else "dog" for row in range(240)]
     head = fit(rows, species, whose, names=("cat", "dog"))
@@ -237,25 +237,25 @@ def test_rejects_inconsistent_labels():
         fit(rows, species, whose, names=("cat", "dog"))
 
 
-def test_fits_photos_in_folders_with_equal_names(mean_colour_bundle: Path, tmp_path: Path):
+def test_fits_photos_in_folders_with_equal_names(mean_color_bundle: Path, tmp_path: Path):
     generator = np.random.default_rng(0)
-    colour_of = {"cat": (200, 30, 30), "dog": (30, 200, 30)}
-    for name, rgb in colour_of.items():
+    color_of = {"cat": (200, 30, 30), "dog": (30, 200, 30)}
+    for name, rgb in color_of.items():
         for photo in range(12):
             folder = tmp_path / name / "photos" / f"id {photo % 4}"
             folder.mkdir(parents=True, exist_ok=True)
             tint = tuple(int(value) for value in np.array(rgb) + generator.integers(-20, 20, 3))
-            save_coloured(folder / f"{photo}.png", tint, photo)  # type: ignore[arg-type]
+            save_colored(folder / f"{photo}.png", tint, photo)  # type: ignore[arg-type]
     (tmp_path / "dog" / "photos" / "id 0" / "fake.png").write_text("no photo")
-    tables = {name: DataSpec((str(tmp_path / name / "photos"),)).read() for name in colour_of}
+    tables = {name: DataSpec((str(tmp_path / name / "photos"),)).read() for name in color_of}
     done: list[int] = []
     head, skipped = fit_on_photos(
-        Embedder(mean_colour_bundle, threads=1), tables, min_probability=0.8, on_batch=done.append
+        Embedder(mean_color_bundle, threads=1), tables, min_probability=0.8, on_batch=done.append
     )
     assert head.names == ("cat", "dog")
-    assert head.space_id == "mean-colour"
+    assert head.space_id == "mean-color"
     assert head.min_probability == 0.8
-    assert head.fitted_on == {name: {"identities": 4, "photos": 12} for name in colour_of}
+    assert head.fitted_on == {name: {"identities": 4, "photos": 12} for name in color_of}
     assert head.held_out.accuracy == 1.0
     assert "fake.png" in str(skipped[0])
     assert done == [12, 25]

@@ -44,7 +44,7 @@ def nan_loss(_objective, loss):
 
 def nan_gradient(objective, loss):
     """A finite loss whose gradient is 0 * inf."""
-    return loss + (0.0 * objective.centres.sum()).sqrt()
+    return loss + (0.0 * objective.centers.sum()).sqrt()
 
 
 @pytest.mark.exhaustive

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from familiar.core.errors import TrainingFailed, UnreadablePhoto
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
@@ -22,8 +22,8 @@ LABELS = np.repeat(np.arange(6), 4)
 
 def noisy_identities(noise, seed=0, labels=LABELS):
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(labels.max() + 1, 16))
-    return normalise((centres[labels] + noise * rng.normal(size=(len(labels), 16))).astype(np.float32))
+    centers = rng.normal(size=(labels.max() + 1, 16))
+    return normalize((centers[labels] + noise * rng.normal(size=(len(labels), 16))).astype(np.float32))
 
 
 def test_pairs_are_deterministic_and_half_are_same():
@@ -51,7 +51,7 @@ def test_perfect_embeddings_score_one():
 def test_random_embeddings_score_at_chance():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 5)
-    embeddings = normalise(rng.normal(size=(500, 64)).astype(np.float32))
+    embeddings = normalize(rng.normal(size=(500, 64)).astype(np.float32))
     found = validate(embeddings, labels, validation_pairs(labels, 2000, 0))
     assert found.auc == pytest.approx(0.5, abs=0.05)
     assert 0.5 <= found.accuracy < 0.56
@@ -83,12 +83,12 @@ def test_figures_match_slow_reference(noise, count, seed):
 
 def test_accuracy_balances_same_and_different_pairs():
     """All pairs: 36 of one identity, 240 of two."""
-    guesses = normalise(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
+    guesses = normalize(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
     assert validate(guesses, LABELS, validation_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
 
 
 def test_reports_collapse_of_near_identical_embeddings():
-    embeddings = normalise(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
+    embeddings = normalize(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
     found = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
     assert found.collapsed
     assert found.stranger_similarity > 0.999
@@ -102,8 +102,8 @@ def test_rejects_zero_or_non_finite_embeddings(bad):
         validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
 
 
-class MeanColour(nn.Module):
-    """The mean of each colour, and in training mode something else."""
+class MeanColor(nn.Module):
+    """The mean of each color, and in training mode something else."""
 
     def __init__(self):
         super().__init__()
@@ -120,7 +120,7 @@ def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
     table = DataSpec(("synthetic:cats:4x2",)).read()
     read = read_table(table, Preprocessing(size_px=32, resize_px=32))
     photos = FaceDataset(read.table, read.crops)
-    network = MeanColour().train(training)
+    network = MeanColor().train(training)
     with torch.enable_grad():
         found = embed_dataset(network, photos, batch_size=batch_size)
         assert torch.is_grad_enabled()
@@ -135,7 +135,7 @@ def test_error_names_missing_photo(tmp_path):
     read = read_table(save_photos(tmp_path / "cats").read(), Preprocessing(size_px=32, resize_px=32))
     read.table.photos[7].unlink()
     with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[7]))):
-        embed_dataset(MeanColour(), FaceDataset(read.table, read.crops))
+        embed_dataset(MeanColor(), FaceDataset(read.table, read.crops))
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=900), st.integers(0, 5))

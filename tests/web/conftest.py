@@ -51,8 +51,8 @@ def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
 
 
 @pytest.fixture
-def settings(folder: Path, mean_colour_bundle: Path) -> Settings:
-    return Settings(gallery=folder, model=mean_colour_bundle)
+def settings(folder: Path, mean_color_bundle: Path) -> Settings:
+    return Settings(gallery=folder, model=mean_color_bundle)
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def client(service: Service) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def serving(folder: Path, mean_colour_bundle: Path) -> Iterator[Callable[..., TestClient]]:
+def serving(folder: Path, mean_color_bundle: Path) -> Iterator[Callable[..., TestClient]]:
     """Makes a client of a server with these settings."""
     running: list[TestClient] = []
 
     def serve(**said: object) -> TestClient:
-        settings = Settings(**{"gallery": folder, "model": mean_colour_bundle} | said)  # pyright: ignore[reportArgumentType]
+        settings = Settings(**{"gallery": folder, "model": mean_color_bundle} | said)  # pyright: ignore[reportArgumentType]
         client = TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))
         running.append(client.__enter__())
         return client

@@ -203,14 +203,14 @@ def test_every_accepted_path_lies_inside_roots(said: str, absolute: bool, place:
 # --- which they are ----------------------------------------------------------------------------------------------
 
 
-def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_colour_bundle: Path):
+def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bundle: Path):
     paths = [
         *color_album.album(tmp_path / "b", red=1),
         *color_album.album(tmp_path / "a" / "2019" / "May", green=1),
         *color_album.album(tmp_path / "a" / "2019", blue=1),
         *color_album.album(tmp_path / "a-b" / "c", red=2),
     ]
-    with color_album.gallery_of(tmp_path / "album", mean_colour_bundle, paths) as gallery:
+    with color_album.gallery_of(tmp_path / "album", mean_color_bundle, paths) as gallery:
         roots = Roots.of(gallery, ())
     assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
     assert roots.own == tmp_path / "album" / "photos"
@@ -223,9 +223,9 @@ def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
         assert Roots.of(gallery, ()).folders == ()
 
 
-def test_given_roots_replace_default_roots(place: Path, mean_colour_bundle: Path):
+def test_given_roots_replace_default_roots(place: Path, mean_color_bundle: Path):
     paths = color_album.album(place / "elsewhere", red=1)
-    with color_album.gallery_of(place / "album", mean_colour_bundle, paths) as gallery:
+    with color_album.gallery_of(place / "album", mean_color_bundle, paths) as gallery:
         told = [place / "photos linked", place / "photos" / "2019", place / "photos2"]
         roots = Roots.of(gallery, told)
         assert roots.folders == (

@@ -63,7 +63,7 @@ def whom(gallery: Gallery, faces: list[int]) -> list[int | None]:
 def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Gallery):
     state = get(client, "gallery")
     assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unknown": 0}
-    assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-colour", 3, [3])
+    assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-color", 3, [3])
     assert state["thresholds"]["balanced"] == 0.9
     assert (state["revision"], state["read_only"], state["has_model"]) == (gallery.revision, False, True)
 
@@ -72,7 +72,7 @@ def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Ser
     model = get(client, "model")
     metadata = service.vision.embedder.metadata
     assert model["calibration"] == dataclasses.asdict(metadata.calibration)
-    assert (model["network"], model["licence"]) == (metadata.network, metadata.licence)
+    assert (model["network"], model["license"]) == (metadata.network, metadata.license)
 
 
 @pytest.mark.slow

@@ -95,14 +95,14 @@ def test_non_utf8_file_name_is_escaped(settings: Settings, photos: list[Path]):
 
 
 def test_detect_and_embed_match_embedder_and_skip_bad_files(
-    client: TestClient, photos: list[Path], mean_colour_bundle: Path, tmp_path: Path
+    client: TestClient, photos: list[Path], mean_color_bundle: Path, tmp_path: Path
 ):
     text = tmp_path / "notes.jpg"
     text.write_bytes(b"no photo")
     truncated = tmp_path / "half.png"
     truncated.write_bytes(photos[1].read_bytes()[:60])
     some = [photos[0], text, photos[5], truncated]
-    embedder = Embedder(mean_colour_bundle)
+    embedder = Embedder(mean_color_bundle)
     for path in ("detect", "embed"):
         answer = client.post(f"/api/v1/{path}", files=sent(*some)).json()
         assert [photo["name"] for photo in answer["photos"]] == ["red1.png", "green2.png"]
@@ -135,7 +135,7 @@ def test_photo_search_returns_known_identity(client: TestClient, tmp_path: Path)
     assert [hit["identity"] for hit in answers["photos"]] == [GREEN] * 3
     only = client.post("/api/v1/search/photo", files=green, params={"by": "photo"}).json()
     assert (only["identities"], len(only["photos"])) == ([], 9)
-    assert client.post("/api/v1/search/photo", files=green, params={"by": "colour"}).status_code == 422
+    assert client.post("/api/v1/search/photo", files=green, params={"by": "color"}).status_code == 422
 
 
 def test_verify_compares_photos_and_identities(client: TestClient, photos: list[Path]):

@@ -31,7 +31,7 @@ class Nobody:
 
 
 class Network:
-    """The mean colour of each crop; knows how many came at once, and waits where it is told to."""
+    """The mean color of each crop; knows how many came at once, and waits where it is told to."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -58,9 +58,9 @@ def network() -> Network:
 
 
 @pytest.fixture
-def embedder(mean_colour_bundle: Path, network: Network) -> Embedder:
+def embedder(mean_color_bundle: Path, network: Network) -> Embedder:
     """In one thread."""
-    return Embedder(mean_colour_bundle, threads=1, network=network)
+    return Embedder(mean_color_bundle, threads=1, network=network)
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_look_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedd
         (32, 0, 64, 32),
         (64, 0, 96, 32),
     ]
-    colours = [seen.embedding.argmax() for seen in looked.faces if seen.embedding is not None]
-    assert colours == [0, 1, 2]
+    colors = [seen.embedding.argmax() for seen in looked.faces if seen.embedding is not None]
+    assert colors == [0, 1, 2]
     assert all(0 < seen.quality <= 1 for seen in looked.faces)
 
 
@@ -200,8 +200,8 @@ def test_batches_combine_small_and_split_large_requests(embedder: Embedder, netw
 
 @pytest.mark.usefixtures("batches_of_four")
 def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: Embedder, network: Network):
-    colours = ["red", "green", "blue"] * 3
-    path = color_album.photo(tmp_path / "nine.png", *colours)
+    colors = ["red", "green", "blue"] * 3
+    path = color_album.photo(tmp_path / "nine.png", *colors)
     looked = seeing(embedder, lambda vision: vision.look(path))
     assert network.batches == [4, 4, 1]
     assert [int(seen.embedding.argmax()) for seen in looked.faces] == [0, 1, 2] * 3
@@ -292,8 +292,8 @@ def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Netwo
     seeing(embedder, work, limits=Limits(waiting=2))
 
 
-def test_idle_threads_share_queued_crops(mean_colour_bundle: Path, network: Network):
-    embedder = Embedder(mean_colour_bundle, threads=2, network=network)
+def test_idle_threads_share_queued_crops(mean_color_bundle: Path, network: Network):
+    embedder = Embedder(mean_color_bundle, threads=2, network=network)
 
     async def work(vision: Vision) -> None:
         await until(lambda: vision._idle == 2)

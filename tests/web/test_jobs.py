@@ -24,7 +24,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import Enrolled, enrol
+from familiar.gallery.enrollment.enroll import Enrolled, enroll
 from familiar.gallery.search import listing, search
 from familiar.web import jobs as jobs_module
 from familiar.web.errors import Refused
@@ -364,10 +364,10 @@ def test_next_job_groups_faces_from_stopped_job(
         assert taken_in(Service(settings), another).new_individuals == 1
 
 
-def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_colour_bundle: Path, more: Path):
+def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_color_bundle: Path, more: Path):
     paths = [more / "white1.png", more / "white2.png"]
-    color_album.gallery_of(tmp_path / "new", mean_colour_bundle, paths).close()  # and not grouped
-    done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)), *paths)
+    color_album.gallery_of(tmp_path / "new", mean_color_bundle, paths).close()  # and not grouped
+    done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle)), *paths)
     assert (done.state, done.known, done.new_individuals) == ("done", 2, 1)
 
 
@@ -519,9 +519,9 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
                 other.execute("BEGIN IMMEDIATE")
                 threading.Timer(0.4, other.execute, ["ROLLBACK"]).start()
 
-        return enrol(*args, on_batch=then)
+        return enroll(*args, on_batch=then)
 
-    monkeypatch.setattr(jobs_module, "enrol", interrupted)
+    monkeypatch.setattr(jobs_module, "enroll", interrupted)
     other = sqlite3.connect(folder / DATABASE, isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         done = taken_in(Service(settings), more)

@@ -85,9 +85,9 @@ def test_pages_have_valid_headings_labels_and_ids(client: TestClient, photos: li
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(ids) == len(set(ids)), path
         assert {"said", "wrong", "content"} <= set(ids), path
-        labelled = {label["for"] for label in page.all("label") if "for" in label}
+        labeled = {label["for"] for label in page.all("label") if "for" in label}
         for field in page.all("input"):
-            named = field.get("id") in labelled or "aria-label" in field or "in a label" in field
+            named = field.get("id") in labeled or "aria-label" in field or "in a label" in field
             assert named or field.get("type") == "hidden", (path, field)
         for _, attributes in page.elements:
             for key in ("aria-labelledby", "aria-controls", "aria-describedby"):

@@ -183,7 +183,7 @@ def test_model_page_shows_metadata(client: TestClient, service: Service):
     for part in (
         bundle.file_id,
         bundle.metadata.space_id,
-        bundle.metadata.licence,
+        bundle.metadata.license,
         "faces of 32 × 32 pixels",
     ):
         assert part in said
@@ -197,7 +197,7 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     said = text_of(page)
     assert "Judged on 12 individuals, 3,456 photos" in said
     assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in said
-    assert "same ones recognised where 0.01 % of strangers are too few pairs" in said
+    assert "same ones recognized where 0.01 % of strangers are too few pairs" in said
     assert "TAR at FAR 1e-3" not in said
     assert "Another model was judged" in said
     assert "<img src=x" not in page.text

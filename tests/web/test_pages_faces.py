@@ -229,8 +229,8 @@ def test_status_message_ignores_invalid_query_values(client: TestClient):
 # --- Read only ---
 
 
-def test_read_only_pages_have_no_write_controls(folder: Path, mean_colour_bundle: Path):
-    with served(Settings(gallery=folder, model=mean_colour_bundle, read_only=True)) as client:
+def test_read_only_pages_have_no_write_controls(folder: Path, mean_color_bundle: Path):
+    with served(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
         paths = ["?tab=named", "?tab=unnamed", "?tab=unknown", "/1", "/merge?identity=1&identity=2"]
         for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
             page = client.get(path).text

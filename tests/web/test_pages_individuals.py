@@ -135,8 +135,8 @@ def test_group_form_clusters_unknown_faces(client: TestClient, gallery: Gallery)
     assert told(client, again) == "No faces are alike enough to be one individual's."
 
 
-def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_colour_bundle: Path):
-    with served(Settings(gallery=tmp_path / "new", model=mean_colour_bundle)) as client:
+def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
+    with served(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
         for tab in ("unnamed", "unknown"):
             page = client.get(f"/individuals?tab={tab}").text
             assert "Nobody is here yet" in page

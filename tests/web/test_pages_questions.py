@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import who_is_who
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery
@@ -29,7 +29,7 @@ def doubtful(tmp_path: Path) -> Iterator[Gallery]:
             one, other = np.zeros((2, DIM), np.float32)
             one[axis] = 1
             other[axis], other[axis + 1] = 0.5, 0.75**0.5
-            enrolled(made, normalise(np.repeat([one, other], sizes, axis=0)), f"of {axis}")
+            enrolled(made, normalize(np.repeat([one, other], sizes, axis=0)), f"of {axis}")
         group(made)
         yield made
 
@@ -154,7 +154,7 @@ def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Galle
 def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gallery):
     row = np.zeros((1, DIM), np.float32)
     row[0, 12], row[0, 13] = 0.3, 0.91**0.5
-    faces = enrolled(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalise(row)]), "odd")
+    faces = enrolled(doubtful, np.concatenate([np.eye(DIM, dtype=np.float32)[[12] * 5], normalize(row)]), "odd")
     corrections.split(doubtful, faces, "Tom")
     with doubtful.writing() as connection:
         connection.execute("UPDATE assignments SET by_user = 0")

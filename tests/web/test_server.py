@@ -31,7 +31,7 @@ from support.random_bundle import random_bundle
 
 pytestmark = pytest.mark.slow
 
-SECRET = "the neighbour's cat.jpg"
+SECRET = "the neighbor's cat.jpg"
 
 
 @pytest.fixture
@@ -98,14 +98,14 @@ def test_public_address_requires_token(folder: Path):
         Settings(gallery=folder, token="short")
 
 
-def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_colour_bundle: Path):
+def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_bundle: Path):
     with pytest.raises(BadGallery, match="--model"):
         Service(Settings(gallery=tmp_path / "none"))
-    with pytest.raises(BadGallery, match="holds no gallery"):
-        Service(Settings(gallery=tmp_path / "none", model=mean_colour_bundle, read_only=True))
-    service = Service(Settings(gallery=tmp_path / "new", model=mean_colour_bundle))
+    with pytest.raises(BadGallery, match="no gallery"):
+        Service(Settings(gallery=tmp_path / "none", model=mean_color_bundle, read_only=True))
+    service = Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle))
     with service.threads.beside() as gallery:
-        assert gallery.space.space_id == "mean-colour"
+        assert gallery.space.space_id == "mean-color"
     service.threads.close()
     service.pictures.close()
 
@@ -124,7 +124,7 @@ def random_other(tmp_path: Path, photos: list[Path]) -> Path:
 
 
 @pytest.fixture
-def process(folder: Path, mean_colour_bundle: Path) -> Iterator["subprocess.Popen[str]"]:
+def process(folder: Path, mean_color_bundle: Path) -> Iterator["subprocess.Popen[str]"]:
     command = [
         sys.executable,
         "-m",
@@ -132,7 +132,7 @@ def process(folder: Path, mean_colour_bundle: Path) -> Iterator["subprocess.Pope
         "serve",
         folder,
         "--model",
-        mean_colour_bundle,
+        mean_color_bundle,
         "--port",
         "0",
     ]

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SIDE_PX = 48
 EACH = 5
-# Directions of colour, in degrees from red to green and up to blue. Those of one name are one individual: alike by
+# Directions of color, in degrees from red to green and up to blue. Those of one name are one individual: alike by
 # cos 28 = .88, which is less than the bundle's .9, so it is for the user to say.
 HUES = {
     "Red": ((2, 2), (30, 2)),
@@ -46,9 +46,9 @@ PAGES = ("/album", "/individuals?tab=named", "/individuals?tab=unnamed", "/indiv
 def draw(path: Path, hue: tuple[float, float], shade: int) -> Path:
     around, up = (math.radians(degrees) for degrees in hue)
     direction = np.array([math.cos(around) * math.cos(up), math.sin(around) * math.cos(up), math.sin(up)])
-    colour = (150 + 12 * shade) * direction / direction.max()
+    color = (150 + 12 * shade) * direction / direction.max()
     sharp = np.indices((SIDE_PX, SIDE_PX)).sum(axis=0)[..., None] // 4 % 2 * 0.3 + 0.7
-    return save_photo(Photo((colour * sharp).astype(np.uint8), "drawn", (SIDE_PX, SIDE_PX)), path)
+    return save_photo(Photo((color * sharp).astype(np.uint8), "drawn", (SIDE_PX, SIDE_PX)), path)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture
-def album(tmp_path: Path, mean_colour_bundle: Path) -> Iterator[tuple[str, Path]]:
-    settings = Settings(gallery=tmp_path / "album", model=mean_colour_bundle)
+def album(tmp_path: Path, mean_color_bundle: Path) -> Iterator[tuple[str, Path]]:
+    settings = Settings(gallery=tmp_path / "album", model=mean_color_bundle)
     with running(settings) as url:
         yield url, settings.gallery
 

@@ -27,8 +27,8 @@ def quarters(path: Path, size_px: tuple[int, int] = (800, 600), orientation: int
     """Red, green / blue, white; with a place and a maker in its EXIF."""
     image = Image.new("RGB", size_px)
     width, height = size_px[0] // 2, size_px[1] // 2
-    for place, colour in enumerate((RED, GREEN, BLUE, WHITE)):
-        image.paste(colour, (place % 2 * width, place // 2 * height, size_px[0], size_px[1]))
+    for place, color in enumerate((RED, GREEN, BLUE, WHITE)):
+        image.paste(color, (place % 2 * width, place // 2 * height, size_px[0], size_px[1]))
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
     exif[ExifTags.Base.Make] = "a maker"
@@ -62,8 +62,8 @@ def pixels(picture: Picture) -> np.ndarray:
         return np.asarray(image)
 
 
-def is_nearly(pixel: np.ndarray, colour: tuple[int, int, int]) -> bool:
-    return bool(np.abs(pixel.astype(int) - colour).max() < 30)
+def is_nearly(pixel: np.ndarray, color: tuple[int, int, int]) -> bool:
+    return bool(np.abs(pixel.astype(int) - color).max() < 30)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_photo_is_scaled_to_standard_size_without_enlarging(
     picture = pixels(drawing(lambda pictures: pictures.photo(path, sha256_of(path), asked)))
     assert picture.shape[1::-1] == made
     if made[1] > 1:
-        colours = (RED, GREEN, BLUE, WHITE)
+        colors = (RED, GREEN, BLUE, WHITE)
         corners = (picture[0, 0], picture[0, -1], picture[-1, 0], picture[-1, -1])
-        assert all(map(is_nearly, corners, colours))
+        assert all(map(is_nearly, corners, colors))
 
 
 def test_photo_is_upright_without_metadata(tmp_path: Path):
@@ -111,8 +111,8 @@ def test_face_picture_is_centered_square(size_px: tuple[int, int], tmp_path: Pat
     box = (middle_x - half, middle_y - half / 2, middle_x + half, middle_y + half / 2)
     face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 128)))
     assert face.shape == (128, 128, 3)
-    for row, column, colour in ((20, 20, RED), (20, 108, GREEN), (108, 20, BLUE), (108, 108, WHITE)):
-        assert is_nearly(face[row, column], colour)
+    for row, column, color in ((20, 20, RED), (20, 108, GREEN), (108, 20, BLUE), (108, 108, WHITE)):
+        assert is_nearly(face[row, column], color)
     edges = np.abs(np.diff(face[20].astype(int), axis=0)).sum(axis=1)
     assert abs(int(edges.argmax()) - 63) <= 1  # the box is in the middle
 
@@ -154,7 +154,7 @@ def test_box_covering_photo_shows_central_square(far: float, tmp_path: Path):
     face = pixels(drawing(lambda pictures: pictures.face(path, sha256_of(path), box, 64)))
     short = min(width, height)
     left, top = (width - short) // 2, (height - short) // 2
-    for place, at in ((0, 2), (-1, -3)):  # away from where two colours meet
+    for place, at in ((0, 2), (-1, -3)):  # away from where two colors meet
         expected = seen[top : top + short, left : left + short][at, at]
         assert is_nearly(face[place, place], tuple(expected.tolist()))
 

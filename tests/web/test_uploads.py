@@ -281,11 +281,11 @@ def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
         receiving([sent(encoded())], lambda uploads: keep(uploads, tmp_path / "photos", Limits()))
 
 
-def seen(mean_colour_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vision, list[Upload]], Any]) -> Any:
+def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Vision, list[Upload]], Any]) -> Any:
     """What a model says of uploads, in one thread."""
 
     async def run() -> Any:
-        vision = Vision(Embedder(mean_colour_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
+        vision = Vision(Embedder(mean_color_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
         await vision.start()
         try:
             async with received(files, Limits()) as uploads:
@@ -296,16 +296,16 @@ def seen(mean_colour_bundle: Path, files: Sequence[UploadFile], ask: Callable[[V
     return asyncio.run(run())
 
 
-def test_no_face_error_names_uploaded_file(mean_colour_bundle: Path):
+def test_no_face_error_names_uploaded_file(mean_color_bundle: Path):
     async def ask(vision: Vision, uploads: list[Upload]) -> None:
         assert (await vision.look(uploads[0])).size_px == (8, 6)
         await vision.best(uploads[0])
 
     with pytest.raises(NoFaceFound, match=r"^mia\\n\.png: no face found$"):
-        seen(mean_colour_bundle, [sent(encoded(), "mia\n.png")], ask)
+        seen(mean_color_bundle, [sent(encoded(), "mia\n.png")], ask)
 
 
-def test_look_all_returns_errors_without_traceback(mean_colour_bundle: Path):
+def test_look_all_returns_errors_without_traceback(mean_color_bundle: Path):
     torn = np.random.default_rng(0).bytes(40)
     files = [
         sent(b"no", "a"),
@@ -313,7 +313,7 @@ def test_look_all_returns_errors_without_traceback(mean_colour_bundle: Path):
         sent(encoded()[:-30] + torn, "c"),
         sent(encoded()),
     ]
-    no_photo, large, broken, good = seen(mean_colour_bundle, files, Vision.look_all)
+    no_photo, large, broken, good = seen(mean_color_bundle, files, Vision.look_all)
     assert (no_photo.kind, large.kind) == ("not-a-photo", "too-large")
     assert type(broken) is UnreadablePhoto
     for error, name in ((no_photo, "a"), (large, "b"), (broken, "c")):
@@ -327,10 +327,10 @@ def test_look_all_returns_errors_without_traceback(mean_colour_bundle: Path):
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_bad_file_error_precedes_no_face_error(mean_colour_bundle: Path, names: tuple[str, str]):
+def test_bad_file_error_precedes_no_face_error(mean_color_bundle: Path, names: tuple[str, str]):
     content = {"a": b"no", "b": encoded()}  # nobody is on the other
     files = [sent(content[name], name) for name in names]
     with pytest.raises(BadUpload, match=r"^a: "):
-        seen(mean_colour_bundle, files, Vision.best_of_each)
+        seen(mean_color_bundle, files, Vision.best_of_each)
     with pytest.raises(NoFaceFound, match=r"^b: "):
-        seen(mean_colour_bundle, [sent(content["b"], "b")], Vision.best_of_each)
+        seen(mean_color_bundle, [sent(content["b"], "b")], Vision.best_of_each)

@@ -32,7 +32,7 @@ model_option = click.option(
     help="A bundle (.onnx), the folder of a run, the name of a shipped bundle (familiar models --shipped) or, for "
     "embed and verify, a router (.json).",
 )
-licence_option = click.option("--licence", help="Terms of use to write into the bundle.")
+license_option = click.option("--license", help="Terms of use to write into the bundle.")
 
 
 def data_spec(
@@ -76,7 +76,7 @@ detector_options = all_of(
         "--detector",
         default="none",
         show_default=True,
-        help="none (photos are crops already), centre, haar, haar-cat, or yunet.",
+        help="none (photos are crops already), center, haar, haar-cat, or yunet.",
     ),
     click.option("--detector-model", type=FILE, help="The ONNX file of the yunet detector."),
 )

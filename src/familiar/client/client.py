@@ -100,7 +100,7 @@ class Client:
 
     # --- new photos -------------------------------------------------------------------------------------------------
 
-    def enrol(self, photos: Iterable[Source], continues: Progress | None = None) -> Progress:
+    def enroll(self, photos: Iterable[Source], continues: Progress | None = None) -> Progress:
         """Sends photos, which are on the server's disk when this returns; `watch` what becomes of them.
 
         `continues`: what this returned for the part before, where one set comes in parts: what is told then holds for
@@ -109,7 +109,7 @@ class Client:
         number = None if continues is None else continues.number
         return self._send(Progress, "photos", [("files", photo) for photo in photos], continues=number)
 
-    def enrol_folder(self, folder: str) -> Progress:
+    def enroll_folder(self, folder: str) -> Progress:
         """Takes in every photo of a folder on the server."""
         return self._change(Progress, "photos/folder", folder=folder)
 

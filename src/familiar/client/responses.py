@@ -59,7 +59,7 @@ class Model:
     recipe: str
     network: str
     precision: str
-    licence: str
+    license: str
     taught_by: tuple[str, ...]
     preprocessing: dict[str, Any]
     calibration: dict[str, Any]

@@ -18,7 +18,7 @@ class BadDetector(FamiliarError):
 
 
 class BadDataset(FamiliarError):
-    """Labelled photos that cannot serve: empty, too few identities, a pairs file naming a missing photo."""
+    """Labeled photos that cannot serve: empty, too few identities, a pairs file naming a missing photo."""
 
 
 class BadBundle(FamiliarError):

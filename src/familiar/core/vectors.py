@@ -1,6 +1,6 @@
 """Mathematics of unit vectors. Similarity is the cosine; distance, inside losses and mining, 2 - 2 cos.
 
-A bridge carries the vectors of one space into another, learnt from photos that were embedded in both.
+A bridge carries the vectors of one space into another, learned from photos that were embedded in both.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ UNIT_NORM_TOLERANCE = 1e-3  # float16 storage of a 128-d unit vector keeps its n
 RIDGE_PENALTY = 0.25  # right where the target is foretold with a cosine of .9: (1 - .9^2) / .9^2
 
 
-def normalise(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+def normalize(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Rows scaled to unit length. A zero row has no direction: ValueError."""
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
     if not np.isfinite(largest).all() or (largest == 0).any():
@@ -46,13 +46,13 @@ def prefix(vectors: Float32[np.ndarray, "n d"], length: int) -> Float32[np.ndarr
     """The first `length` components, scaled back to unit length."""
     if not 1 <= length <= vectors.shape[1]:
         raise ValueError(f"a prefix of {vectors.shape[1]} dimensions has 1 to that many, not {length}")
-    return normalise(vectors[:, :length])
+    return normalize(vectors[:, :length])
 
 
 def shortened(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.ndarray, "n d"]:
     """Unit rows in the `length` directions in which the rows lie most; rows that are no longer stay as they are.
 
-    Principal components without centring: of all projections to so few dimensions none keeps more of the squared
+    Principal components without centering: of all projections to so few dimensions none keeps more of the squared
     lengths (Eckart and Young 1936), so cosines change little. ValueError where there are fewer rows than `length`, or
     nothing is left of one.
     """
@@ -64,7 +64,7 @@ def shortened(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.nd
     directions = np.linalg.eigh(rows.T @ rows)[1][:, : -length - 1 : -1]  # from the widest on
     # Either sign is as good, and which one comes out is the machine's choice: the largest number shall be positive.
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
-    return normalise((rows @ (directions * np.sign(largest))).astype(np.float32))
+    return normalize((rows @ (directions * np.sign(largest))).astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Bridge:
         """Unit rows of the target space. ValueError where the width is another, or a row lands on zero."""
         if vectors.ndim != 2 or vectors.shape[1] != len(self.matrix):
             raise ValueError(f"this bridge takes rows of {len(self.matrix)} numbers, not {vectors.shape}")
-        return normalise(vectors @ self.matrix + self.offset)
+        return normalize(vectors @ self.matrix + self.offset)
 
 
 def orthogonal_bridge(source: Float32[np.ndarray, "n d_from"], target: Float32[np.ndarray, "n d_to"]) -> Bridge:
@@ -101,7 +101,7 @@ def orthogonal_bridge(source: Float32[np.ndarray, "n d_from"], target: Float32[n
     Where `d_from < d_to` the same formula embeds the source without distortion in the wider space. In both cases
     no other such map has a smaller squared error or, for unit rows, a larger mean cosine with the target.
     Where `d_from > d_to` it is a projection, the transpose of the best embedding of the target in the source.
-    It maximises the mean inner product *before* rows are scaled to unit length; neither squared error nor mean
+    It maximizes the mean inner product *before* rows are scaled to unit length; neither squared error nor mean
     cosine is then guaranteed to be the best (for those no closed form is known). With enough
     photos `ridge_bridge` fits better there.
 
@@ -125,7 +125,7 @@ def ridge_bridge(
     scale. Nor should it on how many they are: where a random matrix maps the one space to the other and explains a
     share r of its variance, the best penalty is (1 - r) / r (ridge regression as a posterior mean). So the default
     suits well related spaces, little is lost a few times above or below it, and it matters only where the rows
-    are not many times the dimensions. Offsets are not penalised.
+    are not many times the dimensions. Offsets are not penalized.
 
     ValueError where there are fewer than two rows, where all source rows are the same, and as in
     `orthogonal_bridge` where rows do not pair up or are not finite.

@@ -1,1 +1,1 @@
-"""Labelled photos as tables: folders, splits, pairs files, drawn pets."""
+"""Labeled photos as tables: folders, splits, pairs files, drawn pets."""

@@ -19,7 +19,7 @@ THUMBNAIL_PX = 32
 MAX_HASH_BITS = 8  # of 64; JPEG of quality 10 and a crop by 1 % a side move 6 in one photo of a hundred
 # The same shot reaches .95 and more, other takes of one scene .85 to .95, strangers on LFW .83 at most.
 MIN_SIMILARITY = 0.9
-FEATURELESS_LEVELS = 1.0  # grey levels; the plainest of 18,000 photos of faces has 4 of fine structure
+FEATURELESS_LEVELS = 1.0  # gray levels; the plainest of 18,000 photos of faces has 4 of fine structure
 _BLUR_PX = 3.0  # in the thumbnail: a tenth of the photo
 _STEPS_PER_STD = 16  # fine structure up to 8 standard deviations fits into eight bits
 _BLOCK_ROWS = 1024
@@ -44,7 +44,7 @@ def thumbnail(photo: Photo) -> UInt8[np.ndarray, "32 32 3"]:
 
 
 def perceptual_hash(gray: UInt8[np.ndarray, "p p"]) -> int:
-    """Difference hash of a gray thumbnail, 64 bits: whether each of 8 x 8 fields is darker than its right neighbour.
+    """Difference hash of a gray thumbnail, 64 bits: whether each of 8 x 8 fields is darker than its right neighbor.
 
     Hashes are near when few bits differ. (dHash, N. Krawetz, "Kind of like that", 2013.)
     """

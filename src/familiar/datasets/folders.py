@@ -1,4 +1,4 @@
-"""Labelled photos as one table of (photo, identity), read from whatever sources are named."""
+"""Labeled photos as one table of (photo, identity), read from whatever sources are named."""
 
 import hashlib
 import json

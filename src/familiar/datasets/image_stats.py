@@ -18,8 +18,8 @@ from familiar.datasets.synthetic import SyntheticPhoto
 
 READ_PX = 256  # a large JPEG is decoded at the smallest scale whose short side has this
 DRAWN_PX = 64  # and a drawn photo is drawn at this: enough for what is asked of it
-BLANK_LEVELS = 2.0  # standard deviation, of 255, in a thumbnail that is nearly one colour
-COLOURLESS_LEVELS = 4  # the most that red, green and blue differ where JPEG has touched a gray photo
+BLANK_LEVELS = 2.0  # standard deviation, of 255, in a thumbnail that is nearly one color
+COLORLESS_LEVELS = 4  # the most that red, green and blue differ where JPEG has touched a gray photo
 _AHEAD = 64  # photos under way: enough to keep threads busy, few enough to be held
 
 
@@ -27,7 +27,7 @@ _AHEAD = 64  # photos under way: enough to keep threads busy, few enough to be h
 class PhotoFacts:
     """Values are of all channels, in [0, 255].
 
-    `blank`: nearly one colour. `colourless`: gray, however many channels the file has. `digest` is equal
+    `blank`: nearly one color. `colorless`: gray, however many channels the file has. `digest` is equal
     where size and pixels are; `hash` and `structure` are for `duplicates`.
     """
 
@@ -37,7 +37,7 @@ class PhotoFacts:
     mean_value: int
     highest_value: int
     blank: bool
-    colourless: bool
+    colorless: bool
     digest: bytes
     hash: int
     structure: Int8[np.ndarray, " p"]
@@ -72,7 +72,7 @@ def facts_of(photo: PhotoRef) -> PhotoFacts:
         mean_value=round(float(pixels.mean())),
         highest_value=int(pixels.max()),
         blank=float(small.std(axis=(0, 1)).max()) < BLANK_LEVELS,
-        colourless=int(np.ptp(small, axis=2).max()) <= COLOURLESS_LEVELS,
+        colorless=int(np.ptp(small, axis=2).max()) <= COLORLESS_LEVELS,
         digest=digest.digest(),
         hash=perceptual_hash(gray),
         structure=fine_structure(gray),

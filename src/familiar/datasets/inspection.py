@@ -1,4 +1,4 @@
-"""Labelled photos at a glance: how many of whom, what they look like as files, and which show the same picture."""
+"""Labeled photos at a glance: how many of whom, what they look like as files, and which show the same picture."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _PADDING = 255  # white, as the page a sheet is shown on
 
 
 def contact_sheet(photos: Sequence[Photo], columns: int, tile_px: int = 96) -> UInt8[np.ndarray, "h w 3"]:
-    """Photos row by row in a grid `columns` wide, each fitted whole into a square tile and centred.
+    """Photos row by row in a grid `columns` wide, each fitted whole into a square tile and centered.
 
     What photos leave free is white. ValueError without photos, and where `columns` or `tile_px` is below 1.
     """
@@ -73,11 +73,11 @@ KINDS = {  # likely faults first
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What is in a table of labelled photos. Sizes, values and duplicates are of its readable photos.
+    """What is in a table of labeled photos. Sizes, values and duplicates are of its readable photos.
 
     `lowest_value`, `mean_value` and `highest_value` are spreads over the photos of what is lowest, mean and
-    highest in each, of all channels, in [0, 255]. `stored_as` and `common_sizes` count photos. `colourless`
-    ones are gray whatever the file calls them; `blank` ones are nearly one colour. `blank`, `sample` and the
+    highest in each, of all channels, in [0, 255]. `stored_as` and `common_sizes` count photos. `colorless`
+    ones are gray whatever the file calls them; `blank` ones are nearly one color. `blank`, `sample` and the
     groups of `duplicates` are rows of `table`.
     """
 
@@ -89,7 +89,7 @@ class Inspection:
     highest_value: Spread
     stored_as: dict[str, int]
     common_sizes: dict[str, int]
-    colourless: int
+    colorless: int
     blank: tuple[int, ...]
     duplicates: tuple[Alike, ...]
     sample: tuple[int, ...]
@@ -144,7 +144,7 @@ class Inspection:
             "height_px": self.height_px,
             "common_sizes": self.common_sizes,
             "stored_as": self.stored_as,
-            "colourless": self.colourless,
+            "colorless": self.colorless,
             "lowest_value": self.lowest_value,
             "mean_value": self.mean_value,
             "highest_value": self.highest_value,
@@ -195,7 +195,7 @@ def inspect_table(
         highest_value=_spread([one.highest_value for one in seen]),
         stored_as=dict(Counter(one.stored_as for one in seen).most_common()),
         common_sizes=dict(Counter(f"{one.size_px[0]} x {one.size_px[1]}" for one in seen).most_common(_COMMON_SIZES)),
-        colourless=sum(one.colourless for one in seen),
+        colorless=sum(one.colorless for one in seen),
         blank=tuple(row for row, one in zip(rows, seen, strict=True) if one.blank),
         duplicates=tuple(
             Alike(tuple(rows[place] for place in alike.rows), alike.exact, alike.similarity) for alike in duplicates

@@ -124,7 +124,7 @@ def _files(found: Inspection) -> str:
         rows = "".join(f'<tr><th scope="row">{escape(name)}<td>{count:,}' for name, count in counts.items())
         return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{rows}</table>'
 
-    stored = found.stored_as | ({"gray, whatever the file says": found.colourless} if found.colourless else {})
+    stored = found.stored_as | ({"gray, whatever the file says": found.colorless} if found.colorless else {})
     return (
         "<h2>Sizes and values</h2><table><thead><tr><td>"
         '<th scope="col">smallest<th scope="col">median<th scope="col">largest</thead>'
@@ -169,7 +169,7 @@ def _left_out(found: Inspection) -> str:
         reasons = [printable(str(error)) for error in found.unreadable]
         parts.append(f"<h3>Cannot be read</h3>{_list(reasons)}")
     if found.blank:
-        parts.append(f"<h3>Nearly one colour</h3>{_list([photo_name(found.table, row) for row in found.blank])}")
+        parts.append(f"<h3>Nearly one color</h3>{_list([photo_name(found.table, row) for row in found.blank])}")
     if found.table.ignored:
         counts = [f"{reason}: {count:,}" for reason, count in sorted(found.table.ignored.items())]
         parts.append(f"<h3>Ignored</h3>{_list(counts)}")

@@ -57,7 +57,7 @@ def similarity_transform(
     """The rotation, uniform scale and shift, as [a -b x; b a y], that bring `source` closest to `target`.
 
     Least squares, never a reflection: Umeyama 1991 in two dimensions. With points as complex numbers,
-    z -> c z + d with c = sum(conj(z') w') / sum(|z'|^2), where z' and w' are centred.
+    z -> c z + d with c = sum(conj(z') w') / sum(|z'|^2), where z' and w' are centered.
     ValueError where the points are all one, or their best scale is zero.
     """
     z = source[:, 0].astype(np.float64) + 1j * source[:, 1]

@@ -38,8 +38,8 @@ class WholePhoto:
         return [Detection((0.0, 0.0, float(width), float(height)), None, 1.0)]
 
 
-class CentreSquare:
-    """The largest centred square, with score 1: for portraits that no detector knows."""
+class CenterSquare:
+    """The largest centered square, with score 1: for portraits that no detector knows."""
 
     def detect(self, photo: Photo) -> list[Detection]:
         width, height = photo.size_px
@@ -118,7 +118,7 @@ class DetectorKind:
 
 DETECTORS: dict[str, DetectorKind] = {
     "none": DetectorKind("photos are crops already", WholePhoto),
-    "centre": DetectorKind("the largest centred square", CentreSquare),
+    "center": DetectorKind("the largest centered square", CenterSquare),
     "haar": DetectorKind(
         "people's faces, boxes only; built in",
         lambda: HaarFaces("haarcascade_frontalface_default.xml"),

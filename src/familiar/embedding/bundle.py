@@ -1,7 +1,7 @@
 """The one file a trained network ships as: an ONNX model with all it takes to use it right, and its seals.
 
 An ONNX file is a protobuf message, and protobuf lets fields follow in any order. So the bundle is the
-serialised network with one more field behind it: `metadata_props["familiar"]`, our JSON. The seal
+serialized network with one more field behind it: `metadata_props["familiar"]`, our JSON. The seal
 `file_id` covers the bytes before it, `metadata_sha256` the JSON, and both are checked with nothing but
 the standard library.
 """
@@ -26,6 +26,10 @@ METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 LENGTH_DELIMITED = 2  # protobuf wire type
 
+# Format 1 spells one field, one field of the preprocessing and one way to resize as British English does.
+_STORED_RESIZE = {"center_crop": "centre_crop"}
+_READ_RESIZE = {stored: resize for resize, stored in _STORED_RESIZE.items()}
+
 
 @dataclass(frozen=True)
 class BundleMetadata:
@@ -45,7 +49,7 @@ class BundleMetadata:
     trained_on: dict[str, Any]
     results: dict[str, Any]
     parity: dict[str, Any]
-    licence: str
+    license: str
     taught_by: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
@@ -95,8 +99,12 @@ def load_bundle(model: Path | str) -> Bundle:
 
 
 def seal(network: bytes, metadata: BundleMetadata) -> bytes:
-    """The bundle of a serialised ONNX model: `network` with its sealed metadata behind it."""
+    """The bundle of a serialized ONNX model: `network` with its sealed metadata behind it."""
     stored = dataclasses.asdict(metadata)
+    stored["licence"] = stored.pop("license")
+    preprocessing = stored["preprocessing"]
+    preprocessing["colour_order"] = preprocessing.pop("color_order")
+    preprocessing["resize"] = _STORED_RESIZE.get(preprocessing["resize"], preprocessing["resize"])
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = _metadata_sha256(stored)
     entry = _field(1, METADATA_KEY.encode()) + _field(2, _canonical(stored))
@@ -140,12 +148,17 @@ def _check_format(version: object, path: Path) -> None:
 
 
 def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
-    preprocessing = dict(stored["preprocessing"])
+    fields = dict(stored)
+    license_terms = fields.pop("licence")
+    preprocessing = dict(fields["preprocessing"])
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
+    preprocessing["color_order"] = preprocessing.pop("colour_order")
+    preprocessing["resize"] = _READ_RESIZE.get(preprocessing["resize"], preprocessing["resize"])
     return BundleMetadata(
         **{
-            **stored,
+            **fields,
+            "license": license_terms,
             "calibration": Calibration.from_dict(stored["calibration"]),
             "preprocessing": Preprocessing(**preprocessing),
             "prefixes": tuple(stored["prefixes"]),

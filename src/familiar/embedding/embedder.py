@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.types import Crop, Photo
-from familiar.core.vectors import check_unit_rows, normalise
+from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import find_face
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
@@ -24,7 +24,7 @@ BATCH_PIXELS = 16 * 112**2  # with more at once a core waits for memory, with fe
 CPU = "CPUExecutionProvider"
 
 Source = TypeVar("Source", contravariant=True)
-# Standardised crops, as `to_tensor` makes them, to unit rows; may be called by several threads at once.
+# Standardized crops, as `to_tensor` makes them, to unit rows; may be called by several threads at once.
 Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
 
 
@@ -86,10 +86,10 @@ class Embedder:
         return np.empty((0, self.metadata.embedding_dim), np.float32)
 
     def run(self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
-        """Embeddings of a standardised tensor, as `to_tensor` makes it."""
+        """Embeddings of a standardized tensor, as `to_tensor` makes it."""
         embeddings = self._run_once(images)
         if flip:
-            embeddings = normalise(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
+            embeddings = normalize(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
         return embeddings
 
     def _run_once(self, images: Float32[np.ndarray, "n 3 s s"]) -> Float32[np.ndarray, "n d"]:

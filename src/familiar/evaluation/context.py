@@ -1,4 +1,4 @@
-"""Labelled photos and their embeddings by one bundle: what every suite starts from."""
+"""Labeled photos and their embeddings by one bundle: what every suite starts from."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -39,7 +39,7 @@ def noise(rgb_u8: Pixels, std: float) -> Pixels:
 
 
 def jpeg(rgb_u8: Pixels, quality: int) -> Pixels:
-    """Sent by a messenger: through a JPEG file of that quality (1 to 100, libjpeg's), colour at half resolution."""
+    """Sent by a messenger: through a JPEG file of that quality (1 to 100, libjpeg's), color at half resolution."""
     _, file = cv2.imencode(".jpg", rgb_u8[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
     # With OpenCV's stubs an image read may be None; this one was just written.
     return np.asarray(cv2.imdecode(file, cv2.IMREAD_COLOR_RGB))
@@ -93,14 +93,14 @@ class Degradation:
     sweep: tuple[float, ...] = ()
 
 
-# A "25 % centre block" is read as a quarter of the area, so half the side: a block of a quarter of the side would
+# A "25 % center block" is read as a quarter of the area, so half the side: a block of a quarter of the side would
 # hide 6 % of a face.
 DEGRADATIONS: dict[str, Degradation] = {
     "blur": Degradation(blur, 3.5, "sigma, px at 224 px", (1.0, 2.0, 3.5, 5.0, 7.0)),
     "noise": Degradation(noise, 0.05, "std, share of full scale", (0.02, 0.05, 0.1, 0.15, 0.2)),
     "jpeg": Degradation(jpeg, 30, "quality", (70, 50, 30, 15, 5)),
     "brightness": Degradation(brightness, 1.5, "factor", (0.5, 0.75, 1.25, 1.5, 2.0)),
-    "occlusion": Degradation(occlusion, 0.25, "share of the area, centre", (0.05, 0.1, 0.25, 0.4, 0.6)),
+    "occlusion": Degradation(occlusion, 0.25, "share of the area, center", (0.05, 0.1, 0.25, 0.4, 0.6)),
     "rotation": Degradation(rotation, 15.0, "degrees", (5.0, 10.0, 15.0, 30.0, 45.0)),
     "downscale": Degradation(downscale, 0.5, "share of the side", (0.75, 0.5, 0.35, 0.25, 0.125)),
     "flip": Degradation(lambda rgb_u8, _: mirror(rgb_u8), None, "mirrored"),

@@ -1,4 +1,4 @@
-"""A model on labelled photos, from files to report: what `familiar evaluate` does."""
+"""A model on labeled photos, from files to report: what `familiar evaluate` does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -155,7 +155,7 @@ def _embedder(model: Path, resize_px: int | None) -> Embedder:
     if resize_px is None:
         return Embedder(bundle)
     try:
-        changed = replace(bundle.metadata.preprocessing, resize="centre_crop", resize_px=resize_px)
+        changed = replace(bundle.metadata.preprocessing, resize="center_crop", resize_px=resize_px)
     except ValueError as error:
         raise BadDataset(f"--resize-px: {error}") from error
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=changed)))

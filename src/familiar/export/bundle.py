@@ -32,7 +32,7 @@ from familiar.training.network import build_network
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
-UNKNOWN_LICENCE = "not stated; the terms of the photos it was trained on may bind it"
+UNKNOWN_LICENSE = "not stated; the terms of the photos it was trained on may bind it"
 CALIBRATION_PHOTOS = 256  # what a layer's values reach hardly grows with more
 
 
@@ -72,7 +72,7 @@ def export_run(
     run_dir: Path,
     output: Path,
     data: DataSpec | None = None,
-    licence: str = UNKNOWN_LICENCE,
+    license: str = UNKNOWN_LICENSE,
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
     gate: Gate = STANDARD,
@@ -90,7 +90,7 @@ def export_run(
     sizes: dict[int, Precision] = {}
     for precision in precisions:
         try:
-            sealed = _sealed(source, precision, gate, licence)
+            sealed = _sealed(source, precision, gate, license)
         except (GateRefused, ParityFailed) as error:
             refused.append(error)
             continue
@@ -138,7 +138,7 @@ def _source(run: RunFolder, data: DataSpec | None) -> _Source:
     )
 
 
-def _sealed(source: _Source, precision: Precision, gate: Gate, licence: str) -> bytes:
+def _sealed(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
     """The whole bundle in this precision. ParityFailed or GateRefused where it will not do."""
     model = source.in_precision(precision)
     embeddings = embed_with_export(model, _images(source.photos))
@@ -184,7 +184,7 @@ def _sealed(source: _Source, precision: Precision, gate: Gate, licence: str) -> 
             **(asdict(after) if after else dict.fromkeys(Figures.__dataclass_fields__)),
         },
         parity=_against_source(parity, before),
-        licence=licence,
+        license=license,
     )
     return seal(model, metadata)
 

@@ -11,7 +11,7 @@ OPSET = 18  # what torch's exporter writes without a conversion
 
 
 def onnx_bytes(network: nn.Module, size_px: int) -> bytes:
-    """`network` in evaluation mode, serialised, as "n 3 s s" -> "n d" for any n of at least 1, in float32.
+    """`network` in evaluation mode, serialized, as "n 3 s s" -> "n d" for any n of at least 1, in float32.
 
     Batch norms are part of the convolutions before them.
     """

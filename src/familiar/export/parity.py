@@ -35,13 +35,13 @@ class Parity:
 
 @torch.no_grad()
 def embed_with_source(network: nn.Module, batches: Iterable[Tensor]) -> Float32[np.ndarray, "n d"]:
-    """Embeddings by `network`, in evaluation mode, of standardised crops."""
+    """Embeddings by `network`, in evaluation mode, of standardized crops."""
     network = network.cpu().eval()
     return np.concatenate([network(images).numpy() for images in batches])
 
 
 def embed_with_export(model: bytes, batches: Iterable[Tensor]) -> Float32[np.ndarray, "n d"]:
-    """Embeddings by the ONNX `model` of standardised crops."""
+    """Embeddings by the ONNX `model` of standardized crops."""
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     found = [session.run(None, {INPUT_NAME: images.numpy()})[0] for images in batches]
     return np.concatenate([np.asarray(embeddings) for embeddings in found])

@@ -16,7 +16,7 @@ FEWEST_WORTH_SHORTENING = 16
 
 
 def in_float16(model: bytes) -> bytes:
-    """The serialised model with its weights as float16. ParityFailed where they do not fit into it."""
+    """The serialized model with its weights as float16. ParityFailed where they do not fit into it."""
     halved = onnx.load_from_string(model)
     halve_weights(halved)
     onnx.checker.check_model(halved)

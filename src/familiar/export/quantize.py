@@ -1,6 +1,6 @@
 """A network that computes in 8 bits: ranges from calibration photos, sensitive layers kept higher (ONNX Runtime).
 
-Static quantisation, asymmetric for what flows and symmetric per output channel for weights, as quantise and dequantise
+Static quantization, asymmetric for what flows and symmetric per output channel for weights, as quantize and dequantize
 nodes in front of ordinary operators, which any ONNX runtime reads.
 """
 
@@ -161,7 +161,7 @@ def _compact(model: onnx.ModelProto) -> None:
         if node.op_type == "Conv" and len(node.input) == 3 and node.input[2] in made_by:
             _bias_as_float(graph, node, made_by[node.input[2]], numbers)
     for node in graph.node:
-        # Without one it is zero: of what is dequantised any type, of what is quantised uint8.
+        # Without one it is zero: of what is dequantized any type, of what is quantized uint8.
         kinds = {"DequantizeLinear": (np.int8, np.int32, np.uint8), "QuantizeLinear": (np.uint8,)}
         if node.op_type in kinds and len(node.input) == 3:
             zero_point = numbers[node.input[2]]

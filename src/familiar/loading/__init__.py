@@ -1,1 +1,1 @@
-"""Labelled photos into training batches (torch)."""
+"""Labeled photos into training batches (torch)."""

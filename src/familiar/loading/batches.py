@@ -1,4 +1,4 @@
-"""A dataset's crops as the network takes them: in batches, on its device, standardised."""
+"""A dataset's crops as the network takes them: in batches, on its device, standardized."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ from familiar.photos.preprocessing import Preprocessing
 
 
 class NetworkBatch(NamedTuple):
-    """Standardised images, channels last in memory; whose they are; and which rows of the dataset."""
+    """Standardized images, channels last in memory; whose they are; and which rows of the dataset."""
 
     images: Float32[Tensor, "n 3 s s"]
     labels: Int64[Tensor, " n"]
@@ -79,15 +79,15 @@ class PhotoBatches:
             generators = (photo_generator(self.dataset.seed, epoch, row) for epoch, row in keys)
             changes = [draw_change(settings, generator) for generator in generators]
             rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), changes).permute(0, 2, 3, 1)
-        images = standardise_batch(rgb_u8, self.dataset.crops.preprocessing)
+        images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
         labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
         return NetworkBatch(images, labels, rows)
 
 
-def standardise_batch(rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing) -> Float32[Tensor, "n 3 s s"]:
-    """What `faces.tensor.standardise` computes, to the bit, on the tensor's device; channels last in memory."""
+def standardize_batch(rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing) -> Float32[Tensor, "n 3 s s"]:
+    """What `faces.tensor.standardize` computes, to the bit, on the tensor's device; channels last in memory."""
     mean, std = _mean_and_std(preprocessing.mean, preprocessing.std, rgb_u8.device)
-    pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8.flip(-1)
+    pixels = rgb_u8 if preprocessing.color_order == "RGB" else rgb_u8.flip(-1)
     return pixels.float().sub_(mean).div_(std).permute(0, 3, 1, 2)
 
 

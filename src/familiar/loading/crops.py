@@ -1,4 +1,4 @@
-"""The crops of labelled photos: read once, from a pack where there is a cache. Knows nothing of torch."""
+"""The crops of labeled photos: read once, from a pack where there is a cache. Knows nothing of torch."""
 
 import contextlib
 import hashlib

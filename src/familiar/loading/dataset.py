@@ -1,4 +1,4 @@
-"""A table of labelled photos as a torch dataset: crops by key, augmented where asked for."""
+"""A table of labeled photos as a torch dataset: crops by key, augmented where asked for."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ class PhotoKey(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Crops as they were cut out and changed, not standardised yet."""
+    """Crops as they were cut out and changed, not standardized yet."""
 
     rgb_u8: UInt8[Tensor, "n s s 3"]
     labels: Int64[Tensor, " n"]

@@ -43,12 +43,12 @@ class Contrastive:
 
 
 def _mean_distance_of_mates(rows: Tensor, labels: Tensor, anchors: int | None) -> Tensor:
-    """Over all (anchor, mate). A row's k - 1 squared distances sum to k |x - c|^2 + sum_j |x_j - c|^2, c the centre."""
+    """Over all (anchor, mate). A row's k - 1 squared distances sum to k |x - c|^2 + sum_j |x_j - c|^2, c the center."""
     ordered = labels.sort().values
     identity = torch.searchsorted(ordered, labels)  # by the place of its first photo
     photos = torch.searchsorted(ordered, labels, right=True) - identity
-    centres = torch.zeros_like(rows).index_add(0, identity, rows).index_select(0, identity) / photos[:, None]
-    spread = (rows - centres).square().sum(dim=1)
+    centers = torch.zeros_like(rows).index_add(0, identity, rows).index_select(0, identity) / photos[:, None]
+    spread = (rows - centers).square().sum(dim=1)
     spreads = torch.zeros_like(spread).index_add(0, identity, spread).index_select(0, identity)
     return (photos * spread + spreads)[:anchors].sum() / (photos[:anchors] - 1).sum().clamp_min(1)
 

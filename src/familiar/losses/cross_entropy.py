@@ -19,7 +19,7 @@ BLOCK_NUMBERS = 2**20  # 4 MB of float32: smaller blocks wait more often for the
 
 def cosine_cross_entropy(
     embeddings: Float[Tensor, "n d"],
-    centres: Float[Tensor, "*k classes wide"],
+    centers: Float[Tensor, "*k classes wide"],
     labels: Int64[Tensor, " n"],
     own_cosine: Callable[[Tensor], Tensor],
     scale: float,
@@ -27,59 +27,59 @@ def cosine_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of `scale` times the cosines, those of the own classes taken through `own_cosine`.
 
-    Rows and centres are taken at unit length; of the centres the first d components count (see `first`). With k
-    centres a class its nearest counts. `own_cosine` is elementwise and differentiable. `label_smoothing` spreads
+    Rows and centers are taken at unit length; of the centers the first d components count (see `first`). With k
+    centers a class its nearest counts. `own_cosine` is elementwise and differentiable. `label_smoothing` spreads
     that share of the target over all classes. Angles need float32: narrower types are widened, autocast is kept
     out. An empty batch gives a differentiable zero; labels outside [0, classes) raise torch's own error.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         wide = torch.promote_types(embeddings.dtype, torch.float32)
         rows = normalize(embeddings.to(wide))
-        taken = first(centres, embeddings.shape[1]).to(wide)
+        taken = first(centers, embeddings.shape[1]).to(wide)
         return _CosineCrossEntropy.apply(rows, taken, labels, own_cosine, scale, label_smoothing)
 
 
-def first(centres: Float[Tensor, "*k classes wide"], components: int) -> Float[Tensor, "*k classes d"]:
-    """The leading components of each centre: one set of centres serves every prefix of the embeddings.
+def first(centers: Float[Tensor, "*k classes wide"], components: int) -> Float[Tensor, "*k classes d"]:
+    """The leading components of each center: one set of centers serves every prefix of the embeddings.
 
     ValueError where there are fewer.
     """
-    if components > centres.shape[-1]:
-        raise ValueError(f"embeddings of {components} components; the centres have {centres.shape[-1]}")
-    return centres[..., :components]
+    if components > centers.shape[-1]:
+        raise ValueError(f"embeddings of {components} components; the centers have {centers.shape[-1]}")
+    return centers[..., :components]
 
 
 class _CosineCrossEntropy(Function):
     """The loss with its gradient written out.
 
-    Autograd reads and writes the centres some ten times on its way through their norms and copies the logits for
+    Autograd reads and writes the centers some ten times on its way through their norms and copies the logits for
     the margin. Here only the own classes' entries meet the margin, and the norms divide whole columns of the
-    logits, forward and backward, so that the products take the centres as they are.
+    logits, forward and backward, so that the products take the centers as they are.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         rows: Tensor,
-        centres: Tensor,
+        centers: Tensor,
         labels: Tensor,
         own_cosine: Callable[[Tensor], Tensor],
         scale: float,
         label_smoothing: float,
     ) -> Tensor:
         columns = labels[:, None]
-        flat = centres.flatten(0, -2)
+        flat = centers.flatten(0, -2)
         norms = _norms(flat)
         logits = (rows @ flat.T).mul_(scale / norms)
         nearest = None
-        if centres.ndim == 3:
-            logits, nearest = logits.view(len(rows), *centres.shape[:2]).max(dim=1)
+        if centers.ndim == 3:
+            logits, nearest = logits.view(len(rows), *centers.shape[:2]).max(dim=1)
         own = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
         with torch.enable_grad():
             shifted = own_cosine(own)
             (slope,) = torch.autograd.grad(shifted, own, torch.ones_like(own))
         log_shares = logits.scatter_(1, columns, scale * shifted.detach()[:, None]).log_softmax(dim=1)
-        ctx.save_for_backward(rows, centres, norms, nearest, columns, slope, log_shares)
+        ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_shares)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing
         loss = (label_smoothing - 1.0) * log_shares.gather(1, columns).sum()
@@ -90,7 +90,7 @@ class _CosineCrossEntropy(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        rows, centres, norms, nearest, columns, slope, log_shares = ctx.saved_tensors
+        rows, centers, norms, nearest, columns, slope, log_shares = ctx.saved_tensors
         spread = ctx.label_smoothing / log_shares.shape[1]
         of_logits = log_shares.exp()
         if spread:
@@ -99,17 +99,17 @@ class _CosineCrossEntropy(Function):
         own = log_shares.gather(1, columns).expm1() + (ctx.label_smoothing - spread)
         of_logits.scatter_(1, columns, slope[:, None] * own)
         if nearest is not None:
-            chosen = of_logits.new_zeros(len(rows), *centres.shape[:2])
+            chosen = of_logits.new_zeros(len(rows), *centers.shape[:2])
             of_logits = chosen.scatter_(1, nearest[:, None], of_logits[:, None]).flatten(1)
         of_logits *= ctx.scale / max(len(rows), 1) * gradient / norms
-        flat = centres.flatten(0, -2)
+        flat = centers.flatten(0, -2)
         with torch.autocast(rows.device.type, enabled=False):
             of_rows = of_logits @ flat
-            of_centres = of_logits.T @ rows
-            # Only the part across a centre turns it.
-            along = _row_products(of_centres, flat) / norms.square()
-            of_centres.addcmul_(flat, along[:, None], value=-1.0)
-        return of_rows, of_centres.view_as(centres), None, None, None, None
+            of_centers = of_logits.T @ rows
+            # Only the part across a center turns it.
+            along = _row_products(of_centers, flat) / norms.square()
+            of_centers.addcmul_(flat, along[:, None], value=-1.0)
+        return of_rows, of_centers.view_as(centers), None, None, None, None
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ def distillation_loss(embeddings: Float[Tensor, "n d"], taught: Float[Tensor, "n
     length = taught.shape[1]
     if length > embeddings.shape[1]:
         raise ValueError(
-            f"a teacher's vectors of {length} components cannot be learnt in {embeddings.shape[1]}; shorten them first"
+            f"a teacher's vectors of {length} components cannot be learned in {embeddings.shape[1]}; shorten them first"
         )
     student = unit_prefix(embeddings, length)
     return (1 - cosine_similarity(student, taught.detach().to(student.dtype))).mean()

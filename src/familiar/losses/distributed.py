@@ -27,7 +27,7 @@ def gather_batch(
     DistributedDataParallel averages the network's gradients over the ranks, which leaves exactly the gradient of
     one process with the joined batch. So neither loss nor learning rate is to be scaled by the number of
     ranks; whoever sums the ranks' gradients instead divides them by it. Parameters of the loss itself (class
-    centres) receive the whole gradient, unscaled and the same on every rank: they stay equal if they begin equal,
+    centers) receive the whole gradient, unscaled and the same on every rank: they stay equal if they begin equal,
     and averaging does not change them.
 
     ValueError, on every rank, where dimensions or dtypes differ.

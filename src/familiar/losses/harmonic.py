@@ -20,7 +20,7 @@ class HarmonicLoss(nn.Module):
     """`sum_k weight_k loss(first k components, scaled back to unit length)`.
 
     `loss`: any of this package's, called with (embeddings, labels). Classifiers take the first components of their
-    centres. Losses of pairs reuse the inner products of a shorter prefix for the longer ones.
+    centers. Losses of pairs reuse the inner products of a shorter prefix for the longer ones.
 
     `mined_on`: with "own" each prefix chooses its triplets by its own distances; with "full" all take those that the
     whole embedding chooses, which needs a loss with `mine` and `of_triplets`, as the triplet losses are.

@@ -10,7 +10,7 @@ from torch.nn.functional import embedding
 
 from familiar.losses.cross_entropy import cosine_cross_entropy
 from familiar.losses.margin import Branch, arcface_cosine, check_angular_margin
-from familiar.losses.softmax import new_centres
+from familiar.losses.softmax import new_centers
 from familiar.losses.validation import check_classifier, check_range
 
 
@@ -18,12 +18,12 @@ class PartialFC(nn.Module):
     """ArcFace's softmax over the classes present and a random share of the others, drawn anew each step.
 
     `ceil(rate * classes)` classes take part, or as many as are present if those are more; `rate` in (0, 1].
-    In evaluation mode all do. Only the centres that take part are read and get a gradient, a sparse one: hand
+    In evaluation mode all do. Only the centers that take part are read and get a gradient, a sparse one: hand
     the parameters named in `sparse_parameters` to `torch.optim.SparseAdam`, which leaves the other rows alone.
     Draws come from torch's global generator. The rest is as in `ArcFace`.
     """
 
-    sparse_parameters: ClassVar[tuple[str, ...]] = ("centres",)
+    sparse_parameters: ClassVar[tuple[str, ...]] = ("centers",)
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class PartialFC(nn.Module):
         self.margin_rad = margin_rad
         self.label_smoothing = label_smoothing
         self.branch: Branch = branch
-        self.centres = new_centres(classes, embedding_dim)
+        self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        classes = self.centres.shape[0]
+        classes = self.centers.shape[0]
         count = math.ceil(self.rate * classes) if self.training else classes
         if count < classes:
             kept = draw_classes(labels, classes, count)
@@ -58,7 +58,7 @@ class PartialFC(nn.Module):
             kept = torch.arange(classes, device=labels.device)
         return cosine_cross_entropy(
             embeddings,
-            embedding(kept, self.centres, sparse=True),
+            embedding(kept, self.centers, sparse=True),
             labels,
             self._own_cosine,
             self.scale,

@@ -1,12 +1,12 @@
-"""Classifiers over identities, their weights one centre a class: softmax, and its forms on the sphere with a margin.
+"""Classifiers over identities, their weights one center a class: softmax, and its forms on the sphere with a margin.
 
 All take (embeddings, labels) and give the mean cross-entropy. What they share:
 
 - Settings may be changed between steps (a margin that warms up).
-- Embeddings may be a prefix of `embedding_dim` components, at unit length again: the first as many of the centres
-  count then, at unit length too, so that one set of centres serves every prefix.
+- Embeddings may be a prefix of `embedding_dim` components, at unit length again: the first as many of the centers
+  count then, at unit length too, so that one set of centers serves every prefix.
 - Half-precision embeddings are widened to float32, autocast is kept out, and an empty batch gives zero.
-- Labels outside [0, classes) raise torch's own error, wider embeddings than the centres ValueError.
+- Labels outside [0, classes) raise torch's own error, wider embeddings than the centers ValueError.
 
 Knows nothing of images or networks.
 """
@@ -29,15 +29,15 @@ from familiar.losses.validation import check_classifier, check_range
 NO_LABEL = -(2**62)  # torch would pass over a label of -100 in silence
 
 
-def new_centres(*shape: int) -> nn.Parameter:
-    """Centres in random directions; their length does not count, but the shorter, the faster they turn."""
+def new_centers(*shape: int) -> nn.Parameter:
+    """Centers in random directions; their length does not count, but the shorter, the faster they turn."""
     return nn.Parameter(torch.randn(shape) * 0.01)
 
 
 class Softmax(nn.Module):
     """Plain softmax regression: logits `x W^T + b`, embeddings of any length.
 
-    `label_smoothing` in [0, 1). Of a prefix's centres the first components count as they are.
+    `label_smoothing` in [0, 1). Of a prefix's centers the first components count as they are.
     """
 
     def __init__(self, embedding_dim: int, classes: int, bias: bool = True, label_smoothing: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class Softmax(nn.Module):
         check_classifier(embedding_dim, classes, 1.0, label_smoothing)
         self.label_smoothing = label_smoothing
         # Of length 1 or so: here it counts.
-        self.centres = nn.Parameter(torch.randn(classes, embedding_dim) / embedding_dim**0.5)
+        self.centers = nn.Parameter(torch.randn(classes, embedding_dim) / embedding_dim**0.5)
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -53,7 +53,7 @@ class Softmax(nn.Module):
         with torch.autocast(embeddings.device.type, enabled=False):
             wide = torch.promote_types(embeddings.dtype, torch.float32)
             bias = None if self.bias is None else self.bias.to(wide)
-            logits = linear(embeddings.to(wide), first(self.centres, embeddings.shape[1]).to(wide), bias)
+            logits = linear(embeddings.to(wide), first(self.centers, embeddings.shape[1]).to(wide), bias)
             loss = cross_entropy(
                 logits,
                 labels,
@@ -75,11 +75,11 @@ class NormFace(nn.Module):
         check_classifier(embedding_dim, classes, scale, label_smoothing)
         self.scale = scale
         self.label_smoothing = label_smoothing
-        self.centres = new_centres(classes, embedding_dim)
+        self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(embeddings, self.centres, labels, lambda own: own, self.scale, self.label_smoothing)
+        return cosine_cross_entropy(embeddings, self.centers, labels, lambda own: own, self.scale, self.label_smoothing)
 
 
 class ArcFace(nn.Module):
@@ -106,12 +106,12 @@ class ArcFace(nn.Module):
         self.margin_rad = margin_rad
         self.label_smoothing = label_smoothing
         self.branch: Branch = branch
-        self.centres = new_centres(classes, embedding_dim)
+        self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centres, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
         )
 
     def _own_cosine(self, cosines: Tensor) -> Tensor:
@@ -138,12 +138,12 @@ class CosFace(nn.Module):
         self.scale = scale
         self.margin = margin
         self.label_smoothing = label_smoothing
-        self.centres = new_centres(classes, embedding_dim)
+        self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centres, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
         )
 
     def _own_cosine(self, cosines: Tensor) -> Tensor:
@@ -180,12 +180,12 @@ class CombinedMargin(nn.Module):
         self.margin = margin
         self.label_smoothing = label_smoothing
         self.branch: Branch = branch
-        self.centres = new_centres(classes, embedding_dim)
+        self.centers = new_centers(classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centres, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
         )
 
     def _own_cosine(self, cosines: Tensor) -> Tensor:
@@ -193,17 +193,17 @@ class CombinedMargin(nn.Module):
 
 
 class SubCenterArcFace(nn.Module):
-    """ArcFace with several centres a class, of which the nearest counts (Deng et al., ECCV 2020).
+    """ArcFace with several centers a class, of which the nearest counts (Deng et al., ECCV 2020).
 
-    Mislabelled and hard photos gather about centres of their own and leave the main one alone.
-    `centres_per_class` 1 or more; the rest as in `ArcFace`. `centres` are k x classes x embedding_dim.
+    Mislabeled and hard photos gather about centers of their own and leave the main one alone.
+    `centers_per_class` 1 or more; the rest as in `ArcFace`. `centers` are k x classes x embedding_dim.
     """
 
     def __init__(
         self,
         embedding_dim: int,
         classes: int,
-        centres_per_class: int = 3,
+        centers_per_class: int = 3,
         scale: float = 32.0,
         margin_rad: float = 0.4,
         label_smoothing: float = 0.0,
@@ -212,19 +212,19 @@ class SubCenterArcFace(nn.Module):
     ) -> None:
         super().__init__()
         check_classifier(embedding_dim, classes, scale, label_smoothing)
-        check_range("centres_per_class", centres_per_class, centres_per_class >= 1, "1 or more")
+        check_range("centers_per_class", centers_per_class, centers_per_class >= 1, "1 or more")
         check_angular_margin(margin_rad, branch)
         self.scale = scale
         self.margin_rad = margin_rad
         self.label_smoothing = label_smoothing
         self.branch: Branch = branch
         # k first, so that the largest of k is taken over whole columns.
-        self.centres = new_centres(centres_per_class, classes, embedding_dim)
+        self.centers = new_centers(centers_per_class, classes, embedding_dim)
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
         return cosine_cross_entropy(
-            embeddings, self.centres, labels, self._own_cosine, self.scale, self.label_smoothing
+            embeddings, self.centers, labels, self._own_cosine, self.scale, self.label_smoothing
         )
 
     def _own_cosine(self, cosines: Tensor) -> Tensor:

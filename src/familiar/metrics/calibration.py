@@ -140,16 +140,16 @@ def fit_probability(scores: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"
     weights = _equal_class_weights(same)
     count_same = int(same.sum())
     targets = np.where(same, (count_same + 1) / (count_same + 2), 1 / (len(same) - count_same + 2))
-    centre = float(weights @ scores)
-    spread = float(np.sqrt(weights @ (scores - centre) ** 2))
+    center = float(weights @ scores)
+    spread = float(np.sqrt(weights @ (scores - center) ** 2))
     slope, intercept = 0.0, 0.0
     if spread > _MIN_SPREAD:
-        slope, intercept = _logistic((scores - centre) / spread, targets, weights)
+        slope, intercept = _logistic((scores - center) / spread, targets, weights)
         slope /= spread
     if slope < MIN_SLOPE:
         share = float(weights @ targets)
         slope, intercept = MIN_SLOPE, float(np.log(share / (1 - share)))
-    return ProbabilityCurve(slope, intercept - slope * centre)
+    return ProbabilityCurve(slope, intercept - slope * center)
 
 
 def calibration_error(probabilities: Float[np.ndarray, " p"], same: Bool[np.ndarray, " p"], bins: int = 15) -> float:

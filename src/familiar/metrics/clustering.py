@@ -146,7 +146,7 @@ def nmi(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
 def ami(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) -> float:
     """Mutual information less what chance gives, over its largest excess: 0 by chance, 1 where both agree.
 
-    Vinh, Epps and Bailey 2010, normalised by the mean of both entropies; may be below 0. Raises
+    Vinh, Epps and Bailey 2010, normalized by the mean of both entropies; may be below 0. Raises
     `NothingToMeasure` as `nmi`.
     """
     table = _several_identities(labels, groups)
@@ -166,11 +166,11 @@ def kmeans_groups(embeddings: Float32[np.ndarray, "n d"], k: int, seed: int = 0)
     check_unit_rows(embeddings)
     if not 1 <= k <= len(embeddings):
         raise ValueError(f"{len(embeddings)} photos make 1 to that many groups, not {k}")
-    centres = embeddings[_spread_rows(embeddings, k, np.random.default_rng(seed))]
-    groups = _nearest(embeddings, centres)
+    centers = embeddings[_spread_rows(embeddings, k, np.random.default_rng(seed))]
+    groups = _nearest(embeddings, centers)
     for _ in range(_LLOYD_STEPS):
-        centres = _means(embeddings, groups, centres)
-        moved = _nearest(embeddings, centres)
+        centers = _means(embeddings, groups, centers)
+        moved = _nearest(embeddings, centers)
         if np.array_equal(moved, groups):
             break
         groups = moved
@@ -201,24 +201,24 @@ def _spread_rows(rows: Float32[np.ndarray, "n d"], k: int, rng: np.random.Genera
     return np.array(chosen)
 
 
-def _nearest(rows: Float32[np.ndarray, "n d"], centres: Float32[np.ndarray, "k d"]) -> Int64[np.ndarray, " n"]:
-    """Each row's nearest centre."""
-    half_squares = np.square(centres).sum(axis=1) / 2
+def _nearest(rows: Float32[np.ndarray, "n d"], centers: Float32[np.ndarray, "k d"]) -> Int64[np.ndarray, " n"]:
+    """Each row's nearest center."""
+    half_squares = np.square(centers).sum(axis=1) / 2
     nearest = np.empty(len(rows), np.int64)
-    for part in blocks(len(rows), len(centres), None):
-        closeness = rows[part] @ centres.T
+    for part in blocks(len(rows), len(centers), None):
+        closeness = rows[part] @ centers.T
         closeness -= half_squares
         nearest[part] = closeness.argmax(axis=1)
     return nearest
 
 
 def _means(
-    rows: Float32[np.ndarray, "n d"], groups: Int64[np.ndarray, " n"], centres: Float32[np.ndarray, "k d"]
+    rows: Float32[np.ndarray, "n d"], groups: Int64[np.ndarray, " n"], centers: Float32[np.ndarray, "k d"]
 ) -> Float32[np.ndarray, "k d"]:
-    """Each group's mean. The centre of a group without rows stays where it is."""
+    """Each group's mean. The center of a group without rows stays where it is."""
     order = np.argsort(groups, kind="stable")
     filled, first, sizes = np.unique(groups[order], return_index=True, return_counts=True)
-    means = centres.copy()
+    means = centers.copy()
     means[filled] = np.add.reduceat(rows[order], first, axis=0, dtype=np.float64) / sizes[:, None]
     return means
 

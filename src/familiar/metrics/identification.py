@@ -69,14 +69,14 @@ class Identification:
 
 
 @dataclass(frozen=True, eq=False)
-class Enrolment:
+class Enrollment:
     """Rows of the photos enrolled and of the probes, each ascending and together all."""
 
     gallery: Int64[np.ndarray, " g"]
     probes: Int64[np.ndarray, " p"]
 
 
-def enrol_split(labels: Int[np.ndarray, " n"], seed: int = 0, photos_enrolled: int = 1) -> Enrolment:
+def enroll_split(labels: Int[np.ndarray, " n"], seed: int = 0, photos_enrolled: int = 1) -> Enrollment:
     """Half of the identities of two photos or more are known; all photos of all others are unknown probes.
 
     Of each known identity `photos_enrolled` random photos are enrolled, but one at least stays a probe. Of an
@@ -91,13 +91,13 @@ def enrol_split(labels: Int[np.ndarray, " n"], seed: int = 0, photos_enrolled: i
     _, identity, photos = np.unique(labels[order], return_inverse=True, return_counts=True)
     able = np.flatnonzero(photos >= 2)
     if not able.size:
-        raise NothingToMeasure("identification: no identity has two photos, one to enrol and one to find")
+        raise NothingToMeasure("identification: no identity has two photos, one to enroll and one to find")
     enrolled = np.zeros(len(photos), np.int64)
     known = rng.permutation(able)[: (len(able) + 1) // 2]
     enrolled[known] = np.minimum(photos[known] - 1, photos_enrolled)
     place = np.arange(len(labels)) - (np.cumsum(photos) - photos)[identity]
     taken = place < enrolled[identity]
-    return Enrolment(np.sort(order[taken]), np.sort(order[~taken]))
+    return Enrollment(np.sort(order[taken]), np.sort(order[~taken]))
 
 
 def identify(

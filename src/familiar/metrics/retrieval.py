@@ -73,10 +73,10 @@ def retrieval(
     >>> retrieval(two_cats, np.array([7, 7, 9, 9]), ks=(1, 2)).recall_at_k
     {1: 0.5, 2: 1.0}
     """
-    return summarise(rank_queries(embeddings, labels, block_rows=block_rows), ks)
+    return summarize(rank_queries(embeddings, labels, block_rows=block_rows), ks)
 
 
-def summarise(ranked: RankedQueries, ks: Sequence[int] = (1, 5, 10)) -> Retrieval:
+def summarize(ranked: RankedQueries, ks: Sequence[int] = (1, 5, 10)) -> Retrieval:
     """Means over the queries. NDCG@10 is binary, its ideal min(10, number relevant) positives first.
 
     mAP@R (Musgrave et al. 2020, "A metric learning reality check"): a query with R positives looks at its

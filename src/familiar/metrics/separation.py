@@ -62,7 +62,7 @@ class SimilarityDistributions:
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """Centred rows, largest number 1, by identity: that changes no ratio of distances. `order`: where from."""
+    """Centered rows, largest number 1, by identity: that changes no ratio of distances. `order`: where from."""
 
     rows: Float64[np.ndarray, "n d"]
     identity: Int64[np.ndarray, " n"]

@@ -26,12 +26,12 @@ from familiar.models.simple import (
 from familiar.models.sizes import Layer, NetworkSize, layers, look_at, measure
 from familiar.models.zeiler_fergus import ZeilerFergusTrunk
 
-INPUT_NORMALISATION = 7  # mean and variance of three colours and a count, as Keras keeps them in a network
+INPUT_NORMALIZATION = 7  # mean and variance of three colors and a count, as Keras keeps them in a network
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """One row of the catalogue: which trunk under which head, and its published input and output.
+    """One row of the catalog: which trunk under which head, and its published input and output.
 
     `options` are what of the trunk can be chosen, with the row's own choice; `head_options` are for the row's own head
     alone. `projection_scale` is of the variance its embedding layer starts with, where it is not torch's.
@@ -103,7 +103,7 @@ class NetworkSpec:
         with torch.device("meta"):
             rows = layers(self.build(), self.input_px)
         before = (
-            [Layer("", "input normalisation", (3, self.input_px, self.input_px), self.constants)]
+            [Layer("", "input normalization", (3, self.input_px, self.input_px), self.constants)]
             if self.constants
             else []
         )
@@ -120,7 +120,7 @@ FLATTENED = {  # the coursework's EfficientNets
     "embedding_dim": 128,
     "dropout": 0.2,
     "head": "flatten_bias",
-    "constants": INPUT_NORMALISATION,
+    "constants": INPUT_NORMALIZATION,
 }
 PET = {"input_px": 224, "embedding_dim": 128, "dropout": 0.4, "head": "gdconv"}
 

@@ -141,7 +141,7 @@ class HiddenHead(nn.Module):
         return self.project(self.dropout(self.hidden(features.flatten(1))))
 
 
-# Any head stands on any trunk; the catalogue says which is a network's own.
+# Any head stands on any trunk; the catalog says which is a network's own.
 HEADS = {
     "gdconv": GDConvHead,
     "flatten": partial(LinearHead, pool="flatten"),

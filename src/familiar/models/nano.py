@@ -41,7 +41,7 @@ NANO = NanoTable(
     ),
     top=152,
 )
-# For int8, at one byte a weight: nothing in it but convolutions, additions and ReLU, which quantise well.
+# For int8, at one byte a weight: nothing in it but convolutions, additions and ReLU, which quantize well.
 NANO_WIDE = NanoTable(
     stem=24,
     stages=(

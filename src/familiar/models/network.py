@@ -1,4 +1,4 @@
-"""What every network of the catalogue is: a trunk, a head, and an embedding of unit length."""
+"""What every network of the catalog is: a trunk, a head, and an embedding of unit length."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """A network that computes as it will in 8-bit integers, so that training makes up for the rounding.
 
-Quantisation-aware training (Jacob et al. 2017, arXiv 1712.05877): values and weights are rounded on the way forward,
+Quantization-aware training (Jacob et al. 2017, arXiv 1712.05877): values and weights are rounded on the way forward,
 and gradients pass back as if they were not. What is added or multiplied is rounded by the layer behind it alone.
 """
 

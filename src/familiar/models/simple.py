@@ -58,7 +58,7 @@ class SimpleV2Trunk(nn.Module):
 
 
 class DigitsTrunk(nn.Module):
-    """Two convolutions, each with batch norm, ReLU and a 2x2 maximum. It sees gray: the mean of the three colours."""
+    """Two convolutions, each with batch norm, ReLU and a 2x2 maximum. It sees gray: the mean of the three colors."""
 
     channels = 64
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class ZeilerFergusTrunk(nn.Module):
     """220 px to a map of 7x7x256. `batch_norm`: after each convolution, in place of its bias.
 
-    Local response normalisation stands where the table has it; its constants are AlexNet's, since the paper names none.
+    Local response normalization stands where the table has it; its constants are AlexNet's, since the paper names none.
     """
 
     channels = 256

@@ -15,7 +15,7 @@ Vectors = Float32[np.ndarray, "n d"] | Float16[np.ndarray, "n d"]
 _EXCLUDED = -2.0  # below every similarity
 _QUERIES = 256  # looked for at once
 _TILE_PRODUCTS = 4_000_000  # of queries and rows, held at once: 16 MB
-_GROUP = 64  # neighbouring rows of which only the highest product is looked at first
+_GROUP = 64  # neighboring rows of which only the highest product is looked at first
 _CONVERTED_VALUES = 1 << 18  # of float16 at once: as float32, 1 MB, they stay in the cache
 _EXACT_ROWS = 16_384  # of float64 at once: 16 MB in 128 dimensions
 _SPARSE = 8  # fewer than one row in so many allowed: they are copied rather than all multiplied
@@ -33,10 +33,10 @@ def nearest(
     Which of several equally near rows is taken is left open. `k` lies in [1, n - 1], or `ValueError`.
     """
     if not 1 <= k < len(embeddings):
-        raise ValueError(f"each of {len(embeddings)} rows has 1 to that many less one neighbours, not {k}")
+        raise ValueError(f"each of {len(embeddings)} rows has 1 to that many less one neighbors, not {k}")
     rows = unit_rows(embeddings)
     asked = np.arange(len(rows)) if queries is None else queries.astype(np.int64)
-    neighbours = np.empty((len(asked), k), np.int64)
+    neighbors = np.empty((len(asked), k), np.int64)
     closeness = np.empty((len(asked), k), np.float32)
     for part in blocks(len(asked), len(rows), block_rows):
         of = asked[part]
@@ -45,9 +45,9 @@ def nearest(
         candidates = np.argpartition(scores, -k, axis=1)[:, -k:]
         found = np.take_along_axis(scores, candidates, axis=1)
         by_closeness = np.lexsort((candidates, -found), axis=1)
-        neighbours[part] = np.take_along_axis(candidates, by_closeness, axis=1)
+        neighbors[part] = np.take_along_axis(candidates, by_closeness, axis=1)
         closeness[part] = np.take_along_axis(found, by_closeness, axis=1)
-    return neighbours, closeness
+    return neighbors, closeness
 
 
 def search(

@@ -13,15 +13,15 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int64
 
 from familiar.core.blockwise import unit_rows
-from familiar.core.vectors import check_unit_rows, normalise
+from familiar.core.vectors import check_unit_rows, normalize
 from familiar.neighbors.closeness import closeness
 from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known, ranks
 from familiar.neighbors.knn_graph import Links, links
 
-NEIGHBOURS = 60
-NEIGHBOURS_OF_MANY = 24  # from `MANY` rows on, where the others of 60 cost much and change next to nothing
+NEIGHBORS = 60
+NEIGHBORS_OF_MANY = 24  # from `MANY` rows on, where the others of 60 cost much and change next to nothing
 MANY = 20_000  # rows; from here on sums are of float32, and ties of equal similarities no longer exact
-LINKED = 4  # times the neighbours: as many others a group of several looks at, the nearest of them
+LINKED = 4  # times the neighbors: as many others a group of several looks at, the nearest of them
 THRESHOLDS = tuple(round(step / 50, 2) for step in range(2, 50))  # 0.04 to 0.98
 _STALE = -1  # no group's size
 
@@ -29,7 +29,7 @@ _STALE = -1  # no group's size
 def group(
     embeddings: Float32[np.ndarray, "n d"],
     threshold: float,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     constraints: Constraints | None = None,
 ) -> Int64[np.ndarray, " n"]:
     """The group of each row, numbered by first appearance; a row like no other is a group of one.
@@ -37,22 +37,22 @@ def group(
     `threshold` is a similarity in [-1, 1]: of two single rows, or, as `closeness` has it, more of the means of two
     groups. The means' cosine is the mean similarity between the groups over the geometric mean of those within
     (each row with itself counted), so groups of many different photos need be less alike, photo by photo, than two
-    single ones. Only groups that have a row among the `neighbours` nearest of one of the other's are ever compared;
+    single ones. Only groups that have a row among the `neighbors` nearest of one of the other's are ever compared;
     rows of settled seeds look for none.
     The rows' order changes nothing but the numbers, and equal rows of which nothing is known are always together.
-    `neighbours` are 60, or 24 from 20,000 rows on, if not said.
+    `neighbors` are 60, or 24 from 20,000 rows on, if not said.
     `constraints` hold whatever the similarities; two groups that they keep apart may each grow on.
-    `ValueError` for rows that are no unit vectors, a threshold outside its range, no neighbours, or constraints of
+    `ValueError` for rows that are no unit vectors, a threshold outside its range, no neighbors, or constraints of
     another number of rows.
     """
-    return groupable(embeddings, neighbours, constraints).groups_at([threshold])[0]
+    return groupable(embeddings, neighbors, constraints).groups_at([threshold])[0]
 
 
 def fit_threshold(
     embeddings: Float32[np.ndarray, "n d"],
     score: Callable[[Int64[np.ndarray, " n"]], float],
     thresholds: Sequence[float] = THRESHOLDS,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
 ) -> tuple[float, float]:
     """The threshold whose groups score highest, and that score: of several as good, the one in their middle.
 
@@ -61,7 +61,7 @@ def fit_threshold(
     if not thresholds:
         raise ValueError("no thresholds to choose from")
     tried = sorted(thresholds)
-    scores = np.array([score(groups) for groups in groupable(embeddings, neighbours).groups_at(tried)])
+    scores = np.array([score(groups) for groups in groupable(embeddings, neighbors).groups_at(tried)])
     best = np.flatnonzero(scores == scores.max())
     middle = int(best[(len(best) - 1) // 2])
     return tried[middle], float(scores[middle])
@@ -69,7 +69,7 @@ def fit_threshold(
 
 @dataclass(frozen=True, eq=False)
 class Groupable:
-    """Rows with their neighbours found once, to be grouped at any thresholds. `groupable` makes it.
+    """Rows with their neighbors found once, to be grouped at any thresholds. `groupable` makes it.
 
     `rows` are the items, sorted: the distinct rows, or as many as the constraints tell apart. `item[i]` is that of row
     i of those given, and `start` the group each item begins in, by the group's first item. `settled` are groups, and
@@ -99,12 +99,12 @@ class Groupable:
 
 def groupable(
     embeddings: Float32[np.ndarray, "n d"],
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     constraints: Constraints | None = None,
 ) -> Groupable:
     """The rows ready for grouping. `ValueError` as in `group`."""
-    if neighbours is not None and neighbours < 1:
-        raise ValueError(f"a row has at least 1 neighbour to look at, not {neighbours}")
+    if neighbors is not None and neighbors < 1:
+        raise ValueError(f"a row has at least 1 neighbor to look at, not {neighbors}")
     check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
     known = nothing_known(len(embeddings)) if constraints is None else constraints
     if len(known.seeds) != len(embeddings):
@@ -118,8 +118,8 @@ def groupable(
     settled = seeds >= 0
     settled[settled] = known.settled[seeds[settled]]
     many = len(row) >= MANY
-    rows = normalise(embeddings[row]) if many else embeddings[row]
-    found = links(rows, neighbours or (NEIGHBOURS_OF_MANY if many else NEIGHBOURS), np.flatnonzero(~settled))
+    rows = normalize(embeddings[row]) if many else embeddings[row]
+    found = links(rows, neighbors or (NEIGHBORS_OF_MANY if many else NEIGHBORS), np.flatnonzero(~settled))
     exact = rows if many else unit_rows(rows)
     return Groupable(exact, item, start, found, start[settled], start[item[known.apart]])
 

@@ -89,7 +89,7 @@ class Conflicts:
 def _refined(kind: Int64[np.ndarray, " n"], pairs: Int64[np.ndarray, "p 2"]) -> Int64[np.ndarray, " n"]:
     """The kinds, those of one kind told apart by the kinds of what they are paired with, as far as that goes.
 
-    Colour refinement (Weisfeiler and Leman 1968), with sums of random weights for sets of colours.
+    Color refinement (Weisfeiler and Leman 1968), with sums of random weights for sets of colors.
     """
     while len(pairs):
         weights = np.random.default_rng(0).integers(2**62, size=len(kind))

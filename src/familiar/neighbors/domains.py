@@ -1,4 +1,4 @@
-"""Kinds within one collection: whom an embedder takes for one individual, never having learnt to tell them apart.
+"""Kinds within one collection: whom an embedder takes for one individual, never having learned to tell them apart.
 
 Embedders spread what they were trained on all over the sphere, and put all the rest into a few corners: all cats into
 one, all gray portraits into another. There even strangers are alike, so grouping makes one group of a whole corner. But

@@ -52,7 +52,7 @@ class HnswIndex:
     """Vectors by key, in float16, to be searched. `build` makes one, `save` and `open` carry it over.
 
     Building runs in as many threads as there are cores, and which of them comes first decides what the graph looks
-    like: two indexes of the same vectors may find different neighbours, among equal ones and, rarely, others.
+    like: two indexes of the same vectors may find different neighbors, among equal ones and, rarely, others.
     """
 
     def __init__(self, index: "Index", mapped: mmap.mmap | None = None) -> None:

@@ -1,7 +1,7 @@
 """Which rows are near each other: the k nearest of each row, and the links they make both ways.
 
-Up to some tens of thousands of rows the search is exact. Beyond, rows are divided into cells around k-means centres,
-and a row looks only into the cells whose centres are nearest to it (IVF: Jégou et al. 2011, "Product quantization").
+Up to some tens of thousands of rows the search is exact. Beyond, rows are divided into cells around k-means centers,
+and a row looks only into the cells whose centers are nearest to it (IVF: Jégou et al. 2011, "Product quantization").
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from familiar.neighbors.brute_force import search
 EXACT_SCORES = 2_500_000_000  # 50,000 rows against each other: beyond so many similarities, cells
 PROBES = 64  # cells a row looks into, about
 _LLOYD_STEPS = 4
-_ROWS_A_CENTRE = 32  # of which k-means learns
+_ROWS_A_CENTER = 32  # of which k-means learns
 _QUERIES = 1 << 16  # at once; a query's number takes 16 bits
 _SCORES = 1 << 22  # at once
 _CANDIDATES = 1 << 23  # held before the worst are dropped: 64 MB
@@ -85,15 +85,15 @@ def nearest_in_cells(
     """
     if len(rows) >= 1 << 24 or cells >= 1 << 16:
         raise ValueError(f"too many rows or cells: {len(rows)} and {cells}")
-    centres = _centres(rows, cells)
-    home = np.concatenate([_home(rows[part], centres) for part in blocks(len(rows), cells, None)])
+    centers = _centers(rows, cells)
+    home = np.concatenate([_home(rows[part], centers) for part in blocks(len(rows), cells, None)])
     members = np.split(np.argsort(home, kind="stable"), np.cumsum(np.bincount(home, minlength=cells))[:-1])
     nearest = np.repeat(searched.astype(np.int32)[:, None], k, axis=1)
     similarity = np.full(len(searched), -2, np.float32)
     for part in blocks(len(searched), 1, _QUERIES):
         of = searched[part]
         best = _Best(of, k)
-        for query, cell in _at_home_and_near(rows[of], home[of], centres, probes):
+        for query, cell in _at_home_and_near(rows[of], home[of], centers, probes):
             for there, asking in _visits(query, cell):
                 for some in blocks(len(asking), 1, _SCORES // max(1, len(members[there])) or 1):
                     scores = rows[of[asking[some]]] @ rows[members[there]].T
@@ -104,23 +104,23 @@ def nearest_in_cells(
     return nearest, similarity
 
 
-def _centres(rows: Float32[np.ndarray, "m d"], cells: int) -> Float32[np.ndarray, "c d"]:
-    """Unit centres of spherical k-means on a sample."""
+def _centers(rows: Float32[np.ndarray, "m d"], cells: int) -> Float32[np.ndarray, "c d"]:
+    """Unit centers of spherical k-means on a sample."""
     rng = np.random.default_rng(0)
-    sample = rows[rng.choice(len(rows), min(len(rows), _ROWS_A_CENTRE * cells), replace=False)]
-    centres = sample[:cells].copy()
+    sample = rows[rng.choice(len(rows), min(len(rows), _ROWS_A_CENTER * cells), replace=False)]
+    centers = sample[:cells].copy()
     for _ in range(_LLOYD_STEPS):
-        home = np.concatenate([_home(sample[part], centres) for part in blocks(len(sample), cells, None)])
+        home = np.concatenate([_home(sample[part], centers) for part in blocks(len(sample), cells, None)])
         order = np.argsort(home, kind="stable")
         peopled, starts = np.unique(home[order], return_index=True)
         sums = np.add.reduceat(sample[order], starts)
-        centres[peopled] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-30))
-    return centres
+        centers[peopled] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-30))
+    return centers
 
 
-def _home(rows: Float32[np.ndarray, "r d"], centres: Float32[np.ndarray, "c d"]) -> Int64[np.ndarray, " r"]:
+def _home(rows: Float32[np.ndarray, "r d"], centers: Float32[np.ndarray, "c d"]) -> Int64[np.ndarray, " r"]:
     """The cell of each row."""
-    return (rows @ centres.T).argmax(axis=1)
+    return (rows @ centers.T).argmax(axis=1)
 
 
 Pairs = tuple[UInt16[np.ndarray, " p"], UInt16[np.ndarray, " p"]]  # of a query and a cell it looks into
@@ -129,7 +129,7 @@ Pairs = tuple[UInt16[np.ndarray, " p"], UInt16[np.ndarray, " p"]]  # of a query 
 def _at_home_and_near(
     rows: Float32[np.ndarray, "q d"],
     home: Int64[np.ndarray, " q"],
-    centres: Float32[np.ndarray, "c d"],
+    centers: Float32[np.ndarray, "c d"],
     probes: int,
 ) -> Iterator[Pairs]:
     """First each query with its own cell, so that little of what is found in the others need be held; then those.
@@ -137,12 +137,12 @@ def _at_home_and_near(
     Not quite `probes` a query: a quarter of the cells tells from which similarity on there should be so many.
     """
     yield np.arange(len(rows)).astype(np.uint16), home.astype(np.uint16)
-    cells = len(centres)
+    cells = len(centers)
     some = slice(None, None, 4 if probes < cells else 1)
-    among = -(-len(centres[some]) * min(probes, cells) // cells)
+    among = -(-len(centers[some]) * min(probes, cells) // cells)
     query, cell = [np.empty(0, np.uint16)], [np.empty(0, np.uint16)]
     for part in blocks(len(rows), cells, None):
-        scores = rows[part] @ centres.T
+        scores = rows[part] @ centers.T
         floor = np.partition(scores[:, some], -among, axis=1)[:, -among]
         scores[np.arange(len(scores)), home[part]] = -2
         where = np.flatnonzero(scores >= floor[:, None])

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from familiar.core.blockwise import unit_rows
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 
 # Both chosen on cats, ORL and LFW with one embedder (docs/grouping.md).
 FOREIGN = 0.25
@@ -50,11 +50,11 @@ def adapt(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     if strength < _AT_HOME:
         return embeddings
     mean = rows.mean(axis=0)
-    return normalise(((rows - strength * mean) @ _whitening(rows - mean, strength)).astype(np.float32))
+    return normalize(((rows - strength * mean) @ _whitening(rows - mean, strength)).astype(np.float32))
 
 
-def _whitening(centred: Float64[np.ndarray, "n d"], strength: float) -> Float64[np.ndarray, "d d"]:
+def _whitening(centered: Float64[np.ndarray, "n d"], strength: float) -> Float64[np.ndarray, "d d"]:
     """The shrunk covariance to the power of minus half the strength, up to a factor: symmetric, so nothing turns."""
-    spread, directions = np.linalg.eigh(centred.T @ centred)
+    spread, directions = np.linalg.eigh(centered.T @ centered)
     relative = (1 - SHRINKAGE) * np.maximum(spread, 0.0) / spread.mean() + SHRINKAGE
     return (directions * relative ** (-strength / 2)) @ directions.T

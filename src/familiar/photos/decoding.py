@@ -68,7 +68,7 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
 
     `min_side_px`: a JPEG much larger than that is decoded at 1/2, 1/4 or 1/8 of its size, the smallest
     whose short side still has `min_side_px`; other formats always load whole. `source_size_px` of the
-    result is the whole upright size. CMYK is converted without its colour profile.
+    result is the whole upright size. CMYK is converted without its color profile.
 
     UnreadablePhoto, with the file and the cause: it is missing, no photo, truncated, broken, or has more
     than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
@@ -253,7 +253,7 @@ def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
 
 def _stored_as(image: ImageFile.ImageFile) -> str:
     """Format and channels by the header alone: decoding may change the mode."""
-    # Pillow decodes colours of 16 bit to 8: there only the raw mode that its decoder is told says so.
+    # Pillow decodes colors of 16 bit to 8: there only the raw mode that its decoder is told says so.
     deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
     base = image.mode.partition(";")[0]
     return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"

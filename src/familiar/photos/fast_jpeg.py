@@ -23,14 +23,14 @@ class CleanJpeg:
 
 
 def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> CleanJpeg | None:
-    """None where the file is no JPEG, is damaged in any way, has unusual colours, or is too large."""
+    """None where the file is no JPEG, is damaged in any way, has unusual colors, or is too large."""
     if data[:3] != b"\xff\xd8\xff":
         return None
     try:
         exif = _exif(data)
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=True)
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(data, strict=True)
         height, width = int(height), int(width)
-        if colours not in _STORED_AS or width * height > max_pixels:
+        if colors not in _STORED_AS or width * height > max_pixels:
             return None
         side = min_side_px or min(width, height)
         scale = next((scale for scale in _SCALES if min(width // side, height // side) >= scale), 1)
@@ -39,7 +39,7 @@ def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> 
         rgb_u8 = simplejpeg.decode_jpeg(data, "RGB", strict=True, **least)
     except ValueError:
         return None
-    return CleanJpeg(rgb_u8, (width, height), _STORED_AS[colours], exif)
+    return CleanJpeg(rgb_u8, (width, height), _STORED_AS[colors], exif)
 
 
 def clean_jpeg_size(data: bytes) -> tuple[int, int] | None:

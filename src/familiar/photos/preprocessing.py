@@ -19,28 +19,28 @@ class Preprocessing:
     """Everything between a detected face and a network's input. Travels in recipe, checkpoint and bundle.
 
     `size_px`: side of the square crop. `resize`: "stretch" takes the whole box to the square, whatever
-    its shape; "centre_crop" takes its short side to `resize_px` and cuts the middle out. `margin`: share
+    its shape; "center_crop" takes its short side to `resize_px` and cuts the middle out. `margin`: share
     of the face box added on each side before cropping. `mean` and `std` apply to values in [0, 1], in
-    the order of `colour_order`.
+    the order of `color_order`.
     """
 
     size_px: int = 224
-    resize: Literal["stretch", "centre_crop"] = "stretch"
+    resize: Literal["stretch", "center_crop"] = "stretch"
     resize_px: int = 224
     margin: float = 0.0
-    colour_order: Literal["RGB", "BGR"] = "RGB"
+    color_order: Literal["RGB", "BGR"] = "RGB"
     mean: tuple[float, float, float] = IMAGENET_MEAN_RGB
     std: tuple[float, float, float] = IMAGENET_STD_RGB
 
     def __post_init__(self) -> None:
         if not 16 <= self.size_px <= 1024:
             raise ValueError(f"size_px lies in [16, 1024], not {self.size_px}")
-        if self.resize == "centre_crop" and self.resize_px < self.size_px:
+        if self.resize == "center_crop" and self.resize_px < self.size_px:
             raise ValueError(f"resize_px {self.resize_px} is smaller than the crop of {self.size_px}")
-        if self.resize not in ("stretch", "centre_crop"):
-            raise ValueError(f"resize is 'stretch' or 'centre_crop', not {self.resize!r}")
-        if self.colour_order not in ("RGB", "BGR"):
-            raise ValueError(f"colour_order is 'RGB' or 'BGR', not {self.colour_order!r}")
+        if self.resize not in ("stretch", "center_crop"):
+            raise ValueError(f"resize is 'stretch' or 'center_crop', not {self.resize!r}")
+        if self.color_order not in ("RGB", "BGR"):
+            raise ValueError(f"color_order is 'RGB' or 'BGR', not {self.color_order!r}")
         if not 0.0 <= self.margin <= 2.0:
             raise ValueError(f"margin lies in [0, 2], not {self.margin}")
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
@@ -67,14 +67,14 @@ def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np
             raise ValueError(f"{crop.source}: the network takes crops of {size_px} px, got {crop.size_px}")
     if not crops:
         return np.empty((0, 3, size_px, size_px), np.float32)
-    return standardise(np.stack([crop.rgb_u8 for crop in crops]), preprocessing)
+    return standardize(np.stack([crop.rgb_u8 for crop in crops]), preprocessing)
 
 
-def standardise(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
+def standardize(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
     """uint8 pixels to (x / 255 - mean) / std, channels first."""
     mean = np.asarray(preprocessing.mean, np.float32) * 255
     std = np.asarray(preprocessing.std, np.float32) * 255
-    pixels = rgb_u8 if preprocessing.colour_order == "RGB" else rgb_u8[..., ::-1]
+    pixels = rgb_u8 if preprocessing.color_order == "RGB" else rgb_u8[..., ::-1]
     # Channels first before the arithmetic, so that each plane is scaled by one number in one pass.
     planes = pixels.transpose(0, 3, 1, 2).astype(np.float32, order="C")
     planes -= mean[:, None, None]

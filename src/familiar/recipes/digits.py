@@ -28,7 +28,7 @@ def digits_softmax() -> Recipe:
 
 
 def digits_normface() -> Recipe:
-    """The same with embeddings and centres at unit length, scale 16 (the essay's was 1)."""
+    """The same with embeddings and centers at unit length, scale 16 (the essay's was 1)."""
     return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED))
 
 
@@ -42,7 +42,7 @@ def _digits(name: str, loss: LossSettings) -> Recipe:
     return Recipe(
         name=name,
         model=ModelSettings(name="digits", embedding_dim=2, dropout=0.0, initial_weights="none"),
-        input=InputSettings(size_px=28, resize_px=28, normalisation="symmetric"),
+        input=InputSettings(size_px=28, resize_px=28, normalization="symmetric"),
         augmentation=NOTHING,
         split=SplitSettings(train=TRAINED_ON),
         sampler=SamplerSettings(batch_size=128),

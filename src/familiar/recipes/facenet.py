@@ -40,7 +40,7 @@ def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
     return Recipe(
         name=name,
         model=ModelSettings(name=network, embedding_dim=128, dropout=0.0, initial_weights="none"),
-        input=InputSettings(size_px=size_px, resize_px=size_px, normalisation="symmetric"),
+        input=InputSettings(size_px=size_px, resize_px=size_px, normalization="symmetric"),
         augmentation=RANDOM_CROPS,
         sampler=replace(BATCH_OF_1800, chunk_size=chunk_size),
         loss=LossSettings("semi_hard", margin=Schedule(0.2)),

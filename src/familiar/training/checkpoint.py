@@ -14,7 +14,7 @@ from familiar.core.files import write_atomically
 
 
 def save_weights(path: Path, **modules: nn.Module) -> None:
-    """The tensors of each module under its name: `network.trunk...`, `objective.centres`."""
+    """The tensors of each module under its name: `network.trunk...`, `objective.centers`."""
     tensors = {
         f"{name}.{key}": tensor.detach().cpu().contiguous()
         for name, module in modules.items()
@@ -55,6 +55,13 @@ def load_state(path: Path) -> dict[str, Any]:
         raise BadRun(f"{path}: cannot be resumed from ({error})") from error
 
 
+def with_current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the class centers, which runs before version 0.2 spelled `centres`."""
+    return {key.replace("centres", "centers"): tensor for key, tensor in tensors.items()}
+
+
 def _under(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     prefix = f"{name}."
-    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    return with_current_names(
+        {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    )

@@ -1,4 +1,4 @@
-"""One call from labelled photos to a finished run, begun or continued."""
+"""One call from labeled photos to a finished run, begun or continued."""
 
 import os
 import shutil

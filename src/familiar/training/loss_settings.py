@@ -44,7 +44,7 @@ class LossSettings:
     """A loss by name; of the other settings it has those that `LOSSES` lists.
 
     Hyper-parameters are schedules, so each may move with the epochs. `margin` is in the loss's own unit: squared
-    distance for triplets and contrastive, cosine for cosface, combined_margin and circle. `center_weight` adds centre
+    distance for triplets and contrastive, cosine for cosface, combined_margin and circle. `center_weight` adds center
     loss to a classifier, `triplet_weight` semi-hard triplets of the batch. `raw_embeddings`: softmax sees them before
     they are brought to unit length, as published. `prefixes` train the first so many components as embeddings too, with
     `prefix_weights`; `mined_on` says whether each finds its own triplets or all take those of the full length.
@@ -61,7 +61,7 @@ class LossSettings:
     branch: Literal["penalty", "continuous"] = "penalty"
     bias: bool = True
     raw_embeddings: bool = True
-    centres_per_class: int = 3
+    centers_per_class: int = 3
     rate: float = 0.1
     reduction: Literal["active", "all"] = "active"
     select: Literal["all", "hardest", "random"] = "all"
@@ -145,7 +145,7 @@ _RANGES = {
     "margin_factor": (1, 4),
     "gamma": (0.1, 100_000),
     "label_smoothing": (0, 0.99),
-    "centres_per_class": (1, 100),
+    "centers_per_class": (1, 100),
     "rate": (1e-6, 1),
     "mining_margin": (0, 4),
     "center_weight": (0, 1000),
@@ -196,7 +196,7 @@ LOSSES: dict[str, tuple[LossSettings, tuple[str, ...]]] = {
         (
             "scale",
             "margin_rad",
-            "centres_per_class",
+            "centers_per_class",
             "label_smoothing",
             "branch",
             *BESIDE_A_CLASSIFIER,

@@ -62,7 +62,7 @@ class Kind(NamedTuple):
 
     name: str
     meaning: str
-    colour: str
+    color: str
 
 
 KINDS = (
@@ -217,7 +217,7 @@ def _page(
         for place, triplet in enumerate(band.shown):
             x = EDGE + place * (across + TRIPLET_GAP)
             for column, row in enumerate(triplet.rows):
-                _paste(pixels, rgb_u8[row], x + column * (tile + GAP), y, tile, _colours(triplet)[column])
+                _paste(pixels, rgb_u8[row], x + column * (tile + GAP), y, tile, _colors(triplet)[column])
             _captions(axes, triplet, x, y, tile)
             _ruler(axes, triplet, x, y + tile + RULER, across / farthest, across, margin)
         top += band_height
@@ -235,17 +235,17 @@ def _head(axes: Any, labels: Int64[Tensor, " n"], margin: float, width: int) -> 
     distances = "Numbers: squared distance from the anchor, 0 to 4. All lines below photos have one scale:"
     _write(axes, EDGE, 64, distances, INK, 8.5)
     x = EDGE + 560
-    for marker, colour, name in (("s", INK, "anchor"), ("o", POSITIVE, "positive"), ("D", FAINT, "negative")):
-        axes.plot([x], [64], marker=marker, color=colour, markersize=6)
+    for marker, color, name in (("s", INK, "anchor"), ("o", POSITIVE, "positive"), ("D", FAINT, "negative")):
+        axes.plot([x], [64], marker=marker, color=color, markersize=6)
         _write(axes, x + 10, 64, name, INK, 8.5)
         x += 80
-    axes.add_patch(_box(x - 6, 57, 22, 14, facecolor=KINDS[SEMI_HARD].colour, alpha=0.25))
+    axes.add_patch(_box(x - 6, 57, 22, 14, facecolor=KINDS[SEMI_HARD].color, alpha=0.25))
     _write(axes, x + 22, 64, f"the margin, {margin:g}", INK, 8.5)
     step = (width - 2 * EDGE) / len(KINDS)
     for place, kind in enumerate(KINDS):
         x = EDGE + place * step
-        axes.add_patch(_box(x, 86, 12, 12, facecolor=kind.colour))
-        _write(axes, x + 18, 92, kind.name, kind.colour, 8.5, weight="bold")
+        axes.add_patch(_box(x, 86, 12, 12, facecolor=kind.color))
+        _write(axes, x + 18, 92, kind.name, kind.color, 8.5, weight="bold")
         _write(axes, x + 28 + 7.6 * len(kind.name), 92, kind.meaning, INK, 8.5)
 
 
@@ -261,41 +261,41 @@ def _band_head(axes: Any, band: Band, valid: int, top: int, width: int) -> None:
     x = float(EDGE)
     for count, kind in zip(band.kinds, KINDS, strict=True):
         share = count / max(band.found, 1) * (width - 2 * EDGE)
-        axes.add_patch(_box(x, top + 36, share, 6, facecolor=kind.colour))
+        axes.add_patch(_box(x, top + 36, share, 6, facecolor=kind.color))
         x += share
 
 
-def _colours(triplet: Shown) -> tuple[str, str, str]:
-    return INK, POSITIVE, KINDS[triplet.kind].colour
+def _colors(triplet: Shown) -> tuple[str, str, str]:
+    return INK, POSITIVE, KINDS[triplet.kind].color
 
 
-def _paste(pixels: np.ndarray, rgb_u8: np.ndarray, x: int, y: int, tile: int, colour: str) -> None:
+def _paste(pixels: np.ndarray, rgb_u8: np.ndarray, x: int, y: int, tile: int, color: str) -> None:
     """A crop in its frame, enlarged without smoothing, so that what is seen is what the network is shown."""
-    pixels[y - FRAME : y + tile + FRAME, x - FRAME : x + tile + FRAME] = ImageColor.getrgb(colour)
+    pixels[y - FRAME : y + tile + FRAME, x - FRAME : x + tile + FRAME] = ImageColor.getrgb(color)
     way = cv2.INTER_AREA if len(rgb_u8) > tile else cv2.INTER_NEAREST
     pixels[y : y + tile, x : x + tile] = cv2.resize(rgb_u8, (tile, tile), interpolation=way)
 
 
 def _captions(axes: Any, triplet: Shown, x: int, y: int, tile: int) -> None:
     distances = "", f"{triplet.to_positive:.3f}", f"{triplet.to_negative:.3f} {KINDS[triplet.kind].name}"
-    columns = zip(("anchor", "positive", "negative"), distances, _colours(triplet), strict=True)
-    for column, (role, distance, colour) in enumerate(columns):
+    columns = zip(("anchor", "positive", "negative"), distances, _colors(triplet), strict=True)
+    for column, (role, distance, color) in enumerate(columns):
         middle = x + column * (tile + GAP) + tile / 2
         _write(axes, middle, y - 13, role, FAINT, 8, ha="center")
-        _write(axes, middle, y + tile + 15, distance, colour, 8.5, ha="center", weight="bold")
+        _write(axes, middle, y + tile + 15, distance, color, 8.5, ha="center", weight="bold")
 
 
 def _ruler(axes: Any, triplet: Shown, x: int, y: int, unit: float, across: int, margin: float) -> None:
     """Where positive and negative lie, `unit` pixels to one of distance; behind the positive the margin, shaded."""
     positive, negative = x + triplet.to_positive * unit, x + triplet.to_negative * unit
-    axes.add_patch(_box(positive, y - 7, margin * unit, 14, facecolor=KINDS[SEMI_HARD].colour, alpha=0.25))
+    axes.add_patch(_box(positive, y - 7, margin * unit, 14, facecolor=KINDS[SEMI_HARD].color, alpha=0.25))
     axes.plot([x, x + across], [y, y], color=LINE, linewidth=1.2)
-    for place, marker, colour in zip((x, positive, negative), "soD", _colours(triplet), strict=True):
-        axes.plot([place], [y], marker=marker, color=colour, markersize=6)
+    for place, marker, color in zip((x, positive, negative), "soD", _colors(triplet), strict=True):
+        axes.plot([place], [y], marker=marker, color=color, markersize=6)
 
 
-def _write(axes: Any, x: float, y: float, text: str, colour: str, size: float, **style: Any) -> None:
-    axes.text(x, y, text, color=colour, fontsize=size, **{"va": "center", **style})
+def _write(axes: Any, x: float, y: float, text: str, color: str, size: float, **style: Any) -> None:
+    axes.text(x, y, text, color=color, fontsize=size, **{"va": "center", **style})
 
 
 def _box(x: float, y: float, width: float, height: float, **style: Any) -> Any:

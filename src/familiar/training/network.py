@@ -22,7 +22,7 @@ from familiar.models.weights import (
     reinflate_batch_norm,
     settle_batch_norm,
 )
-from familiar.training.recipe import Normalisation, Recipe
+from familiar.training.recipe import Normalization, Recipe
 from familiar.training.run import RunFolder
 
 log = logging.getLogger(__name__)
@@ -37,26 +37,26 @@ def build_network(recipe: Recipe) -> EmbeddingNetwork:
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
-    """The network with its initial weights, and the recipe with the normalisation they need settled."""
+    """The network with its initial weights, and the recipe with the normalization they need settled."""
     network = build_network(recipe)
     weights = recipe.model.initial_weights
-    needed: Normalisation = "imagenet"
+    needed: Normalization = "imagenet"
     if weights == "imagenet":
         load_published_weights(network.trunk)
     elif weights != "none":
         file = RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
         if holds_whole_network(file):
             load_network_file(network, file)
-            return network, _normalised_as_its_run(recipe, file)
+            return network, _normalized_as_its_run(recipe, file)
         load_weights_file(network.trunk, file)
         # Only Keras's MobileNetV3 is met with its batch norms folded, and Keras trains on [-1, 1].
         needed = "symmetric" if has_folded_batch_norm(network.trunk) else "imagenet"
-    return network, _with_normalisation(recipe, needed)
+    return network, _with_normalization(recipe, needed)
 
 
 def settled_as(recipe: Recipe, earlier: Recipe) -> Recipe:
     """The recipe with whatever it leaves to the initial weights as a run begun earlier settled it."""
-    return _with_normalisation(recipe, earlier.input.normalisation)
+    return _with_normalization(recipe, earlier.input.normalization)
 
 
 def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
@@ -79,20 +79,20 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
         settle_batch_norm(network.trunk, images)
 
 
-def _normalised_as_its_run(recipe: Recipe, file: Path) -> Recipe:
-    """BadRecipe where neither the recipe nor the folder of the file says how the photos were normalised."""
-    if recipe.input.normalisation != "auto":
+def _normalized_as_its_run(recipe: Recipe, file: Path) -> Recipe:
+    """BadRecipe where neither the recipe nor the folder of the file says how the photos were normalized."""
+    if recipe.input.normalization != "auto":
         return recipe
     run = RunFolder(file.parent)
     if not run.recipe_json.exists():
         raise BadRecipe(
-            f"{file}: no {run.recipe_json.name} beside it says how its photos were normalised; set "
-            "input.normalisation to imagenet or symmetric, as it was trained"
+            f"{file}: no {run.recipe_json.name} beside it says how its photos were normalized; set "
+            "input.normalization to imagenet or symmetric, as it was trained"
         )
     return settled_as(recipe, run.recipe())
 
 
-def _with_normalisation(recipe: Recipe, needed: Normalisation) -> Recipe:
-    if recipe.input.normalisation != "auto":
+def _with_normalization(recipe: Recipe, needed: Normalization) -> Recipe:
+    if recipe.input.normalization != "auto":
         return recipe
-    return replace(recipe, input=replace(recipe.input, normalisation=needed))
+    return replace(recipe, input=replace(recipe.input, normalization=needed))

@@ -45,7 +45,7 @@ LOSS_BUILDERS: dict[str, Callable[[LossSettings, int, int, dict[str, Any]], Any]
     "cosface": lambda _, d, classes, values: CosFace(d, classes, **values),
     "combined_margin": lambda s, d, classes, values: CombinedMargin(d, classes, branch=s.branch, **values),
     "subcenter_arcface": lambda s, d, classes, values: SubCenterArcFace(
-        d, classes, s.centres_per_class, branch=s.branch, **values
+        d, classes, s.centers_per_class, branch=s.branch, **values
     ),
     "partial_fc": lambda s, d, classes, values: PartialFC(d, classes, s.rate, branch=s.branch, **values),
     "batch_all": lambda s, _, __, values: BatchAll(reduction=s.reduction, **values),

@@ -1,4 +1,4 @@
-"""The optimisers of the published recipes, with a low rate for a pretrained trunk and a higher one for the rest."""
+"""The optimizers of the published recipes, with a low rate for a pretrained trunk and a higher one for the rest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSettings], torch.
 
 @dataclass(frozen=True)
 class Optimizer:
-    """torch's optimiser and the rates its groups follow; `sparse` updates the rows of what has sparse gradients.
+    """torch's optimizer and the rates its groups follow; `sparse` updates the rows of what has sparse gradients.
 
     `projection` is the weight of the layer that makes the embedding.
     """

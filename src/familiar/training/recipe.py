@@ -13,12 +13,13 @@ from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, P
 from familiar.training.config_io import from_plain, kinds_of, parse, plain, unknown
 from familiar.training.loss_settings import MINED, LossSettings
 
-Normalisation = Literal["auto", "imagenet", "symmetric"]
+Normalization = Literal["auto", "imagenet", "symmetric"]
 Choice = Literal["auto", "true", "false"]
 
 NO_CLIPPING = 1e9  # a gradient_norm that none reaches
 
-NORMALISATIONS = {  # mean and std over values in [0, 1]
+_RENAMED_KEYS = {"normalisation": "normalization", "centres_per_class": "centers_per_class"}
+NORMALIZATIONS = {  # mean and std over values in [0, 1]
     "imagenet": (IMAGENET_MEAN_RGB, IMAGENET_STD_RGB),
     "symmetric": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),  # x / 127.5 - 1, as Keras trains MobileNetV3
 }
@@ -26,7 +27,7 @@ NORMALISATIONS = {  # mean and std over values in [0, 1]
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A row of the catalogue and how it is to differ from it; `auto`, and 0 blocks, are the row's own.
+    """A row of the catalog and how it is to differ from it; `auto`, and 0 blocks, are the row's own.
 
     `initial_weights`: "none", "imagenet" (as its library publishes them, downloaded once), a file of the trunk's
     weights, or a run, of which trunk and head are taken. `frozen_trunk`: only the head is trained. `blocks`, `pooling`
@@ -58,24 +59,24 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class InputSettings:
-    """What the network is given. `normalisation` "auto" is settled by the initial weights when training starts."""
+    """What the network is given. `normalization` "auto" is settled by the initial weights when training starts."""
 
     size_px: int = 224
-    resize: Literal["stretch", "centre_crop"] = "stretch"
+    resize: Literal["stretch", "center_crop"] = "stretch"
     resize_px: int = 224
     margin: float = 0.0
-    normalisation: Normalisation = "auto"
+    normalization: Normalization = "auto"
 
     def __post_init__(self) -> None:
-        self._normalised_as("imagenet")  # which checks the ranges, and they are the same for each
+        self._normalized_as("imagenet")  # which checks the ranges, and they are the same for each
 
     def preprocessing(self) -> Preprocessing:
-        if self.normalisation == "auto":
-            raise BadRecipe("input.normalisation is not settled yet: it depends on the initial weights")
-        return self._normalised_as(self.normalisation)
+        if self.normalization == "auto":
+            raise BadRecipe("input.normalization is not settled yet: it depends on the initial weights")
+        return self._normalized_as(self.normalization)
 
-    def _normalised_as(self, normalisation: Literal["imagenet", "symmetric"]) -> Preprocessing:
-        mean, std = NORMALISATIONS[normalisation]
+    def _normalized_as(self, normalization: Literal["imagenet", "symmetric"]) -> Preprocessing:
+        mean, std = NORMALIZATIONS[normalization]
         return Preprocessing(
             size_px=self.size_px,
             resize=self.resize,
@@ -296,7 +297,7 @@ class Recipe:
             stored = json.loads(text)
         except ValueError as error:
             raise BadRecipe(f"a recipe that is no JSON ({error})") from error
-        return from_plain(Recipe, stored)
+        return from_plain(Recipe, _with_current_names(stored))
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
@@ -323,7 +324,17 @@ class Recipe:
                 raise unknown(key, kinds)
             *parents, last = key.split(".")
             functools.reduce(dict.__getitem__, parents, stored)[last] = parse(text, kinds[key], key)
-        return from_plain(Recipe, stored)
+        return from_plain(Recipe, _with_current_names(stored))
+
+
+def _with_current_names(stored: Any) -> Any:
+    """Rename what recipes written before version 0.2 spelled as British English does."""
+    if not isinstance(stored, dict):
+        return stored
+    renamed = {_RENAMED_KEYS.get(key, key): _with_current_names(value) for key, value in stored.items()}
+    if renamed.get("resize") == "centre_crop":
+        renamed["resize"] = "center_crop"
+    return renamed
 
 
 def recipe_keys() -> list[str]:

@@ -14,7 +14,7 @@ from familiar.core.errors import BadRun, TrainingFailed
 from familiar.loading.batches import NetworkBatch, PhotoBatches
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.models.network import EmbeddingNetwork
-from familiar.training.checkpoint import load_state, save_state, save_weights
+from familiar.training.checkpoint import load_state, save_state, save_weights, with_current_names
 from familiar.training.data import Fold
 from familiar.training.gradient_caching import backward
 from familiar.training.history import EpochRecord, draw_curves, write_history
@@ -50,7 +50,7 @@ class StepProgress:
 
 
 class Trainer:
-    """Network, objective and optimiser of one run, and how far they are."""
+    """Network, objective and optimizer of one run, and how far they are."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Trainer:
         state = load_state(self.run.state)
         try:
             self.network.load_state_dict(state["network"])
-            self.objective.load_state_dict(state["objective"])
+            self.objective.load_state_dict(with_current_names(state["objective"]))
             self.optimizer.load_state_dict(state["optimizer"])
             self.records = [EpochRecord(**record) for record in state["records"]]
             self.best_score = state["best_score"]

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
 from familiar.gallery.clustering.cluster import group
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.enrollment.enroll import Enrolled, enrol
+from familiar.gallery.enrollment.enroll import Enrolled, enroll
 from familiar.gallery.search.search import build_index, lacks_index
 from familiar.photos.decoding import find_photos
 from familiar.web.allowed_paths import Roots
@@ -242,7 +242,7 @@ class Jobs:
                 self._patiently(lambda: build_index(gallery))
 
     def _enrolled(self, gallery: Gallery, paths: Sequence[Path], looked: Callable[[int, Enrolled], None]) -> Enrolled:
-        """As `enrol`; where the gallery was busy it goes on from there."""
+        """As `enroll`; where the gallery was busy it goes on from there."""
         done, enrolled = 0, Enrolled(0, 0, 0, 0, 0, 0, 0, ())
 
         def go_on() -> Enrolled:
@@ -254,7 +254,7 @@ class Jobs:
                 looked(done, enrolled)
 
             embedder, detector = self._vision.embedder, self._vision.detector
-            return _sum(before, enrol(gallery, embedder, paths[begun:], detector, on_batch=on_batch))
+            return _sum(before, enroll(gallery, embedder, paths[begun:], detector, on_batch=on_batch))
 
         return self._patiently(go_on)
 

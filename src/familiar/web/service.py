@@ -84,7 +84,7 @@ def _make_where_missing(settings: Settings, embedder: Embedder | None) -> None:
         return
     if embedder is None or settings.read_only:
         raise BadGallery(
-            f"{settings.gallery}: holds no gallery; give --model to make one, or enrol photos with: "
-            f"familiar gallery enrol {settings.gallery} PHOTOS --model MODEL"
+            f"{settings.gallery}: holds no gallery; give --model to make one, or enroll photos with: "
+            f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
     Gallery.create(settings.gallery, Space.of(embedder.metadata)).close()

@@ -10,7 +10,7 @@ from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
 from familiar.embedding.species.classifier import HeldOut, SpeciesHead, check_names
-from support.tiny_router import colour_head
+from support.tiny_router import color_head
 
 
 def poles(slope: float, temperature: float = 1.0) -> SpeciesHead:
@@ -41,7 +41,7 @@ def test_probabilities_equal_closed_form_for_two_species():
 def test_probabilities_match_softmax_reference():
     generator = np.random.default_rng(1)
     head = replace(
-        colour_head("s"),
+        color_head("s"),
         weights=generator.normal(0, 5, (3, 4)),
         bias=generator.normal(size=3),
         temperature=0.7,

@@ -15,13 +15,13 @@ from familiar.core.errors import (
     UnsureSpecies,
 )
 from familiar.core.types import Crop, Detection, Photo
-from familiar.detection.detectors import CentreSquare
+from familiar.detection.detectors import CenterSquare
 from familiar.embedding.bundle import BundleMetadata, load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.router import RoutedEmbedder, verify_routed
 from familiar.embedding.verification import verify_photos
 from familiar.photos.preprocessing import Preprocessing
-from support.tiny_router import colour_head, coloured, mosaic_bundle, save_coloured, tiny_router
+from support.tiny_router import color_head, colored, mosaic_bundle, save_colored, tiny_router
 
 RED, GREEN, BLUE, GRAY = (200, 20, 20), (20, 200, 20), (20, 20, 200), (120, 120, 120)
 
@@ -39,13 +39,13 @@ METADATA = BundleMetadata(
     trained_on={},
     results={},
     parity={},
-    licence="",
+    license="",
 )
 
 
 @pytest.fixture
-def router(mean_colour_bundle: Path, tmp_path: Path) -> RoutedEmbedder:
-    return tiny_router(mean_colour_bundle, tmp_path)
+def router(mean_color_bundle: Path, tmp_path: Path) -> RoutedEmbedder:
+    return tiny_router(mean_color_bundle, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +58,12 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
         Embedder(mosaic_bundle(folder / f"{name}.onnx", metadata, size), threads=1)
         for name, size in (("cat", 48), ("dog", 64))
     )
-    head = colour_head(metadata.space_id)
+    head = color_head(metadata.space_id)
     return RoutedEmbedder(Embedder(features, threads=2), head, {"cat": cat, "dog": dog})
 
 
-def photos_of(*colours: tuple[int, int, int]) -> list[Photo]:
-    return [coloured(rgb, f"{row}", seed=row) for row, rgb in enumerate(colours)]
+def photos_of(*colors: tuple[int, int, int]) -> list[Photo]:
+    return [colored(rgb, f"{row}", seed=row) for row, rgb in enumerate(colors)]
 
 
 def opened(source: Photo, /, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 - a photo in memory
@@ -90,13 +90,13 @@ def test_probability_equals_closed_form(router: RoutedEmbedder):
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([RED, GREEN, BLUE, GRAY]), max_size=9), st.integers(1, 10), st.randoms())
-def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colours, batch_size, random):
-    photos = photos_of(*colours)
+def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colors, batch_size, random):
+    photos = photos_of(*colors)
     order = list(range(len(photos)))
     random.shuffle(order)
     routed = lasting.embed_photos(photos, open_photo=opened)
     shuffled = lasting.embed_photos([photos[row] for row in order], open_photo=opened, batch_size=batch_size)
-    assert len(routed.by_row()) == sum(rgb in (RED, GREEN) for rgb in colours)
+    assert len(routed.by_row()) == sum(rgb in (RED, GREEN) for rgb in colors)
     assert len(routed.by_row()) + len(routed.skipped) == len(photos)
     assert sorted(map(str, routed.skipped)) == sorted(map(str, shuffled.skipped))
     for name, own in routed.of.items():
@@ -111,10 +111,10 @@ def test_skips_unsure_unreadable_and_unsupported_photos(router: RoutedEmbedder, 
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no photo")
     paths = [
-        save_coloured(tmp_path / "gray.png", GRAY),
+        save_colored(tmp_path / "gray.png", GRAY),
         broken,
-        save_coloured(tmp_path / "red.png", RED),
-        save_coloured(tmp_path / "blue.png", BLUE),
+        save_colored(tmp_path / "red.png", RED),
+        save_colored(tmp_path / "blue.png", BLUE),
     ]
     for batch_size in (1, 2, 4):
         routed = router.embed_photos(paths, batch_size=batch_size)
@@ -152,23 +152,23 @@ def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
 
 
 def test_accepts_any_crop_size(router: RoutedEmbedder):
-    crops = [Crop(coloured(RED, "r", size).rgb_u8, "r") for size in (32, 48, 100)]
+    crops = [Crop(colored(RED, "r", size).rgb_u8, "r") for size in (32, 48, 100)]
     routed = router.embed(crops)
     assert routed.of["cat"].rows.tolist() == [0, 1, 2]
     np.testing.assert_allclose(routed.of["cat"].embeddings[1:2], router.embedders["cat"].embed(crops[1:2]), atol=1e-6)
 
 
-def test_crop_at_network_size_is_not_cropped_again(mean_colour_bundle: Path, tmp_path: Path):
+def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_path: Path):
     """Cutting the middle out is for photos; this bundle's crops had that done already."""
-    features = Embedder(mean_colour_bundle)
-    cutting = replace(features.metadata.preprocessing, resize="centre_crop", resize_px=64)
+    features = Embedder(mean_color_bundle)
+    cutting = replace(features.metadata.preprocessing, resize="center_crop", resize_px=64)
     mosaic = mosaic_bundle(tmp_path / "cat.onnx", replace(features.metadata, preprocessing=cutting), 48)
     bundle = load_bundle(mosaic)
     cat = Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=replace(cutting, size_px=48))))
     pixels = np.full((48, 48, 3), RED, np.uint8)
     pixels[:12] = GREEN
     crop = Crop(pixels, "red below green")
-    routed = RoutedEmbedder(features, colour_head(), {"cat": cat}).embed([crop])
+    routed = RoutedEmbedder(features, color_head(), {"cat": cat}).embed([crop])
     np.testing.assert_allclose(routed.of["cat"].embeddings, cat.embed([crop]), atol=1e-6)
 
 
@@ -208,7 +208,7 @@ def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.Mon
 def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     seen: list[str] = []
 
-    class Spy(CentreSquare):
+    class Spy(CenterSquare):
         def detect(self, photo: Photo) -> list[Detection]:
             seen.append(f"searched {photo.source}")
             return [] if photo.source == "1" else super().detect(photo)
@@ -218,21 +218,21 @@ def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
         return source
 
     edge = np.full((80, 40, 3), GREEN, np.uint8)
-    wide = Photo(np.concatenate([edge, coloured(RED, "0").rgb_u8, edge], axis=1), "0", (160, 80))
-    photos = [wide, coloured(GREEN, "1")]
+    wide = Photo(np.concatenate([edge, colored(RED, "0").rgb_u8, edge], axis=1), "0", (160, 80))
+    photos = [wide, colored(GREEN, "1")]
     routed = router.embed_photos(photos, Spy(), open_photo=spy, batch_size=2)
     assert sorted(seen) == ["opened 0 None", "opened 1 None", "searched 0", "searched 1"]
     assert [type(error) for error in routed.skipped] == [NoFaceFound]
-    alone = embed_photos(router.embedders["cat"], [wide], CentreSquare(), open_photo=opened).embeddings
+    alone = embed_photos(router.embedders["cat"], [wide], CenterSquare(), open_photo=opened).embeddings
     np.testing.assert_allclose(routed.of["cat"].embeddings, alone, atol=1e-6)
 
 
-def test_each_bundle_crops_with_its_own_margin(mean_colour_bundle: Path, tmp_path: Path):
+def test_each_bundle_crops_with_its_own_margin(mean_color_bundle: Path, tmp_path: Path):
     """The head sees the middle alone; the cat's bundle sees half a middle around it too."""
-    features = Embedder(mean_colour_bundle)
+    features = Embedder(mean_color_bundle)
     wider = replace(features.metadata, preprocessing=replace(features.metadata.preprocessing, margin=0.5))
     cat = Embedder(mosaic_bundle(tmp_path / "cat.onnx", wider, 32))
-    router = RoutedEmbedder(features, colour_head(), {"cat": cat})
+    router = RoutedEmbedder(features, color_head(), {"cat": cat})
 
     class Middle:
         def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002 - always there
@@ -262,7 +262,7 @@ def test_rejects_head_for_other_bundle_and_unknown_species(router: RoutedEmbedde
 
 def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, tmp_path: Path):
     def photo(name: str, rgb: tuple[int, int, int], seed: int = 0) -> Path:
-        return save_coloured(tmp_path / name, rgb, seed)
+        return save_colored(tmp_path / name, rgb, seed)
 
     red, other, green = photo("r.png", RED), photo("s.png", (180, 60, 20), 1), photo("g.png", GREEN)
     same = verify_routed(router, red, other)

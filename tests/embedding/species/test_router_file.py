@@ -13,23 +13,23 @@ from familiar.core.types import Crop
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import load_router, open_model, write_router
-from support.tiny_router import coloured, mosaic_bundle, tiny_router
+from support.tiny_router import colored, mosaic_bundle, tiny_router
 
 RED, GREEN = (200, 20, 20), (20, 200, 20)
 
 
 @pytest.fixture
-def folder(mean_colour_bundle: Path, tmp_path: Path) -> Path:
+def folder(mean_color_bundle: Path, tmp_path: Path) -> Path:
     """A folder with router.json and, around it, its bundles."""
     folder = tmp_path / "all"
     (folder / "bundles").mkdir(parents=True)
-    features = Path(shutil.copy(mean_colour_bundle, folder / "features.onnx"))
+    features = Path(shutil.copy(mean_color_bundle, folder / "features.onnx"))
     write_router(folder / "router.json", tiny_router(features, folder / "bundles"))
     return folder
 
 
 def crops() -> list[Crop]:
-    return [Crop(coloured(rgb, str(row), 48, row).rgb_u8, str(row)) for row, rgb in enumerate([RED, GREEN, RED])]
+    return [Crop(colored(rgb, str(row), 48, row).rgb_u8, str(row)) for row, rgb in enumerate([RED, GREEN, RED])]
 
 
 def reseal(path: Path, **changed: Any) -> None:

@@ -26,7 +26,7 @@ def noise(side: int = 16, seed: int = 0) -> np.ndarray:
 
 
 def waves(side: int = 48) -> np.ndarray:
-    """Smooth, coloured, and without any symmetry."""
+    """Smooth, colored, and without any symmetry."""
     y, x = np.mgrid[:side, :side] / side
     return np.stack([127 + 120 * np.sin(4 * x + y), 40 + 200 * x * y, 230 - 200 * y * y], 2).astype(np.uint8)
 
@@ -77,10 +77,10 @@ def test_operations_are_deterministic_and_keep_shape_and_input(name: str, side: 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in ("shadow", "cover", "noise")])
 def test_black_and_white_stay_unchanged_without_darkening(name: str) -> None:
-    quantised = 1 if name == "jpeg" else 0  # its steps of brightness need not fall on black
-    assert OPERATIONS[name](plain(0)).max() <= quantised
+    quantized = 1 if name == "jpeg" else 0  # its steps of brightness need not fall on black
+    assert OPERATIONS[name](plain(0)).max() <= quantized
     if name != "jitter":  # which may darken
-        assert OPERATIONS[name](plain(255)).min() >= 255 - quantised
+        assert OPERATIONS[name](plain(255)).min() >= 255 - quantized
 
 
 # warp
@@ -152,14 +152,14 @@ def bilinear(rgb_u8: np.ndarray, x: float, y: float) -> np.ndarray:
 def test_warp_matches_slow_reference(
     angle_deg: float, right: float, down: float, scale: float, flip: bool, row: int, column: int
 ) -> None:
-    picture, centre = waves(24), 11.5
+    picture, center = waves(24), 11.5
     # Backwards from a pixel of the result: undo the shift, the scale, the mirror, the turn.
-    x = (column - centre - right * 24) / scale * (-1 if flip else 1)
-    y = (row - centre - down * 24) / scale
+    x = (column - center - right * 24) / scale * (-1 if flip else 1)
+    y = (row - center - down * 24) / scale
     turn = radians(angle_deg)
-    wanted = bilinear(picture, centre + cos(turn) * x - sin(turn) * y, centre + sin(turn) * x + cos(turn) * y)
+    wanted = bilinear(picture, center + cos(turn) * x - sin(turn) * y, center + sin(turn) * x + cos(turn) * y)
     change = Change(angle_deg=angle_deg, flip=flip, move=Move(right, down, scale))
-    # OpenCV places samples to 1/32 pixel, and neighbours differ by up to 25.
+    # OpenCV places samples to 1/32 pixel, and neighbors differ by up to 25.
     assert on_photo.warp(picture, change.origin())[row, column] == pytest.approx(wanted, abs=2)
 
 
@@ -167,7 +167,7 @@ def test_warp_adds_no_black_border() -> None:
     assert (warp(plain(200), 33, 0.4, -0.4, 0.5) == 200).all()
 
 
-# Colour: torchvision cuts fractions off where OpenCV rounds
+# Color: torchvision cuts fractions off where OpenCV rounds
 
 
 @pytest.mark.parametrize("picture", [noise(32), waves(), plain(0), plain(255), plain(77)])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from familiar.loading.augment import ops_torch as on_batch
-from familiar.loading.augment.jpeg_artifacts import COLOUR_STEPS, LUMA_STEPS, compress, quantise, scaled
+from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scaled
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
@@ -20,7 +20,7 @@ PHOTOS = 16
 
 
 def waves(side: int, seed: int) -> np.ndarray:
-    """Smooth and coloured, with a few hard edges, as photos are."""
+    """Smooth and colored, with a few hard edges, as photos are."""
     y, x = np.mgrid[:side, :side] / side
     a, b, c = np.random.default_rng(seed).uniform(2, 9, 3)
     picture = np.stack([127 + 120 * np.sin(a * x + y), 40 + 200 * x * y, 230 - 200 * np.cos(b * y) ** 2], 2)
@@ -205,7 +205,7 @@ def test_quantization_matches_jpeg_standard_formula() -> None:
     values = np.random.default_rng(1).integers(-128, 128, (16, 8)).astype(np.float32)
     steps = np.array(LUMA_STEPS, np.float32)
     cosines = _constants(torch.device("cpu"))[0]
-    ours = quantise(torch.from_numpy(values)[None, None], torch.from_numpy(steps)[None], cosines)[0, 0]
+    ours = quantize(torch.from_numpy(values)[None, None], torch.from_numpy(steps)[None], cosines)[0, 0]
     wanted = np.concatenate([slow_block(values[:8], steps), slow_block(values[8:], steps)])
     assert ours.numpy() == pytest.approx(wanted, abs=1)
 
@@ -218,7 +218,7 @@ def test_quantization_steps_scale_as_in_libjpeg() -> None:
     assert at[2, 0, :3].tolist() == [8, 6, 5]  # (16 x 50 + 50) / 100, whole
     assert at[3, 0, :3].tolist() == [32, 22, 20]
     assert (at[4] == 255).all()
-    assert np.array(LUMA_STEPS).shape == np.array(COLOUR_STEPS).shape == (8, 8)
+    assert np.array(LUMA_STEPS).shape == np.array(COLOR_STEPS).shape == (8, 8)
 
 
 def test_lower_quality_loses_more_and_keeps_plain_gray() -> None:

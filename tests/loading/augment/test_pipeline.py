@@ -54,7 +54,7 @@ def noise(side: int = 16, seed: int = 0) -> np.ndarray:
 
 
 def waves(side: int = 48) -> np.ndarray:
-    """Smooth, coloured, and without any symmetry."""
+    """Smooth, colored, and without any symmetry."""
     y, x = np.mgrid[:side, :side] / side
     return np.stack([127 + 120 * np.sin(4 * x + y), 40 + 200 * x * y, 230 - 200 * y * y], 2).astype(np.uint8)
 

@@ -62,8 +62,8 @@ def augment(
 
     require_folder_of(output)
     chosen = recipe_named(recipe).with_settings(settings)
-    # How pixels are normalised changes nothing here, and need not be settled.
-    preprocessing = replace(chosen.input, normalisation="symmetric").preprocessing()
+    # How pixels are normalized changes nothing here, and need not be settled.
+    preprocessing = replace(chosen.input, normalization="symmetric").preprocessing()
     table = data_spec(data, identities, max_identities, max_photos).read()
     crops: list[Crop] = []
     skipped: list[UnreadablePhoto] = []

@@ -1,4 +1,4 @@
-"""`familiar evaluate`: how good a model is on labelled photos, and which of two is better."""
+"""`familiar evaluate`: how good a model is on labeled photos, and which of two is better."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def evaluate(
     max_photos: int | None,
     as_json: bool,
 ) -> None:
-    """How good a model is on labelled photos.
+    """How good a model is on labeled photos.
 
     Writes eval_results.json, pictures, and report.html, which holds them all.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import print_json
-from familiar.cli.options import FILE, json_option, licence_option
+from familiar.cli.options import FILE, json_option, license_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.bundle import Bundle
@@ -59,7 +59,7 @@ class Size(click.ParamType):
     show_default=True,
     help="What it may lose of recall@1.",
 )
-@licence_option
+@license_option
 @json_option
 def export(
     run: Path,
@@ -69,7 +69,7 @@ def export(
     max_size: int | None,
     max_auc_drop: float,
     max_recall_drop: float,
-    licence: str | None,
+    license: str | None,
     as_json: bool,
 ) -> None:
     """A run as one bundle file.
@@ -84,7 +84,7 @@ def export(
       familiar export runs/nano --output nano.onnx --max-size 308KB
     """
     from familiar.datasets.folders import DataSpec
-    from familiar.export.bundle import UNKNOWN_LICENCE, export_run
+    from familiar.export.bundle import UNKNOWN_LICENSE, export_run
     from familiar.export.gate import Gate
 
     chosen = (precision,) if precision else PRECISIONS[:1] if max_size is None else PRECISIONS
@@ -92,7 +92,7 @@ def export(
         run,
         output,
         DataSpec(data) if data else None,
-        licence or UNKNOWN_LICENCE,
+        license or UNKNOWN_LICENSE,
         chosen,
         max_size,
         Gate(max_auc_drop, max_recall_drop),

@@ -1,4 +1,4 @@
-"""`familiar inspect`: what is in a folder of labelled photos."""
+"""`familiar inspect`: what is in a folder of labeled photos."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,10 +40,10 @@ def inspect(
     max_photos: int | None,
     as_json: bool,
 ) -> None:
-    """What is in a folder of labelled photos.
+    """What is in a folder of labeled photos.
 
     Counts identities and photos, measures sizes and values, finds photos that are there twice - under two
-    names they are probably labelled wrongly - and lists what cannot be read.
+    names they are probably labeled wrongly - and lists what cannot be read.
 
     \b
     Example:
@@ -88,11 +88,11 @@ def _lines(found: "Inspection") -> Iterable[str]:
     yield ""
     yield f"stored as: {_counted(found.stored_as)}"
     yield f"sizes, px: {_counted(dict(list(found.common_sizes.items())[:4]))}"
-    yield f"gray, whatever the file says: {found.colourless:,}"
+    yield f"gray, whatever the file says: {found.colorless:,}"
     yield ""
     yield from _duplicates(found)
     yield ""
-    yield from _listed("nearly one colour", [photo_name(table, row) for row in found.blank])
+    yield from _listed("nearly one color", [photo_name(table, row) for row in found.blank])
     yield from _listed("unreadable", [printable(str(error)) for error in found.unreadable])
     for reason, count in sorted(table.ignored.items()):
         yield f"ignored, {reason}: {count:,}"

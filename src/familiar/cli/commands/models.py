@@ -25,7 +25,7 @@ def models(
 ) -> None:
     """What can be built, and how large it is.
 
-    With a name, that network layer by layer, as Keras summarises one: a batch norm's parameters count its running mean
+    With a name, that network layer by layer, as Keras summarizes one: a batch norm's parameters count its running mean
     and variance, which are not trained.
 
     \b
@@ -124,6 +124,6 @@ def _bundle_row(path: "Path") -> dict[str, Any]:
         "precision": metadata.precision,
         "network": metadata.network,
         "trained_on": list(metadata.trained_on),
-        "licence": metadata.licence,
+        "license": metadata.license,
         "space_id": metadata.space_id,
     }

@@ -46,10 +46,10 @@ def quickstart(output: Path, as_json: bool) -> None:
     if output.exists() and any(output.iterdir()):
         raise BadRun(f"{output}: is not empty; name another folder with --output, or remove it")
     note(f"1/5  training on {TRAINING}: cats that do not exist, drawn as they are needed")
-    recipe, licence = recipe_named("quickstart"), "drawn pets: no photo's terms bind it"
+    recipe, license = recipe_named("quickstart"), "drawn pets: no photo's terms bind it"
     # What is drawn once for these few minutes goes when they are over.
     with TemporaryDirectory() as cache:
-        train_and_export(recipe, DataSpec((TRAINING,)), run, licence, cache=CropCache(Path(cache)))
+        train_and_export(recipe, DataSpec((TRAINING,)), run, license, cache=CropCache(Path(cache)))
     note(f"\n2/5  evaluating on {UNSEEN}: 60 cats it never saw")
     results = evaluate(run, DataSpec((UNSEEN,)), report)
     note("\n3/5  the same cat?")
@@ -93,7 +93,7 @@ def quickstart(output: Path, as_json: bool) -> None:
 made in {output}/
   run/model.onnx        the embedder: one file, {results["model"]["size_bytes"] / 1e6:.2f} MB
   run/curves.png        how training went
-  report/report.html    how good it is, with the nearest neighbours of unseen cats
+  report/report.html    how good it is, with the nearest neighbors of unseen cats
   gallery/              who is who in album/: one database
   *.png                 the photos above
 
@@ -105,12 +105,12 @@ what a gallery can do next:
 now with your own photos, one folder per individual:
   familiar inspect PHOTOS
   familiar train PHOTOS --output runs/mine
-  familiar gallery enrol ALBUM PHOTOS --model runs/mine"""
+  familiar gallery enroll ALBUM PHOTOS --model runs/mine"""
     )
 
 
 def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dict[str, Any]:
-    """Enrols some of the cats, groups them, names the group of the first photo, and searches for that cat.
+    """Enrolls some of the cats, groups them, names the group of the first photo, and searches for that cat.
 
     All photos of each but the last, which for the first cat is what is searched for.
     """
@@ -119,7 +119,7 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     from familiar.gallery.clustering.cluster import group
     from familiar.gallery.database.connection import Gallery, Space
     from familiar.gallery.editing.corrections import name, split
-    from familiar.gallery.enrollment.enroll import enrol
+    from familiar.gallery.enrollment.enroll import enroll
     from familiar.gallery.search.search import search_identities
     from familiar.photos.decoding import save_photo
 
@@ -131,7 +131,7 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     ]
     new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
     with Gallery.create(output / "gallery", Space.of(embedder.metadata)) as gallery:
-        enrol(gallery, embedder, paths)
+        enroll(gallery, embedder, paths)
         grouped = group(gallery)
         who = who_is_who(gallery)
         tom, face = int(who.identity[0]), int(who.faces.ids[0])

@@ -12,7 +12,7 @@ from familiar.cli.options import (
     data_argument,
     data_spec,
     json_option,
-    licence_option,
+    license_option,
     limit_options,
     recipe_options,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 @click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Its size, by default 20; 0 keeps none.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
 @click.option("--compile", "compiled", is_flag=True, help="Faster steps after a slow start; needs a C++ compiler.")
-@licence_option
+@license_option
 @json_option
 def train(
     data: tuple[str, ...],
@@ -54,7 +54,7 @@ def train(
     cache_gb: float | None,
     tensorboard: bool,
     compiled: bool,
-    licence: str | None,
+    license: str | None,
     as_json: bool,
 ) -> None:
     """Photos in, an embedder out.
@@ -65,7 +65,7 @@ def train(
     Example:
       familiar train photos/cats --recipe pet-mobile --output runs/cats
     """
-    from familiar.export.bundle import UNKNOWN_LICENCE
+    from familiar.export.bundle import UNKNOWN_LICENSE
     from familiar.recipes import recipe_named
 
     spec = data_spec(data, identities, max_identities, max_photos)
@@ -74,7 +74,7 @@ def train(
         chosen,
         spec,
         output,
-        licence or UNKNOWN_LICENCE,
+        license or UNKNOWN_LICENSE,
         resume=resume,
         workers=workers,
         cache=crop_cache(cache, cache_gb),
@@ -119,7 +119,7 @@ def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None"
 
 
 def train_and_export(
-    recipe: "Recipe", data: "DataSpec", output: Path, licence: str, **fit_options: Any
+    recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
     """Fit, then export, telling the person who watches how it goes."""
     from familiar.export.bundle import export_run
@@ -156,4 +156,4 @@ def train_and_export(
     result = fit(recipe, data, output, on_photo=on_photo, on_step=on_step, on_epoch=on_epoch, **fit_options)
     best_by = recipe.validation.best_by.replace("_at_", "@")
     note(f"exporting the network of epoch {result.best_epoch} ({best_by} {result.best_score:.3f})")
-    return result, export_run(output, RunFolder(output).bundle, licence=licence)
+    return result, export_run(output, RunFolder(output).bundle, license=license)

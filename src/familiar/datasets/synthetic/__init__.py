@@ -1,4 +1,4 @@
-"""Drawn pets as labelled photos: as many identities as wanted, none of them real.
+"""Drawn pets as labeled photos: as many identities as wanted, none of them real.
 
 They serve the quickstart, tests, and training where no photos are at hand. The same words name the same
 pixels in every process: a photo depends on nothing but its seed, species, identity, index, difficulty and size.

@@ -38,7 +38,7 @@ class Canvas:
         return self.size_px / (2 * SPAN)
 
     def to_px(self, points: Float32[np.ndarray, "... 2"]) -> Float32[np.ndarray, "... 2"]:
-        """Face units to pixels, pixel centres at whole numbers."""
+        """Face units to pixels, pixel centers at whole numbers."""
         return (points + SPAN) * self.pixels_per_unit - 0.5
 
     def window(self, x: float, y: float, reach: float) -> Window:
@@ -93,11 +93,11 @@ def canvas(size_px: int) -> Canvas:
 def paint(
     planes: Planes,
     mask: Float32[np.ndarray, "a b"],
-    colour: Sequence[float | int],
+    color: Sequence[float | int],
     window: Window | None = None,
 ) -> None:
-    """Lays `colour` over the planes where `mask` is above 0; `window` says where a small mask lies."""
-    for plane, channel in zip(planes, colour, strict=True):
+    """Lays `color` over the planes where `mask` is above 0; `window` says where a small mask lies."""
+    for plane, channel in zip(planes, color, strict=True):
         target = plane if window is None else plane[window]
         target += mask * (np.float32(channel) - target)
 

@@ -1,4 +1,4 @@
-"""The coat of a drawn pet: colours and markings, laid over the whole canvas before the head is cut out."""
+"""The coat of a drawn pet: colors and markings, laid over the whole canvas before the head is cut out."""
 
 import math
 
@@ -8,8 +8,8 @@ from familiar.datasets.synthetic.canvas import Canvas, Plane, Planes, length, pa
 from familiar.datasets.synthetic.traits import Traits
 
 
-def coat_colours(who: Traits, board: Canvas, fur: Plane) -> Planes:
-    """Colours and markings over the whole canvas."""
+def coat_colors(who: Traits, board: Canvas, fur: Plane) -> Planes:
+    """Colors and markings over the whole canvas."""
     x, y, wide = board.x, board.y, np.abs(board.x)
     coat = who.coat
     rgb = np.empty((3, *x.shape), np.float32)
@@ -108,5 +108,5 @@ def _marks(who: Traits, rgb: Planes, board: Canvas, fur: Plane) -> None:
             paint(rgb, step(-reach, -1.0, 0.5) * np.float32(0.6), (206, 160, 150), window)
         else:
             reach = length(along, across * 1.4) + 0.01 * fur[window]
-            colour = who.coat.dark if mark.kind == "dark" else who.coat.light
-            paint(rgb, step(-reach, -mark.reach, 0.035) * np.float32(0.85), colour, window)
+            color = who.coat.dark if mark.kind == "dark" else who.coat.light
+            paint(rgb, step(-reach, -mark.reach, 0.035) * np.float32(0.85), color, window)

@@ -20,7 +20,7 @@ from familiar.datasets.synthetic.canvas import (
     smooth_outline,
     step,
 )
-from familiar.datasets.synthetic.coat import coat_colours
+from familiar.datasets.synthetic.coat import coat_colors
 from familiar.datasets.synthetic.traits import Species, Traits, traits
 
 _OUTLINE_TURNS = (0.0, 0.18, 0.36, 0.52, 0.68, 0.84, 1.0)  # of half a turn, from the crown to the chin
@@ -45,7 +45,7 @@ def face(seed: int, species: Species, identity: int, difficulty: float, size_px:
     who = traits(seed, species, identity, difficulty)
     board = canvas(size_px)
     fur = _fur(who, board)
-    rgb = coat_colours(who, board, fur)
+    rgb = coat_colors(who, board, fur)
     skull = _full(board, _head_outline(who), 0.016, fur, 0.35 * who.fur_length)
     ears = _ears(who, rgb, skull, board, fur)
     body = _full(board, _body_outline(who), 0.02, fur, 0.35)
@@ -146,8 +146,8 @@ def _ear_outlines(who: Traits, side: int) -> tuple[Points, Points]:
                 np.array([out - 0.1 * width, base_y + 0.25 * height]),
             ]
     edge = smooth_outline(np.array(corners, np.float32))
-    centre = edge.mean(axis=0)
-    skin = centre + (edge - centre) * np.float32(0.62) + np.array([-0.005, 0.03], np.float32)
+    center = edge.mean(axis=0)
+    skin = center + (edge - center) * np.float32(0.62) + np.array([-0.005, 0.03], np.float32)
     mirrored = np.array([side, 1], np.float32)
     return edge * mirrored, (skin if who.ear_shape in ("pointed", "round") else skin[:0]) * mirrored
 
@@ -156,9 +156,9 @@ def _ears(who: Traits, rgb: Planes, skull: Plane, board: Canvas, fur: Plane) -> 
     """Draws both ears, before or behind the head as their shape wants, and returns what they cover."""
     before = who.ear_shape in ("floppy", "folded")
     covered = np.zeros_like(skull)
-    colour = tuple(channel * who.ear_tone for channel in who.coat.base)
+    color = tuple(channel * who.ear_tone for channel in who.coat.base)
     if who.markings in ("points", "mask") or (who.markings == "tan" and who.ear_tone < 0.8):
-        colour = who.coat.dark
+        color = who.coat.dark
     for side in (-1, 1):
         edge, skin = _ear_outlines(who, side)
         mask, window = board.shape(edge, 0.008, margin=0.1)
@@ -167,7 +167,7 @@ def _ears(who: Traits, rgb: Planes, skull: Plane, board: Canvas, fur: Plane) -> 
         if before:
             for plane in rgb:
                 plane[window] *= 1 - 0.42 * blurred(mask, 0.035 * board.pixels_per_unit) * (1 - mask)
-        paint(rgb, seen * np.float32(0.85), colour, window)
+        paint(rgb, seen * np.float32(0.85), color, window)
         if len(skin):
             inner, part = board.shape(skin, 0.022, margin=0.03)
             inner = _furry(inner, fur[part], 0.5) * (1 - skull[part])
@@ -245,8 +245,8 @@ def _nose(who: Traits, rgb: Planes, board: Canvas) -> None:
     ]
     corners = np.array(right + [(-at_x, at_y) for at_x, at_y in reversed(right[1:])], np.float32)
     mask, window = board.shape(smooth_outline(corners, 48), 0.009)
-    paint(rgb, mask, who.nose_colour, window)
-    dark = tuple(channel * 0.3 for channel in who.nose_colour)
+    paint(rgb, mask, who.nose_color, window)
+    dark = tuple(channel * 0.3 for channel in who.nose_color)
     for side in (-1, 1):
         nostril = ellipse(side * half * 0.48, y + tall * 0.22, half * 0.24, tall * 0.24, side * -0.5)
         mask, window = board.shape(nostril, 0.008)

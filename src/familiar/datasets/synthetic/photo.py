@@ -25,7 +25,7 @@ from familiar.datasets.synthetic.canvas import (
     step,
 )
 from familiar.datasets.synthetic.face import HEAD_Y, Face
-from familiar.datasets.synthetic.traits import Colour
+from familiar.datasets.synthetic.traits import Color
 
 _POSE_GRID = 25  # a turned head is a smooth warp: few points carry it
 
@@ -50,7 +50,7 @@ class Shot:
     warmth: float
     blur: float
     grain: float
-    collar: Colour | None
+    collar: Color | None
     occluders: int
 
 
@@ -77,7 +77,7 @@ def shoot(rng: np.random.Generator, difficulty: float) -> Shot:
         warmth=warmth * 0.2 * wild,
         blur=rng.exponential(0.006) * wild,
         grain=rng.uniform(0, 9) * wild,
-        collar=_any_colour(rng, 1.0) if collared < 0.3 else None,
+        collar=_any_color(rng, 1.0) if collared < 0.3 else None,
         occluders=int(rng.binomial(2, 0.45 * max(0.0, difficulty - 0.15))),
     )
 
@@ -115,10 +115,10 @@ def _over(picture: Float32[np.ndarray, "s s 3"], premultiplied: np.ndarray, cove
     picture += premultiplied
 
 
-def _any_colour(rng: np.random.Generator, vivid: float = 0.5) -> Colour:
-    """Any hue, mostly muted as rooms and gardens are: `vivid` is the most that it strays from grey."""
-    grey, stray = rng.uniform(25, 225), rng.uniform(-1, 1, 3) * rng.uniform(0, 130 * vivid)
-    red, green, blue = np.clip(grey + stray - stray.mean(), 8, 245)
+def _any_color(rng: np.random.Generator, vivid: float = 0.5) -> Color:
+    """Any hue, mostly muted as rooms and gardens are: `vivid` is the most that it strays from gray."""
+    gray, stray = rng.uniform(25, 225), rng.uniform(-1, 1, 3) * rng.uniform(0, 130 * vivid)
+    red, green, blue = np.clip(gray + stray - stray.mean(), 8, 245)
     return float(red), float(green), float(blue)
 
 
@@ -132,9 +132,9 @@ def _eye(face: Face, rgb: Planes, board: Canvas, shot: Shot, side: int) -> None:
     """Almond of lids, iris, pupil and catchlight, in a window round the eye."""
     who = face.traits
     cat = who.species == "cats"
-    centre_x, centre_y, half = side * who.eye_spacing, who.eye_y, who.eye_half_width
-    window = board.window(centre_x, centre_y, half * 1.7)
-    x, y = board.x[window] - np.float32(centre_x), board.y[window] - np.float32(centre_y)
+    center_x, center_y, half = side * who.eye_spacing, who.eye_y, who.eye_half_width
+    window = board.window(center_x, center_y, half * 1.7)
+    x, y = board.x[window] - np.float32(center_x), board.y[window] - np.float32(center_y)
     # The outer corner lies higher where the slant is positive.
     cos, sin = np.float32(math.cos(who.eye_slant_rad)), np.float32(math.sin(who.eye_slant_rad) * side)
     u, v = (x * cos - y * sin) / half, (x * sin + y * cos) / (half * who.eye_roundness)
@@ -147,15 +147,15 @@ def _eye(face: Face, rgb: Planes, board: Canvas, shot: Shot, side: int) -> None:
     rim = np.clip((opening + 0.26) * 3.2, 0, 1) * (u * u < 1.6)
     paint(rgb, rim * np.float32(0.92), (24, 19, 18), window)
     inside = np.clip(opening * np.float32(sharp), 0, 1)
-    colour = who.eye_colours[0 if side < 0 else 1]
+    color = who.eye_colors[0 if side < 0 else 1]
     gaze_x, gaze_y = (np.float32(0.12 * half * value) for value in shot.gaze)
-    from_centre = length(x - gaze_x, y - gaze_y) / np.float32(half * (0.98 if cat else 0.86))
-    white = (206, 200, 194) if not cat else tuple(0.5 * channel for channel in colour)
+    from_center = length(x - gaze_x, y - gaze_y) / np.float32(half * (0.98 if cat else 0.86))
+    white = (206, 200, 194) if not cat else tuple(0.5 * channel for channel in color)
     paint(rgb, inside, white, window)
-    iris = inside * step(-from_centre, -0.95, 0.12)
-    paint(rgb, iris, tuple(0.62 * channel for channel in colour), window)
-    glow = np.clip(1.15 - from_centre + 0.35 * v, 0, 1)
-    paint(rgb, iris * glow, tuple(min(255.0, 1.08 * channel) for channel in colour), window)
+    iris = inside * step(-from_center, -0.95, 0.12)
+    paint(rgb, iris, tuple(0.62 * channel for channel in color), window)
+    glow = np.clip(1.15 - from_center + 0.35 * v, 0, 1)
+    paint(rgb, iris * glow, tuple(min(255.0, 1.08 * channel) for channel in color), window)
     narrow = (0.16 + 0.6 * shot.pupil if cat else 0.42 + 0.2 * shot.pupil) * half
     tall = (0.62 + 0.2 * shot.pupil if cat else 0.42 + 0.2 * shot.pupil) * half
     pupil = length((x - gaze_x) / np.float32(narrow), (y - gaze_y) / np.float32(tall))
@@ -200,12 +200,12 @@ def _whiskers(face: Face, rgb: Planes, board: Canvas, rng: np.random.Generator) 
     paint(rgb, mask * np.float32(0.75 * who.whiskers), (246, 243, 238), window)
 
 
-def _collar(face: Face, rgb: Planes, board: Canvas, colour: Colour) -> None:
+def _collar(face: Face, rgb: Planes, board: Canvas, color: Color) -> None:
     low = HEAD_Y + float(face.traits.outline[6]) * 0.92
     reach = np.linspace(-0.9, 0.9, 15)
     line = np.stack([reach, low + 0.14 - 0.35 * reach**2], axis=1).astype(np.float32)
     mask, window = board.lines([line], 0.09, 0.006)
-    paint(rgb, mask * (1 - face.head[window]), colour, window)
+    paint(rgb, mask * (1 - face.head[window]), color, window)
     mask, window = board.shape(ellipse(0.0, low + 0.24, 0.055, 0.06), 0.008)
     paint(rgb, mask * (1 - face.head[window]), (214, 196, 132), window)
 
@@ -232,7 +232,7 @@ def _pose(face: Face, board: Canvas, shot: Shot, rng: np.random.Generator, size_
 
 def _background(rng: np.random.Generator, size_px: int) -> Float32[np.ndarray, "s s 3"]:
     """A blurred room or garden: a few hues, blotches of all sizes, a texture."""
-    one, two = np.array(_any_colour(rng)), np.array(_any_colour(rng))
+    one, two = np.array(_any_color(rng)), np.array(_any_color(rng))
     blotches = rng.uniform(0, 1, (int(rng.integers(2, 12)), int(rng.integers(2, 12)), 1))
     small = one * blotches + two * (1 - blotches) + rng.normal(0, 12, (*blotches.shape[:2], 3))
     picture = spread(small.astype(np.float32), size_px)
@@ -256,16 +256,16 @@ def _occlude(picture: Float32[np.ndarray, "s s 3"], rng: np.random.Generator, si
     corners = ((shape + 1) * (size_px / 2) * 16).astype(np.int32)
     cv2.fillPoly(mask, [corners], 255, cv2.LINE_AA, 4)
     cover = blurred(mask, size_px * rng.uniform(0.004, 0.02)).astype(np.float32)[..., None] * np.float32(1 / 255)
-    colour = np.array(_any_colour(rng), np.float32) + cv2.resize(
+    color = np.array(_any_color(rng), np.float32) + cv2.resize(
         _cut_noise(rng, 32), (size_px, size_px), interpolation=cv2.INTER_LINEAR
     )[..., None] * np.float32(12)
-    _over(picture, np.clip(colour, 0, 255) * cover, cover)
+    _over(picture, np.clip(color, 0, 255) * cover, cover)
 
 
 def _camera(
     picture: Float32[np.ndarray, "s s 3"], shot: Shot, rng: np.random.Generator, size_px: int
 ) -> UInt8[np.ndarray, "s s 3"]:
-    """Exposure, contrast, colour temperature, focus, grain."""
+    """Exposure, contrast, color temperature, focus, grain."""
     picture = blurred(picture, shot.blur * size_px / 2)
     gains = shot.exposure * np.array([1 + shot.warmth, 1.0, 1 - shot.warmth])
     levels = np.arange(256)[:, None] / 255 * gains

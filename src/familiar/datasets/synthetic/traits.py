@@ -13,7 +13,7 @@ from jaxtyping import Float32
 
 Species = Literal["cats", "dogs"]
 SPECIES: tuple[Species, ...] = ("cats", "dogs")
-Colour = tuple[float | int, float | int, float | int]  # RGB, 0 to 255
+Color = tuple[float | int, float | int, float | int]  # RGB, 0 to 255
 EarShape = Literal["pointed", "round", "folded", "floppy"]
 Markings = Literal["tabby", "solid", "points", "patches", "tan", "mask", "brindle", "merle", "husky"]
 
@@ -27,9 +27,9 @@ _FIELD_SIDE = 7
 class Coat:
     """Fur as breeders name it; `markings` lists what this coat comes with, frequent ones more than once."""
 
-    base: Colour
-    dark: Colour
-    light: Colour
+    base: Color
+    dark: Color
+    light: Color
     markings: tuple[Markings, ...]
 
 
@@ -51,14 +51,14 @@ DOG_COATS = (
     Coat((42, 38, 37), (22, 20, 20), (172, 108, 56), ("tan", "tan", "solid")),  # black and tan
     Coat((98, 64, 44), (60, 38, 28), (166, 116, 76), ("solid", "tan", "patches")),  # chocolate
     Coat((202, 160, 112), (44, 36, 33), (232, 204, 166), ("mask", "mask", "brindle")),  # fawn
-    Coat((122, 120, 120), (46, 46, 50), (240, 238, 234), ("husky",)),  # grey
+    Coat((122, 120, 120), (46, 46, 50), (240, 238, 234), ("husky",)),  # gray
     Coat((166, 90, 46), (110, 54, 28), (226, 176, 124), ("solid", "mask", "husky")),  # red
     Coat((236, 230, 220), (204, 192, 176), (250, 247, 242), ("patches", "patches", "solid")),  # white
     Coat((150, 156, 166), (48, 48, 54), (206, 210, 216), ("merle",)),  # blue merle
     Coat((112, 84, 60), (46, 35, 28), (176, 140, 102), ("brindle", "mask")),  # brindle
     Coat((222, 192, 146), (184, 148, 100), (246, 228, 196), ("solid", "mask")),  # cream
 )
-CAT_EYES: tuple[Colour, ...] = (
+CAT_EYES: tuple[Color, ...] = (
     (226, 178, 50),
     (190, 190, 70),
     (132, 172, 80),
@@ -66,11 +66,11 @@ CAT_EYES: tuple[Colour, ...] = (
     (204, 122, 38),
     (96, 156, 208),
 )
-DOG_EYES: tuple[Colour, ...] = ((66, 40, 24), (96, 58, 30), (132, 84, 40), (168, 118, 54), (140, 180, 214))
+DOG_EYES: tuple[Color, ...] = ((66, 40, 24), (96, 58, 30), (132, 84, 40), (168, 118, 54), (140, 180, 214))
 CAT_EARS: dict[EarShape, float] = {"pointed": 0.8, "round": 0.1, "folded": 0.1}
 DOG_EARS: dict[EarShape, float] = {"floppy": 0.4, "pointed": 0.25, "folded": 0.25, "round": 0.1}
-CAT_NOSES: tuple[Colour, ...] = ((206, 134, 126), (172, 98, 86), (96, 62, 56), (44, 38, 38))
-DOG_NOSES: tuple[Colour, ...] = ((30, 28, 29), (42, 36, 35), (86, 56, 46), (128, 88, 78))
+CAT_NOSES: tuple[Color, ...] = ((206, 134, 126), (172, 98, 86), (96, 62, 56), (44, 38, 38))
+DOG_NOSES: tuple[Color, ...] = ((30, 28, 29), (42, 36, 35), (86, 56, 46), (128, 88, 78))
 
 # Least and greatest radius of the head, from the crown over the cheeks to the chin.
 CAT_HEAD = ((0.52, 0.56, 0.58, 0.60, 0.56, 0.50, 0.50), (0.64, 0.64, 0.70, 0.76, 0.74, 0.64, 0.62))
@@ -79,7 +79,7 @@ DOG_HEAD = ((0.52, 0.52, 0.50, 0.48, 0.46, 0.48, 0.54), (0.66, 0.66, 0.66, 0.68,
 
 @dataclass(frozen=True)
 class Mark:
-    """A spot or a scar that stays where it is: centre and reach, `angle_rad` for scars."""
+    """A spot or a scar that stays where it is: center and reach, `angle_rad` for scars."""
 
     x: float
     y: float
@@ -119,9 +119,9 @@ class Traits:
     ear_height: float
     ear_lean: float
     ear_tone: float
-    ear_skin: Colour
+    ear_skin: Color
     ear_notch: float
-    eye_colours: tuple[Colour, Colour]
+    eye_colors: tuple[Color, Color]
     eye_spacing: float
     eye_y: float
     eye_half_width: float
@@ -132,7 +132,7 @@ class Traits:
     muzzle_y: float
     muzzle_depth: float
     muzzle_light: float
-    nose_colour: Colour
+    nose_color: Color
     nose_half_width: float
     nose_height: float
     nose_y: float
@@ -184,10 +184,10 @@ class _Reader:
         bounds = np.cumsum(list(shares.values()))
         return list(shares)[min(int(np.searchsorted(bounds, self.share())), len(shares) - 1)]
 
-    def near(self, colour: Colour, amount: float) -> Colour:
-        """A colour beside this one: brighter or darker, redder or bluer."""
+    def near(self, color: Color, amount: float) -> Color:
+        """A color beside this one: brighter or darker, redder or bluer."""
         bright, warm = (float(z) for z in np.clip(self.normals(2), -2, 2) * amount)
-        red, green, blue = (channel * (1.0 + bright) for channel in colour)
+        red, green, blue = (channel * (1.0 + bright) for channel in color)
         return min(red * (1 + warm / 2), 252.0), min(green, 252.0), min(blue * (1 - warm / 2), 252.0)
 
     def field(self) -> Float32[np.ndarray, "7 7"]:
@@ -238,7 +238,7 @@ def traits(seed: int, species: Species, identity: int, difficulty: float) -> Tra
         ear_tone=read.between(0.55, 1.1),
         ear_skin=read.near((206, 152, 142), 0.14),
         ear_notch=read.share(),
-        eye_colours=(eye, read.near(read.pick(CAT_EYES if cat else DOG_EYES), 0.1) if odd_eyed else eye),
+        eye_colors=(eye, read.near(read.pick(CAT_EYES if cat else DOG_EYES), 0.1) if odd_eyed else eye),
         eye_spacing=eye_spacing,
         eye_y=read.between(-0.04, 0.05) if cat else read.between(-0.12, 0.0),
         eye_half_width=read.between(0.115, 0.165) if cat else read.between(0.075, 0.11),
@@ -249,7 +249,7 @@ def traits(seed: int, species: Species, identity: int, difficulty: float) -> Tra
         muzzle_y=muzzle_y,
         muzzle_depth=read.between(0.12, 0.3) if cat else read.between(0.3, 0.75),
         muzzle_light=read.between(0.1, 0.9),
-        nose_colour=read.near(read.pick(CAT_NOSES if cat else DOG_NOSES), 0.1),
+        nose_color=read.near(read.pick(CAT_NOSES if cat else DOG_NOSES), 0.1),
         nose_half_width=read.between(0.062, 0.095) if cat else read.between(0.095, 0.15),
         nose_height=read.between(0.05, 0.075) if cat else read.between(0.075, 0.115),
         nose_y=nose_y,

@@ -16,7 +16,7 @@ _DPI = 180
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of one dress. `series` tells lines or identities apart."""
+    """Colors of one dress. `series` tells lines or identities apart."""
 
     paper: str
     ink: str
@@ -28,7 +28,7 @@ class Theme:
     series: tuple[str, ...]
 
 
-# The series are Okabe and Ito's colours ("Color Universal Design", 2008), which the colour-blind tell apart.
+# The series are Okabe and Ito's colors ("Color Universal Design", 2008), which the color-blind tell apart.
 _SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = Theme("#ffffff", "#1d232c", "#5a6573", "#dde1e7", "#0b7d5b", "#c23a2b", "#2563a8", _SERIES)
 DARK = Theme("#1b1f26", "#e8ebf0", "#a3adba", "#363d48", "#45c79a", "#ff8577", "#7db7f0", _SERIES)

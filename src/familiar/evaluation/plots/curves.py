@@ -31,12 +31,12 @@ def similarity_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Char
     edges = edges[shown.start : shown.stop + 1]
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for heights, label, colour, hatch in (
+        for heights, label, color, hatch in (
             (different[shown], "different", theme.different, "////"),
             (same[shown], "same", theme.same, None),
         ):
-            axes.stairs(heights, edges, fill=True, color=colour, alpha=0.3)
-            axes.stairs(heights, edges, color=colour, linewidth=1.6, hatch=hatch, label=label)
+            axes.stairs(heights, edges, fill=True, color=color, alpha=0.3)
+            axes.stairs(heights, edges, color=color, linewidth=1.6, hatch=hatch, label=label)
         _mark_thresholds(axes, theme, thresholds)
         axes.set_xlabel("similarity (cosine)")
         axes.set_ylabel("share of pairs")

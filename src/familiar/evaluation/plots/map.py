@@ -12,7 +12,7 @@ from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart
 
 MOST_PHOTOS = 1000  # some seconds of t-SNE
 MOST_OF_ONE = 30  # or one of hundreds of photos would fill the map
-MOST_NAMED = 18  # identities told apart: six colours, three marks
+MOST_NAMED = 18  # identities told apart: six colors, three marks
 FEWEST_FOR_TSNE = 50
 _MARKS = "o^s"
 
@@ -32,7 +32,7 @@ def mapped_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray,
 def layout(embeddings: Float32[np.ndarray, "n d"], seed: int) -> Float64[np.ndarray, "n 2"]:
     """Places of unit rows: t-SNE (van der Maaten and Hinton 2008), or for few photos their principal components.
 
-    t-SNE keeps neighbours together, which is what identities are about; distances between far groups mean nothing.
+    t-SNE keeps neighbors together, which is what identities are about; distances between far groups mean nothing.
     The same rows and seed give the same places.
     """
     few = len(embeddings) < FEWEST_FOR_TSNE or embeddings.shape[1] < 2
@@ -45,8 +45,8 @@ def layout(embeddings: Float32[np.ndarray, "n d"], seed: int) -> Float64[np.ndar
 
 def principal_components(embeddings: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
     """The two directions of the greatest spread; zeros where there are fewer."""
-    centred = embeddings.astype(np.float64) - embeddings.astype(np.float64).mean(axis=0)
-    left, spread, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = embeddings.astype(np.float64) - embeddings.astype(np.float64).mean(axis=0)
+    left, spread, _ = np.linalg.svd(centered, full_matrices=False)
     found = np.zeros((len(embeddings), 2))
     kept = min(2, len(spread))
     found[:, :kept] = left[:, :kept] * spread[:kept]
@@ -60,16 +60,16 @@ def named_identities(labels: Int[np.ndarray, " n"]) -> Int64[np.ndarray, " k"]:
 
 
 def map_chart(places: Float64[np.ndarray, "n 2"], labels: Int[np.ndarray, " n"], named: Sequence[int]) -> Chart:
-    """A mark per photo; each of the `named` identities in its own colour and mark, its number, from 1, in the midst."""
+    """A mark per photo; each of the `named` identities in its own color and mark, its number, from 1, in the midst."""
 
     def draw(axes: Axes, theme: Theme) -> None:
         others = ~np.isin(labels, list(named))
         axes.scatter(*places[others].T, s=10, color=theme.muted, alpha=0.45, linewidths=0)
         for place, label in enumerate(named):
             own = places[labels == label]
-            colour = theme.series[place % len(theme.series)]
+            color = theme.series[place % len(theme.series)]
             mark = _MARKS[place // len(theme.series) % len(_MARKS)]
-            axes.scatter(*own.T, s=26, color=colour, marker=mark, alpha=0.85, linewidths=0)
+            axes.scatter(*own.T, s=26, color=color, marker=mark, alpha=0.85, linewidths=0)
         for place, label in enumerate(named):
             middle = np.median(places[labels == label], axis=0)
             axes.annotate(

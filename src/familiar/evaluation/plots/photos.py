@@ -15,7 +15,7 @@ from familiar.core.types import Crop
 from familiar.evaluation.plots.chart import LIGHT, png
 
 TILE_PX = 128
-SIGNS = {True: "✓", False: "✗"}  # beside the colour, which not everybody can tell
+SIGNS = {True: "✓", False: "✗"}  # beside the color, which not everybody can tell
 _JPEG_QUALITY = 84
 _GAP_PX, _TEXT_PX, _SHEET_DPI = 6, 24, 100  # of a sheet
 _PITCH_PX = TILE_PX + 2 * _GAP_PX
@@ -73,12 +73,12 @@ def example_queries(labels: Int64[np.ndarray, " n"], count: int, seed: int) -> I
 
 
 def _draw(axes: Axes, tile: Tile, left_px: float, top_px: float) -> None:
-    colour = LIGHT.muted if tile.right is None else LIGHT.same if tile.right else LIGHT.different
+    color = LIGHT.muted if tile.right is None else LIGHT.same if tile.right else LIGHT.different
     sign = "" if tile.right is None else f" {SIGNS[tile.right]}"
-    axes.text(left_px + TILE_PX / 2, top_px - 5, f"{tile.text}{sign}", color=colour, ha="center", fontsize=10)
+    axes.text(left_px + TILE_PX / 2, top_px - 5, f"{tile.text}{sign}", color=color, ha="center", fontsize=10)
     if tile.pixels is not None:
         axes.imshow(tile.pixels, extent=(left_px, left_px + TILE_PX, top_px + TILE_PX, top_px), aspect="auto")
-    frame = Rectangle((left_px, top_px), TILE_PX, TILE_PX, fill=False, edgecolor=colour, linewidth=3)
+    frame = Rectangle((left_px, top_px), TILE_PX, TILE_PX, fill=False, edgecolor=color, linewidth=3)
     axes.add_patch(frame)
 
 

@@ -9,7 +9,7 @@ from familiar.evaluation.plots.photos import sheet
 from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Evidence, gather
 from familiar.evaluation.report.page import render
-from familiar.evaluation.report.photos import mistake_sheet, neighbour_sheet
+from familiar.evaluation.report.photos import mistake_sheet, neighbor_sheet
 from familiar.evaluation.verification_pairs import Judged
 
 
@@ -32,8 +32,8 @@ def write_report(folder: Path, results: dict[str, Any], measured: Measured, judg
 
 def _sheets(evidence: Evidence) -> dict[str, bytes]:
     sheets: dict[str, bytes] = {}
-    if evidence.neighbours is not None:
-        sheets["neighbours"] = sheet(neighbour_sheet(evidence))
+    if evidence.neighbors is not None:
+        sheets["neighbors"] = sheet(neighbor_sheet(evidence))
     if evidence.mistakes is not None:
         for key in ("strangers", "selves"):
             if len(pairs := getattr(evidence.mistakes, key)):

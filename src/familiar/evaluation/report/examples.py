@@ -1,4 +1,4 @@
-"""What the report shows of the photos themselves: neighbours, worst mistakes, and whom the model fails."""
+"""What the report shows of the photos themselves: neighbors, worst mistakes, and whom the model fails."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from familiar.metrics.calibration import ProbabilityCurve
 from familiar.metrics.mistakes import Mistakes, worst_mistakes, worst_of_pairs
 from familiar.neighbors.brute_force import nearest
 
-QUERIES, NEIGHBOURS = 10, 5
+QUERIES, NEIGHBORS = 10, 5
 MISTAKES = 12
 FAILING = 8  # identities named
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
+class Neighbors:
     """The rows nearest to each query, how similar they are, and whether they are of its identity."""
 
     queries: Int64[np.ndarray, " q"]
@@ -48,7 +48,7 @@ class Evidence:
 
     table: IdentityTable
     tiles: dict[int, Pixels | None]
-    neighbours: Neighbours | None = None
+    neighbors: Neighbors | None = None
     mistakes: Mistakes | None = None
     failing: tuple[Failing, ...] = ()
     faultless: int = 0
@@ -58,11 +58,11 @@ class Evidence:
 
 def gather(measured: Measured, results: dict[str, Any]) -> Evidence:
     """Everything shown of single photos, for the suites that were asked for."""
-    neighbours = _neighbours(measured) if results.get("retrieval") else None
+    neighbors = _neighbors(measured) if results.get("retrieval") else None
     mistakes = _mistakes(measured) if "verification" in results else None
     rows: list[int] = []
-    if neighbours is not None:
-        rows += [*neighbours.queries.tolist(), *neighbours.found.ravel().tolist()]
+    if neighbors is not None:
+        rows += [*neighbors.queries.tolist(), *neighbors.found.ravel().tolist()]
     if mistakes is not None:
         rows += [
             row
@@ -73,7 +73,7 @@ def gather(measured: Measured, results: dict[str, Any]) -> Evidence:
     return Evidence(
         measured.table,
         read_tiles(rows, measured.crop),
-        neighbours,
+        neighbors,
         mistakes,
         failing,
         faultless,
@@ -107,11 +107,11 @@ def _probability(calibration: Calibration) -> ProbabilityCurve | None:
     return ProbabilityCurve(calibration.slope, calibration.intercept)
 
 
-def _neighbours(measured: Measured) -> Neighbours:
+def _neighbors(measured: Measured) -> Neighbors:
     table = measured.table
     queries = example_queries(table.labels, QUERIES, SEED)
-    found, similarity = nearest(measured.embeddings, min(NEIGHBOURS, len(table) - 1), queries)
-    return Neighbours(queries, found, similarity, table.labels[found] == table.labels[queries][:, None])
+    found, similarity = nearest(measured.embeddings, min(NEIGHBORS, len(table) - 1), queries)
+    return Neighbors(queries, found, similarity, table.labels[found] == table.labels[queries][:, None])
 
 
 def _mistakes(measured: Measured) -> Mistakes:

@@ -9,9 +9,9 @@ from familiar.evaluation.report.tables import name
 from familiar.metrics.mistakes import RankedPairs
 
 
-def neighbour_grid(evidence: Evidence) -> str:
+def neighbor_grid(evidence: Evidence) -> str:
     """A row per query: the photo, then its nearest others."""
-    found = evidence.neighbours
+    found = evidence.neighbors
     if found is None:
         return ""
     rows: list[str] = []
@@ -53,9 +53,9 @@ def mistake_cards(evidence: Evidence, pairs: RankedPairs, said: str) -> str:
     return f'<ol class="mistakes">{"".join(cards)}</ol>'
 
 
-def neighbour_sheet(evidence: Evidence) -> list[list[Tile]]:
+def neighbor_sheet(evidence: Evidence) -> list[list[Tile]]:
     """The grid for a picture of its own."""
-    found = evidence.neighbours
+    found = evidence.neighbors
     assert found is not None
     return [
         [

@@ -8,7 +8,7 @@ from familiar.evaluation.report import conditions, recognition
 from familiar.evaluation.report.charts import side_by_side
 from familiar.evaluation.report.examples import Evidence
 from familiar.evaluation.report.labels import counted
-from familiar.evaluation.report.photos import mistake_cards, neighbour_grid
+from familiar.evaluation.report.photos import mistake_cards, neighbor_grid
 from familiar.evaluation.report.tables import name
 
 LISTED = 50
@@ -27,8 +27,8 @@ class Section:
     suite: str = ""
 
 
-def _neighbours(_: Mapping[str, Any], evidence: Evidence, __: Mapping[str, str]) -> str:
-    return neighbour_grid(evidence)
+def _neighbors(_: Mapping[str, Any], evidence: Evidence, __: Mapping[str, str]) -> str:
+    return neighbor_grid(evidence)
 
 
 def _mistakes(_: Mapping[str, Any], evidence: Evidence, __: Mapping[str, str]) -> str:
@@ -128,10 +128,10 @@ SECTIONS = (
         "retrieval",
     ),
     Section(
-        "neighbours",
+        "neighbors",
         "Ten photos and their nearest",
         "The first of each row is searched for; ✓ is the same individual, ✗ a stranger. Numbers are similarities.",
-        _neighbours,
+        _neighbors,
     ),
     Section(
         "mistakes",

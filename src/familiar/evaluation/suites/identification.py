@@ -14,7 +14,7 @@ from familiar.metrics.identification import (
     IdentifiedProbes,
     at_threshold,
     dir_at_far,
-    enrol_split,
+    enroll_split,
     identify,
     point_at_far,
     rank_k,
@@ -26,9 +26,9 @@ PHOTOS_ENROLLED = 1
 
 def identification(measured: Measured) -> Outcome:
     """DIR at FAR, ranks without a threshold, and what the bundle's balanced threshold does; one photo is enrolled."""
-    enrolment = enrol_split(measured.labels, SEED, PHOTOS_ENROLLED)
+    enrollment = enroll_split(measured.labels, SEED, PHOTOS_ENROLLED)
     gallery, probes = (
-        (measured.embeddings[rows], measured.labels[rows]) for rows in (enrolment.gallery, enrolment.probes)
+        (measured.embeddings[rows], measured.labels[rows]) for rows in (enrollment.gallery, enrollment.probes)
     )
     found = identify(gallery, probes)
     enrolled = len(np.unique(gallery[1]))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from familiar.core.types import Crop
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
 from familiar.embedding.embedder import crop_photo
 from familiar.evaluation.context import SEED, Measured, Outcome
@@ -125,10 +125,10 @@ def _embed_batch(measured: Measured, batch: Int64[np.ndarray, " b"]) -> Batch:
     crops, reading = _timed(lambda: [measured.crop(row) for row in rows])
     plain, once = _timed(lambda: embed(crops))
     flip, mirrored = _timed(
-        lambda: normalise(plain + embed([Crop(mirror(crop.rgb_u8), crop.source) for crop in crops]))
+        lambda: normalize(plain + embed([Crop(mirror(crop.rgb_u8), crop.source) for crop in crops]))
     )
     five, reading_and_five = _timed(
-        lambda: normalise(np.stack([embed(place) for place in read_enlarged()]).sum(axis=0))
+        lambda: normalize(np.stack([embed(place) for place in read_enlarged()]).sum(axis=0))
     )
     seconds = {"plain": reading + once, "flip": reading + once + mirrored, "five_crops": reading_and_five}
     return (

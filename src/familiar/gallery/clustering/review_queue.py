@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from familiar.core.vectors import normalise
+from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import NOBODY, Who, who_is_who
 from familiar.gallery.clustering.calibration import calibration, grouping
 from familiar.gallery.clustering.cluster import threshold_of
@@ -117,7 +117,7 @@ def _joins(
     sizes = np.bincount(units)
     if len(sizes) < 2:
         return []
-    near, similarity = nearest(normalise(sums), min(CLOSEST, len(sizes) - 1))
+    near, similarity = nearest(normalize(sums), min(CLOSEST, len(sizes) - 1))
     one = np.repeat(np.arange(len(sizes)), near.shape[1])
     pairs = np.stack([np.minimum(one, near.reshape(-1)), np.maximum(one, near.reshape(-1))], axis=1)
     keys, first = np.unique(pairs[:, 0] * len(sizes) + pairs[:, 1], return_index=True)

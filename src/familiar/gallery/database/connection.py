@@ -408,7 +408,7 @@ def _check_header(path: Path) -> None:
             head = file.read(72)
     except FileNotFoundError as error:
         raise BadGallery(
-            f"{path.parent}: holds no gallery; make one with: familiar gallery enrol {path.parent} PHOTOS --model MODEL"
+            f"{path.parent}: no gallery; make one with: familiar gallery enroll {path.parent} PHOTOS --model MODEL"
         ) from error
     except OSError as error:
         raise BadGallery(f"{path}: cannot be read ({error.strerror})") from error

@@ -156,7 +156,7 @@ def _read(path: Path, sha256: bytes) -> Photo:
     except OSError as error:
         raise UnreadablePhoto(f"{path}: {error.strerror}") from error
     if not same:
-        raise Contradiction(f"{path}: has changed since it was enrolled; enrol it again first")
+        raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     return photo
 
 

@@ -84,7 +84,7 @@ class _Known:
     contents: frozenset[bytes]
 
 
-def enrol(
+def enroll(
     gallery: Gallery,
     embedder: Embedder,
     paths: Sequence[Path],
@@ -137,7 +137,7 @@ def _enrolled(counts: Counter[str], skipped: Sequence[FamiliarError]) -> Enrolle
     return Enrolled(**{name: counts[name] for name in named}, skipped=tuple(skipped))
 
 
-def enrol_embeddings(
+def enroll_embeddings(
     gallery: Gallery, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
 ) -> list[int]:
     """Embeddings computed elsewhere, each of a photo of one face that is known by its name; the new faces' numbers.

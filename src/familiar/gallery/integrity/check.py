@@ -29,7 +29,7 @@ class Checked:
     """What a check saw. `problems` is empty where the gallery is whole.
 
     `missing` photos are not where they were, and `changed` ones have another size than they had when enrolled: their
-    faces are here still; enrol the folder they are in now.
+    faces are here still; enroll the folder they are in now.
     """
 
     photos: int

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float16, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
-from familiar.core.vectors import check_unit_rows, normalise
+from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as prefix_of
 from familiar.embedding.verification import Answer, probability_same
 from familiar.gallery.clustering.assignments import NOBODY, Who, check_identities, who_is_who
@@ -215,7 +215,7 @@ def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) ->
     mine = own[who.kind[own] == asked.kind]
     if not len(mine):  # a cat, say, and the identity is a person
         asked, mine = _Asked(HOME, query), own
-    template = normalise(asked.vectors(who, mine).mean(axis=0, keepdims=True))[0]
+    template = normalize(asked.vectors(who, mine).mean(axis=0, keepdims=True))[0]
     means = calibration(gallery)
     # In a kind nothing is known but from where its faces are grouped.
     threshold = means.balanced.similarity if not asked.shift else grouping(gallery).threshold - asked.shift

@@ -21,7 +21,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
 from familiar.core.types import Crop, Detection
-from familiar.core.vectors import Bridge, normalise, prefix, ridge_bridge
+from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import calibrate
@@ -70,11 +70,11 @@ def migrate(
 
     Where the new model speaks the same space with fewer numbers, one of the old model's valid prefixes, the stored
     vectors are cut. Else each photo that is still where it was, unchanged, is embedded anew, its faces where they were
-    found; and the others are carried over a bridge learnt from those, if they are fifty or more. `on_batch` is told
+    found; and the others are carried over a bridge learned from those, if they are fifty or more. `on_batch` is told
     the number of faces done.
 
     GalleryBusy where another process migrates it meanwhile. FamiliarError where a photo is gone and no bridge can be
-    learnt: nothing is swapped then, and what was embedded is kept for the next call. The gallery's own calibration is
+    learned: nothing is swapped then, and what was embedded is kept for the next call. The gallery's own calibration is
     fitted again, if it had one and enough is confirmed.
     """
     old, new = gallery.space, Space.of(embedder.metadata)
@@ -236,16 +236,16 @@ def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
         raise FamiliarError(
             f"{gallery.folder}: the photos of {len(gone)} faces are gone or changed (the first: {gone[0].path}), and "
             f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS}); put the photos back and "
-            f"enrol them, or forget them; what was embedded is kept"
+            f"enroll them, or forget them; what was embedded is kept"
         )
     source = _vectors(every, [row[0] for row in rows])
     target = np.stack([np.frombuffer(row[1], gallery.element) for row in rows]).astype(np.float32)
     held_out = np.arange(len(rows)) % HELD_OUT == 0
-    tried: Bridge = ridge_bridge(source[~held_out], normalise(target[~held_out]))
-    cosine = float((tried(source[held_out]) * normalise(target[held_out])).sum(axis=1).mean())
+    tried: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
+    cosine = float((tried(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
     still_here = set(every.ids.tolist())
     carried = [stored for stored in gone if stored.face in still_here]
-    bridge = ridge_bridge(source, normalise(target))
+    bridge = ridge_bridge(source, normalize(target))
     if carried:
         vectors = _vectors(every, [stored.face for stored in carried])
         _gather(gallery, new, carried, bridge(vectors), "bridge")
@@ -294,7 +294,7 @@ def _drop_embeddings_of_the_log(connection: sqlite3.Connection) -> None:
 
 
 def _forget_kinds(connection: sqlite3.Connection) -> None:
-    """They depend on what a model never learnt."""
+    """They depend on what a model never learned."""
     connection.execute("DELETE FROM kinds")
     connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")

@@ -23,7 +23,7 @@ LUMA_STEPS = (
     (49, 64, 78, 87, 103, 121, 120, 101),
     (72, 92, 95, 98, 112, 100, 103, 99),
 )
-COLOUR_STEPS = (
+COLOR_STEPS = (
     (17, 18, 24, 47, 99, 99, 99, 99),
     (18, 21, 26, 66, 99, 99, 99, 99),
     (24, 26, 56, 99, 99, 99, 99, 99),
@@ -33,23 +33,23 @@ COLOUR_STEPS = (
 
 
 def compress(images: Images, quality: Float32[Tensor, "k 1"]) -> Images:
-    """What a JPEG file of that quality keeps: 8 x 8 cosine transform, quantised, colour at half resolution."""
+    """What a JPEG file of that quality keeps: 8 x 8 cosine transform, quantized, color at half resolution."""
     side = images.shape[-1]
     padded = F.pad(images.round(), (0, -side % 16, 0, -side % 16), mode="replicate")
     luma = luma_of(padded)
     from_blue, from_red = (padded[:, 2:] - luma) * (0.5 / 0.886), (padded[:, :1] - luma) * (0.5 / 0.701)
-    colour = F.avg_pool2d(torch.cat([from_blue, from_red], 1), 2)
-    cosines, of_luma, of_colour = _constants(images.device)
-    luma = quantise(luma - 128, scaled(of_luma, quality), cosines) + 128
-    colour = quantise(colour, scaled(of_colour, quality), cosines)
-    colour = F.interpolate(colour, scale_factor=2, mode="bilinear")  # libjpeg's "fancy" upsampling
-    from_blue, from_red = colour[:, :1] * (0.886 / 0.5), colour[:, 1:] * (0.701 / 0.5)
+    color = F.avg_pool2d(torch.cat([from_blue, from_red], 1), 2)
+    cosines, of_luma, of_color = _constants(images.device)
+    luma = quantize(luma - 128, scaled(of_luma, quality), cosines) + 128
+    color = quantize(color, scaled(of_color, quality), cosines)
+    color = F.interpolate(color, scale_factor=2, mode="bilinear")  # libjpeg's "fancy" upsampling
+    from_blue, from_red = color[:, :1] * (0.886 / 0.5), color[:, 1:] * (0.701 / 0.5)
     red, blue = luma + from_red, luma + from_blue
     green = luma - (LUMA_RGB[0] * from_red + LUMA_RGB[2] * from_blue) / LUMA_RGB[1]
     return torch.cat([red, green, blue], 1)[:, :, :side, :side]
 
 
-def quantise(
+def quantize(
     planes: Float32[Tensor, "k c h w"], steps: Float32[Tensor, "k 8 8"], cosines: Float32[Tensor, "8 8"]
 ) -> Float32[Tensor, "k c h w"]:
     """Rounded as JPEG does: values to whole levels, then each 8 x 8 block's frequencies to multiples of `steps`."""
@@ -72,8 +72,8 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     cosines = [
         [(sqrt(1 / 8) if row == 0 else 0.5) * cos(pi * row * (2 * at + 1) / 16) for at in range(8)] for row in range(8)
     ]
-    of_luma, of_colour = (torch.tensor(steps, dtype=torch.float32) for steps in (LUMA_STEPS, COLOUR_STEPS))
-    return torch.tensor(cosines).to(device), of_luma.to(device), of_colour.to(device)
+    of_luma, of_color = (torch.tensor(steps, dtype=torch.float32) for steps in (LUMA_STEPS, COLOR_STEPS))
+    return torch.tensor(cosines).to(device), of_luma.to(device), of_color.to(device)
 
 
 def luma_of(images: Images) -> Float32[Tensor, "k 1 s s"]:

@@ -69,7 +69,7 @@ def mirror(rgb_u8: Pixels) -> Pixels:
 
 
 def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
-    """Pixels from where `origin` says: (x, y, 1) of the result to (x, y) here, both from the centre, side 1.
+    """Pixels from where `origin` says: (x, y, 1) of the result to (x, y) here, both from the center, side 1.
 
     What lies over the border is the picture mirrored: black corners would teach the angle.
     """
@@ -86,12 +86,12 @@ def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
 def matrix_px(origin: Float64[np.ndarray, "2 3"], side: int) -> Float64[np.ndarray, "2 3"]:
     """The same mapping between pixels' (column, row)."""
     turn, shift = origin[:, :2], origin[:, 2]
-    centre = np.full(2, (side - 1) / 2)
-    return np.column_stack([turn, centre - turn @ centre + shift * side])
+    center = np.full(2, (side - 1) / 2)
+    return np.column_stack([turn, center - turn @ center + shift * side])
 
 
 def jitter(rgb_u8: Pixels, factors: Jitter) -> Pixels:
-    """torchvision's colour jitter with these factors, in their order."""
+    """torchvision's color jitter with these factors, in their order."""
     steps = (
         (adjust_brightness, factors.brightness),
         (adjust_contrast, factors.contrast),
@@ -148,7 +148,7 @@ def add_noise(rgb_u8: Pixels, noise: Noise) -> Pixels:
 
 
 def compress(rgb_u8: Pixels, jpeg_quality: int) -> Pixels:
-    """Through a JPEG file of that quality (1 to 100, libjpeg's), its colour at half resolution."""
+    """Through a JPEG file of that quality (1 to 100, libjpeg's), its color at half resolution."""
     bgr_u8 = cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", bgr_u8, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality])
     # With OpenCV's stubs an image read may be None; this one was just written.

@@ -1,4 +1,4 @@
-"""What augmentation does to a batch on the training device: `photo`'s operations, vectorised in torch.
+"""What augmentation does to a batch on the training device: `photo`'s operations, vectorized in torch.
 
 Nothing here waits for the device: all numbers of a batch's changes go there in one transfer, and each operation
 takes only the photos that it was drawn for. Pixels are float, 0 to 255, and rounded once, at the end. On a
@@ -201,7 +201,7 @@ def downscale(images: Images, low: Numbers) -> Images:
     begin = at[:, None] * step
     covered = torch.minimum(at + 1, begin + step) - torch.maximum(at, begin)
     down = covered.clamp(min=0) / step
-    # Up: linear between the centres of the small pixels, constant beyond the outermost.
+    # Up: linear between the centers of the small pixels, constant beyond the outermost.
     wanted = ((at[:, None] + 0.5) / step - 0.5).clamp(min=0).minimum(low - 1)
     up = (1 - (wanted - at).abs()).clamp(min=0)
     both = (up @ down)[:, None]

@@ -23,7 +23,7 @@ NUMBERS_A_DRAW = 96  # at least as many as are used; a new operation draws last,
 
 
 class Move(NamedTuple):
-    """Scaled about the centre, then shifted by shares of the side."""
+    """Scaled about the center, then shifted by shares of the side."""
 
     right: float
     down: float
@@ -57,7 +57,7 @@ class Change:
         return not (self.crop is None and self.angle_deg is None and self.move is None)
 
     def origin(self) -> Float64[np.ndarray, "2 3"]:
-        """Where a pixel comes from: (x, y, 1) of the result to (x, y) of the crop, both from the centre, side 1.
+        """Where a pixel comes from: (x, y, 1) of the result to (x, y) of the crop, both from the center, side 1.
 
         One matrix for crop, turn, mirror and move, so that pixels are interpolated once.
         """

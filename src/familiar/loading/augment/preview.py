@@ -33,7 +33,7 @@ BACKGROUND, INK, FAINT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
 STRENGTHS = 3
 VARIANT_ROWS = 4
 IN_FROM_BELOW = ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35))  # a shadow as they are drawn
-HOLE_CENTRES = (
+HOLE_CENTERS = (
     *((0.3, 0.35), (0.7, 0.7), (0.7, 0.25), (0.25, 0.75)),
     *((0.5, 0.5), (0.5, 0.85), (0.85, 0.45), (0.15, 0.55)),
 )
@@ -62,7 +62,7 @@ class Line(NamedTuple):
 
 
 def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int = 0) -> Picture:
-    """A labelled picture of square crops: each operation that is switched on, then random variants.
+    """A labeled picture of square crops: each operation that is switched on, then random variants.
 
     Each crop has three columns: an operation at the weakest, the middle and the strongest of its range, or, where
     it goes both ways, to one side, half-way and wholly to the other. ValueError without crops.
@@ -85,7 +85,7 @@ def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int
 
 def rows_of(settings: Augmentation) -> list[Row]:
     """A row for each operation with a probability above 0; the jitter has four, the affine change two."""
-    rows = [*_of_place(settings), *_of_colour(settings), *_of_sharpness(settings), *_of_cover(settings)]
+    rows = [*_of_place(settings), *_of_color(settings), *_of_sharpness(settings), *_of_cover(settings)]
     return [row for row in rows if row.probability > 0]
 
 
@@ -103,7 +103,7 @@ def _of_place(s: Augmentation) -> list[Row]:
     ]
 
 
-def _of_colour(s: Augmentation) -> list[Row]:
+def _of_color(s: Augmentation) -> list[Row]:
     factors = {name: _around(getattr(s, name), 1) for name in ("brightness", "contrast", "saturation")}
     return [
         *(Row(name, s.jitter_p, _tiles("x {:.2f}", v, _jitter_of(name))) for name, v in factors.items()),
@@ -183,7 +183,7 @@ def _holes(settings: Augmentation, strength: float) -> Tile:
     fewest, most = settings.dropout_holes_min, settings.dropout_holes_max
     count = round(fewest + (most - fewest) * strength)
     side = settings.dropout_side_min + (settings.dropout_side_max - settings.dropout_side_min) * strength
-    boxes = tuple(Box(x - side / 2, y - side / 2, side, side) for x, y in HOLE_CENTRES[:count])
+    boxes = tuple(Box(x - side / 2, y - side / 2, side, side) for x, y in HOLE_CENTERS[:count])
     return Tile(f"{count} of {side:.0%}", Change(holes=boxes))
 
 

@@ -29,7 +29,7 @@ Vector = Float32[np.ndarray, " d"]
 @router.post(
     "/detect",
     operation_id="detect",
-    tags=["recognise"],
+    tags=["recognize"],
     response_model=responses.LookedAt[responses.Detected],
     responses=problems(*UPLOAD),
 )
@@ -41,7 +41,7 @@ async def detect(service: Served, files: requests.Photos) -> dict[str, Any]:
 @router.post(
     "/embed",
     operation_id="embed",
-    tags=["recognise"],
+    tags=["recognize"],
     response_model=responses.LookedAt[responses.Embedded],
     responses=problems(*UPLOAD),
 )

@@ -32,13 +32,13 @@ async def photos(service: Served, cursor: requests.Cursor = None, limit: request
 
 @router.post(
     "/photos",
-    operation_id="enrol_photos",
+    operation_id="enroll_photos",
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
     responses=problems(*UPLOAD),
 )
-async def enrol(
+async def enroll(
     service: Served, response: Response, files: requests.Photos, continues: requests.Continues = None
 ) -> Progress:
     """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
@@ -59,13 +59,13 @@ async def enrol(
 
 @router.post(
     "/photos/folder",
-    operation_id="enrol_folder",
+    operation_id="enroll_folder",
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
     responses=problems(404, *CHANGE),
 )
-async def enrol_folder(service: Served, response: Response, body: requests.Folder) -> Progress:
+async def enroll_folder(service: Served, response: Response, body: requests.Folder) -> Progress:
     """Takes in every photo of a folder on the server. The photos stay where they are."""
     return _submitted(service, response, [service.roots.named(body.folder)])
 

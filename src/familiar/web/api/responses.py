@@ -94,7 +94,7 @@ class Model(Shape):
     recipe: str
     network: str
     precision: str
-    licence: str
+    license: str
     taught_by: list[str]
     preprocessing: dict[str, Any]
     calibration: dict[str, Any]
@@ -110,7 +110,7 @@ class Face(Shape):
     photo: Number
     box_xyxy_px: Box
     score: float = Field(description="The detector's, in [0, 1].")
-    quality: float = Field(description="How much there is to recognise somebody by, in [0, 1].")
+    quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
     species: Shown | None
     identity: Whom
     name: Name
@@ -207,7 +207,7 @@ class Detected(Shape):
         description="Left eye, right eye, nose, left and right mouth corner as they appear; null: none found."
     )
     score: float = Field(description="The detector's, in [0, 1].")
-    quality: float = Field(description="How much there is to recognise somebody by, in [0, 1].")
+    quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
 
 
 class Embedded(Detected):

@@ -168,7 +168,7 @@
     for (const details of document.querySelectorAll("[data-box]")) {
       details.addEventListener("toggle", () => (details.open ? begin(details) : end(details)));
       details.addEventListener("input", () => editing?.details === details && draw());
-      details.querySelector("[data-centre]")?.addEventListener("click", () => {
+      details.querySelector("[data-center]")?.addEventListener("click", () => {
         const side = Math.min(width, height) / 4;
         set([width / 2 - side, height / 2 - side, width / 2 + side, height / 2 + side]);
         editing.group.focus();

@@ -13,13 +13,13 @@ from familiar.cli.commands.gallery.editing import (
     split,
     undo,
 )
-from familiar.cli.commands.gallery.photos import enrol, migrate, search, verify
+from familiar.cli.commands.gallery.photos import enroll, migrate, search, verify
 from familiar.cli.commands.gallery.state import check, repair, stats
 from familiar.cli.commands.gallery.transfer import export, import_
 from familiar.cli.options import InOrder
 
 COMMANDS = (
-    enrol,
+    enroll,
     search,
     verify,
     group,
@@ -51,7 +51,7 @@ def gallery() -> None:
 
     \b
     Example:
-      familiar gallery enrol album photos/ --model pet-nano
+      familiar gallery enroll album photos/ --model pet-nano
       familiar gallery group album
       familiar gallery suggest album --ask
     """

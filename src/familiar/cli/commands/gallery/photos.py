@@ -1,4 +1,4 @@
-"""Commands that look at photos: `enrol`, `search`, `verify`, `migrate`."""
+"""Commands that look at photos: `enroll`, `search`, `verify`, `migrate`."""
 
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.option("--float32", is_flag=True, help="A new gallery keeps vectors whole, at twice the bytes.")
 @embedding_options
 @json_option
-def enrol(
+def enroll(
     folder: Path,
     photos: tuple[Path, ...],
     model: Path,
@@ -54,10 +54,10 @@ def enrol(
 
     \b
     Example:
-      familiar gallery enrol album photos/ --model pet-nano --detector haar-cat
+      familiar gallery enroll album photos/ --model pet-nano --detector haar-cat
     """
     from familiar.detection.detectors import build_detector
-    from familiar.gallery.enrollment.enroll import enrol as enrol_photos
+    from familiar.gallery.enrollment.enroll import enroll as enroll_photos
     from familiar.photos.decoding import find_photos
 
     embedder, found, paths = (
@@ -67,7 +67,7 @@ def enrol(
     )
     status = StatusLine()
     with _open_or_create(folder, embedder, float32) as gallery:
-        enrolled = enrol_photos(
+        enrolled = enroll_photos(
             gallery,
             embedder,
             paths,
@@ -215,7 +215,7 @@ def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
     """Take a gallery over to another model.
 
     Every name, constraint and correction stays. Photos are embedded anew; where some are gone, their faces come
-    over a bridge learnt from the others. Until it is done the gallery is as it was; cut short, the same call goes on.
+    over a bridge learned from the others. Until it is done the gallery is as it was; cut short, the same call goes on.
 
     \b
     Example:
@@ -264,7 +264,7 @@ def _index(gallery: "Gallery") -> None:
     if not search.lacks_index(gallery):
         return
     if find_spec("usearch") is None:
-        note("every search looks at all faces; for faster ones: pip install 'familiar-faces[hnsw]', and enrol again")
+        note("every search looks at all faces; for faster ones: pip install 'familiar-faces[hnsw]', and enroll again")
         return
     status = StatusLine()
     status.show("building the index")
