@@ -32,9 +32,9 @@ from familiar.core.vectors import normalize
 from familiar.datasets.folders import IdentityTable, by_hash, open_photo, read_identity_list, scan_folders
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.clustering import THRESHOLDS, groupable
-from familiar.neighbors.domains import group_by_kind
-from familiar.neighbors.whitening import adapt, foreignness
+from familiar.neighbors.clustering import THRESHOLDS, prepare_linkage
+from familiar.neighbors.domains import cluster_by_domain
+from familiar.neighbors.whitening import domain_shift, whiten_to_domain
 
 SETS = {"cats": "cats23_gpriamo", "orl": "orl_faces", "lfw": "lfw_112", "cows": "holstein2025_cows"}
 MIN_FACES = 3  # Immich's default
@@ -65,7 +65,7 @@ def main() -> None:
         return
     embedder = Embedder(options.model)
     sets = {name: embedded(embedder, test_table(options.data, name)) for name in SETS}
-    kinds = {name: Labeled(adapt(rows.embeddings), rows.identities) for name, rows in sets.items()}
+    kinds = {name: Labeled(whiten_to_domain(rows.embeddings), rows.identities) for name, rows in sets.items()}
     sets["pooled"], sets["kinds"] = pooled(sets.values()), pooled(kinds.values())
     if options.few:
         of_few(sets["cats"], sets["orl"])
@@ -87,7 +87,7 @@ def main() -> None:
         for name, rows in sets.items():
             for method in METHODS:
                 print(row(name, method, [judged(METHODS[method], rows, fit[method])]), flush=True)
-            lowered = high_precision * (1 - 0.4 * foreignness(rows.embeddings))
+            lowered = high_precision * (1 - 0.4 * domain_shift(rows.embeddings))
             for method, threshold in (
                 ("ours", lowered),
                 ("ours", high_precision),
@@ -118,11 +118,11 @@ def pooled(sets: Iterable[Labeled]) -> Labeled:
 
 
 def ours(embeddings: np.ndarray) -> Groups:
-    return groupable(embeddings).groups_at
+    return prepare_linkage(embeddings).groups_at
 
 
 def kinds_found(embeddings: np.ndarray) -> Groups:
-    return each(lambda threshold: group_by_kind(embeddings, threshold)[0])
+    return each(lambda threshold: cluster_by_domain(embeddings, threshold)[0])
 
 
 def each(at: Callable[[float], np.ndarray]) -> Groups:
@@ -201,7 +201,7 @@ def alone(embeddings: np.ndarray) -> Groups:
 
 
 def adapted(make: Callable[[np.ndarray], Groups]) -> Callable[[np.ndarray], Groups]:
-    return lambda embeddings: make(adapt(embeddings))
+    return lambda embeddings: make(whiten_to_domain(embeddings))
 
 
 class Method(NamedTuple):
@@ -325,7 +325,7 @@ def at_scale(count: int) -> None:
     embeddings = normalize(centers[identities] + np.float32(0.9) * noise)[rng.permutation(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
-    rows = groupable(adapt(embeddings))
+    rows = prepare_linkage(whiten_to_domain(embeddings))
     searched = time.perf_counter()
     found = rows.groups_at([0.4])[0]
     print(

@@ -18,9 +18,9 @@ from papers.plots import TEXT_PT, panels, save
 
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.plots.chart import LIGHT
-from familiar.gallery.clustering.assignments import NOBODY, who_is_who
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.clustering.review_queue import Question, answer, suggest
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.metrics.clustering import contingency
@@ -45,7 +45,9 @@ def main(given: Sequence[str]) -> None:
     sets["pooled"] = Labeled(*(np.concatenate([part[i] for part in sets.values()]) for i in (0, 1)))
     chosen = {name: sets[name] for name in options.sets.split(",")}
     found = {
-        name: {how: mended(Space.of(embedder.metadata), rows, ask, options.answers) for how, ask in ASK.items()}
+        name: {
+            how: mended(Space.from_metadata(embedder.metadata), rows, ask, options.answers) for how, ask in ASK.items()
+        }
         for name, rows in chosen.items()
     }
     table(found, options.answers)
@@ -60,41 +62,41 @@ def mended(space: Space, rows: Labeled, ask: Ask, answers: int) -> list[float]:
         names = [f"{row}.jpg" for row in range(len(labels))]
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         truth = dict(zip(faces.tolist(), labels.tolist(), strict=True))
-        group(gallery)
+        cluster(gallery)
         reached = [score(gallery, labels)]
         for _ in range(answers // AT_ONCE):
             for question in ask(gallery, rng):
-                answer(gallery, question, truth[question.first_face] == truth[question.second_face])
+                answer_question(gallery, question, truth[question.first_face] == truth[question.second_face])
             reached.append(score(gallery, labels))
     return reached
 
 
 def score(gallery: Gallery, labels: np.ndarray) -> float:
-    identity = who_is_who(gallery).identity
-    alone = identity == NOBODY
+    identity = load_assignments(gallery).identity
+    alone = identity == UNASSIGNED
     groups = np.where(alone, -1 - np.arange(len(alone)), identity)
     found = contingency(labels, groups)
     return (found.pairwise().f + found.bcubed().f) / 2
 
 
 def most_worth(gallery: Gallery, _: np.random.Generator) -> list[Question]:
-    return suggest(gallery, AT_ONCE)
+    return propose_questions(gallery, AT_ONCE)
 
 
 def same_candidates(gallery: Gallery, rng: np.random.Generator) -> list[Question]:
-    every = suggest(gallery, CANDIDATES)
+    every = propose_questions(gallery, CANDIDATES)
     return [every[place] for place in rng.permutation(len(every))[:AT_ONCE]]
 
 
 def any_two(gallery: Gallery, rng: np.random.Generator) -> list[Question]:
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     asked: list[Question] = []
     used: set[int] = set()
     for row, other in rng.permutation(len(who.identity))[: 4 * AT_ONCE].reshape(-1, 2):
-        one, two = (None if who.identity[at] == NOBODY else int(who.identity[at]) for at in (row, other))
+        one, two = (None if who.identity[at] == UNASSIGNED else int(who.identity[at]) for at in (row, other))
         if len(asked) < AT_ONCE and (one is None or one != two) and not {one, two} & used:
             faces = int(who.faces.ids[row]), int(who.faces.ids[other])
-            asked.append(Question("join", *faces, one, two, 0.0, 0.5, 0.0))
+            asked.append(Question("merge", *faces, one, two, 0.0, 0.5, 0.0))
             used |= {one, two} - {None}
     return asked
 

@@ -21,9 +21,9 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
-from familiar.gallery.editing.corrections import merge, name
+from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
@@ -127,7 +127,7 @@ def _enroll_part(gallery: Gallery, part: int) -> None:
 
 
 def _empty(folder: Path, _: Path) -> None:
-    Gallery.create(folder, Space.of(embedder().metadata)).close()
+    Gallery.create(folder, Space.from_metadata(embedder().metadata)).close()
 
 
 def _grouped(folder: Path, photos: Path) -> None:
@@ -135,16 +135,16 @@ def _grouped(folder: Path, photos: Path) -> None:
     with Gallery.open(folder) as gallery:
         for part in range(PARTS):
             _enroll_part(gallery, part)
-        group(gallery)
+        cluster(gallery)
         for number in range(1, INDIVIDUALS + 1, 2):
-            name(gallery, number, f"number {number}", confirm=True)
+            name_identity(gallery, number, f"number {number}", confirm=True)
 
 
 def _with_photos(folder: Path, photos: Path) -> None:
     _empty(folder, photos)
     with Gallery.open(folder) as gallery:
         _enroll(gallery, photos, vectors=False)
-        group(gallery, threshold=0.2)
+        cluster(gallery, threshold=0.2)
 
 
 def _enroll(gallery: Gallery, photos: Path, vectors: bool = True) -> None:
@@ -156,7 +156,7 @@ def _enroll(gallery: Gallery, photos: Path, vectors: bool = True) -> None:
 def _group(gallery: Gallery, _: Path) -> None:
     for part in range(PARTS):
         _enroll_part(gallery, part)
-        group(gallery)
+        cluster(gallery)
 
 
 def _merge(gallery: Gallery, _: Path) -> None:
@@ -311,7 +311,7 @@ class _Watched(Gallery):
 
     def try_to_erase(self) -> bool:
         self._tell("begun")
-        erased = super().try_to_erase()
+        erased = super().purge_deleted()
         self._tell(str(self.revision))
         return erased
 

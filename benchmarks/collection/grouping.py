@@ -20,7 +20,7 @@ from sklearn.cluster import HDBSCAN
 
 from collection.vectors import synthetic
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.clustering import groupable
+from familiar.neighbors.clustering import prepare_linkage
 
 THRESHOLD = 0.4  # chosen on 20,000 of these vectors of another seed
 
@@ -57,7 +57,7 @@ def _apart(work: Callable[..., float], *arguments: int) -> float:
 def _at_scale(count: int) -> float:
     embeddings, identities = synthetic(count)
     started, worked = time.perf_counter(), time.process_time()
-    rows = groupable(embeddings)
+    rows = prepare_linkage(embeddings)
     searched = time.perf_counter()
     groups = rows.groups_at([THRESHOLD])[0]
     done, worked = time.perf_counter(), time.process_time() - worked
@@ -86,7 +86,7 @@ def _against_peer(count: int, rounds: int) -> float:
 
 
 def _ours(embeddings: np.ndarray) -> np.ndarray:
-    return groupable(embeddings).groups_at([THRESHOLD])[0]
+    return prepare_linkage(embeddings).groups_at([THRESHOLD])[0]
 
 
 def _hdbscan(embeddings: np.ndarray) -> np.ndarray:

@@ -17,9 +17,9 @@ from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT, png
-from familiar.gallery.clustering.assignments import NOBODY, who_is_who
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.clustering.review_queue import answer, suggest
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, load_photo, save_photo
@@ -39,14 +39,14 @@ def main(given: Sequence[str]) -> None:
     out, embedder = options.folder, Embedder(options.model)
     with tempfile.TemporaryDirectory() as folder:
         album = drawn(Path(folder, "album"))
-        with Gallery.create(Path(folder, "gallery"), Space.of(embedder.metadata)) as gallery:
+        with Gallery.create(Path(folder, "gallery"), Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([album]))
-            print(group(gallery))
+            print(cluster(gallery))
             save(groups(gallery), out / "gallery-groups.png")
             save(questions(gallery), out / "gallery-questions.png")
             for _ in range(6):
-                for question in suggest(gallery, QUESTIONS):
-                    answer(
+                for question in propose_questions(gallery, QUESTIONS):
+                    answer_question(
                         gallery,
                         question,
                         cat(gallery, question.first_face) == cat(gallery, question.second_face),
@@ -76,10 +76,10 @@ def cat(gallery: Gallery, face: int) -> str:
 
 def groups(gallery: Gallery) -> Figure:
     """A row of faces for each group, largest first; those alone in the last rows."""
-    who = who_is_who(gallery)
-    numbers, sizes = np.unique(who.identity[who.identity != NOBODY], return_counts=True)
+    who = load_assignments(gallery)
+    numbers, sizes = np.unique(who.identity[who.identity != UNASSIGNED], return_counts=True)
     rows = [(f"#{number}", who.rows_of_identity(number)) for number in numbers[np.argsort(-sizes, kind="stable")]]
-    alone = np.flatnonzero(who.identity == NOBODY)
+    alone = np.flatnonzero(who.identity == UNASSIGNED)
     rows += [("alone", alone[start : start + WIDEST]) for start in range(0, len(alone), WIDEST)]
     figure = Figure(figsize=(FACE_IN * (WIDEST + 1), FACE_IN * len(rows)), facecolor=LIGHT.paper)
     for place, (title, faces) in enumerate(rows):
@@ -93,13 +93,13 @@ def groups(gallery: Gallery) -> Figure:
 
 def questions(gallery: Gallery) -> Figure:
     """The first questions, side by side."""
-    asked = suggest(gallery, QUESTIONS)
+    asked = propose_questions(gallery, QUESTIONS)
     figure = Figure(figsize=(2 * len(asked), 1.35), facecolor=LIGHT.paper)
     for place, question in enumerate(asked):
         for side, face in enumerate((question.first_face, question.second_face)):
             box = ((place + 0.04 + 0.46 * side) / len(asked), 0.02, 0.44 / len(asked), 0.72)
             _show(figure, box, path_of(gallery, face))
-        said = "rightly there?" if question.about == "doubt" else "the same?"
+        said = "rightly there?" if question.kind == "outlier" else "the same?"
         title = f"{said} {question.probability:.0%}"
         figure.text((place + 0.04) / len(asked), 0.82, title, color=LIGHT.ink, fontsize=TEXT_PT)
     return figure

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import Asked
-from familiar.evaluation.context import measure as embed
+from familiar.evaluation.context import EvaluationOptions
+from familiar.evaluation.context import build_context as embed
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
-from familiar.evaluation.verification_pairs import Judged
+from familiar.evaluation.verification_pairs import ScoredPairs
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import accuracy_at, average_precision, best_accuracy, roc_auc, roc_curve
 from papers.bench import Bench, Training
@@ -142,14 +142,14 @@ def best_recall(epochs: History) -> float | None:
     return max((value for _, value in epochs.known("validation_recall_at_1")), default=None)
 
 
-def judge(bench: Bench, training: Training) -> Judged:
+def judge(bench: Bench, training: Training) -> ScoredPairs:
     """The pairs of `pairsDevTest`, embedded again: results keep figures, pictures want every pair."""
-    asked = Asked(pairs_file=bench.photos / "lfw_112" / "pairsDevTest.txt")
+    asked = EvaluationOptions(pairs_file=bench.photos / "lfw_112" / "pairsDevTest.txt")
     people = DataSpec(tuple(str(bench.photos / name) for name in PEOPLE)).read()
     return embed(Embedder(bench.run(training).bundle), people, asked).judged
 
 
-def draw_devtest(bench: Bench, judged: Mapping[str, Judged]) -> None:
+def draw_devtest(bench: Bench, judged: Mapping[str, ScoredPairs]) -> None:
     """What the coursework draws of its best model, for the miner that validated best."""
     best = max(judged, key=lambda miner: best_recall(read_history(bench.run(BY_MINER[miner]))) or 0.0)
     own = load_bundle(bench.run(BY_MINER[best]).bundle).metadata.calibration.balanced.similarity
@@ -164,7 +164,7 @@ def draw_devtest(bench: Bench, judged: Mapping[str, Judged]) -> None:
     save(picture, bench.pictures / "circle-devtest.png")
 
 
-def draw_miners(bench: Bench, judged: Mapping[str, Judged]) -> None:
+def draw_miners(bench: Bench, judged: Mapping[str, ScoredPairs]) -> None:
     picture, (axes,) = panels(1, 5.4)
     _roc(axes, judged)
     save(picture, bench.pictures / "circle-miners.png")
@@ -185,7 +185,7 @@ def draw_training(bench: Bench) -> None:
     save(picture, bench.pictures / "circle-training.png")
 
 
-def _similarities(axes: Axes, judged: Judged) -> None:
+def _similarities(axes: Axes, judged: ScoredPairs) -> None:
     same = judged.pairs.same
     edges = np.linspace(judged.scores.min(), judged.scores.max(), 36)
     for scores, name, color, hatch in (
@@ -200,7 +200,7 @@ def _similarities(axes: Axes, judged: Judged) -> None:
     _key(axes, "upper left")
 
 
-def _roc(axes: Axes, judged: Mapping[str, Judged]) -> None:
+def _roc(axes: Axes, judged: Mapping[str, ScoredPairs]) -> None:
     for place, (name, one) in enumerate(judged.items()):
         label = f"{name}: {number(roc_auc(one.counts))}"
         axes.plot(*roc_curve(one.counts), color=LIGHT.series[place], linestyle=_LINES[place], label=label)

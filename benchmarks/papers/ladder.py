@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, Asked, Outcome
-from familiar.evaluation.context import measure as embedded
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome
+from familiar.evaluation.context import build_context as embedded
 from familiar.evaluation.suites.verification import verification
 from familiar.export.gate import STANDARD, Figures
 from familiar.export.precision import PRECISIONS, Precision
@@ -195,7 +195,7 @@ def on_people(bench: Bench, kind: str, precision: Precision) -> Results:
 
     def work() -> Results:
         photos = DataSpec((str(bench.photos / PEOPLE[0]),)).read()
-        asked = Asked(pairs_file=bench.photos / PEOPLE[0] / "pairsDevTest.txt")
+        asked = EvaluationOptions(pairs_file=bench.photos / PEOPLE[0] / "pairsDevTest.txt")
         found = embedded(Embedder(exported(bench, training, precision)), photos, asked)
         return results_of({"verification": verification(found)})
 

@@ -12,8 +12,8 @@ import numpy as np
 from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, Asked, Outcome, measure
-from familiar.evaluation.perturbation import Answers, answer, probe
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome, build_context
+from familiar.evaluation.perturbation import PerturbationResult, answer, probe
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.bootstrap import mean_replicates
@@ -32,7 +32,7 @@ BRIDGED = {  # learned from photos embedded by both
 
 def cut_short(model: Path, photos: Path, lengths: Sequence[int], pairs_file: Path | None = None) -> dict[int, Results]:
     """Verification and retrieval of the first components alone, on the pairs and draws of `familiar evaluate`."""
-    whole = measure(Embedder(model), DataSpec((str(photos),)).read(), Asked(pairs_file=pairs_file))
+    whole = build_context(Embedder(model), DataSpec((str(photos),)).read(), EvaluationOptions(pairs_file=pairs_file))
     found: dict[int, Results] = {}
     for length in lengths:
         cut = dataclasses.replace(whole, embeddings=prefix(whole.embeddings, length))
@@ -76,7 +76,7 @@ def _embed(embedder: Embedder, table: IdentityTable) -> np.ndarray:
     return found.embeddings
 
 
-def _outcome(answers: Answers) -> Outcome:
+def _outcome(answers: PerturbationResult) -> Outcome:
     found = mean_replicates(
         {"recall_at_1": answers.found},
         answers.probe.identity[answers.probe.queries],

@@ -21,10 +21,10 @@ from pathlib import Path
 import httpx2
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.search.listing import tiles
+from familiar.gallery.search.listing import identity_summaries
 from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
 
@@ -53,10 +53,10 @@ def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "album"
         embedder = Embedder(given.model)
-        with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
+        with Gallery.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             faces = enroll(gallery, embedder, photos).faces
-            group(gallery)
-            identities = [tile.identity for tile in tiles(gallery, limit=faces)]
+            cluster(gallery)
+            identities = [tile.identity for tile in identity_summaries(gallery, limit=faces)]
         with serving(folder, "--model", given.model) as server:
             load = _Load(server, photos, faces, identities)
             asyncio.run(load.run(given.clients, given.seconds))

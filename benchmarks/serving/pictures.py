@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.gallery.editing.corrections import name
+from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
@@ -38,11 +38,11 @@ def main(options: list[str]) -> None:
     embedder = Embedder(given.model)
     with tempfile.TemporaryDirectory() as root:
         photos, folder = drawn(Path(root, "photos")), Path(root, "album")
-        with Gallery.create(folder, Space.of(embedder.metadata)) as gallery:
+        with Gallery.create(folder, Space.from_metadata(embedder.metadata)) as gallery:
             enroll(gallery, embedder, find_photos([photos]))
-            group(gallery)
+            cluster(gallery)
             for number, called in enumerate(NAMES, 1):
-                name(gallery, number, called)
+                name_identity(gallery, number, called)
         one, other = _others(Path(root))
         with serving(folder, "--model", given.model) as server, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))

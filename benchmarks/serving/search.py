@@ -19,7 +19,7 @@ import numpy as np
 from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
@@ -79,6 +79,6 @@ def make_gallery(folder: Path, count: int, queries: int = 0, decay: float = math
     space = Space("synthetic", 128, (128,), Calibration(decide, decide, decide, 20.0, -10.0, 0.01, 999, 999))
     with Gallery.create(folder, space) as gallery:
         enroll_embeddings(gallery, vectors[:count], [f"{place}.jpg" for place in range(count)], "synthetic")
-        grouped = group(gallery)
+        grouped = cluster(gallery)
         build_index(gallery)
     return grouped.identities, list(vectors[count:])

@@ -9,7 +9,7 @@ from papers.figures import mean_of
 from papers.vectors import BRIDGED, COMPATIBLE, NEITHER, OLD_OLD, across, cut_short
 
 from familiar.datasets.folders import DataSpec
-from familiar.evaluation.context import Asked
+from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import at_path, read_results
 from support.color_folders import color_folder
@@ -25,7 +25,7 @@ def colors(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
-    asked = Asked(("verification", "retrieval"))
+    asked = EvaluationOptions(("verification", "retrieval"))
     evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", asked)
     return read_results(tmp_path / "found" / "eval_results.json")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from familiar.cli.commands.gallery import COMMANDS
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import search
 from support.cli import Familiar
@@ -52,7 +52,7 @@ def fails(familiar: Familiar, *arguments: object) -> str:
 def whose(folder: Path) -> dict[str, str]:
     """Of each photo whom it shows."""
     with Gallery.open(folder) as gallery, gallery.reading() as connection:
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         paths = dict(
             connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
         )
@@ -89,7 +89,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
     again = said(familiar, *to)
     assert (again["photos"], again["known"], len(again["skipped"])) == (0, 7, 1)
     with Gallery.open(tmp_path / "g") as gallery:
-        assert gallery.element.name == "float32"
+        assert gallery.embedding_dtype.name == "float32"
     assert said(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle)["photos"]
     other = ("--species", "scent")
     assert said(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle, *other) == {
@@ -174,7 +174,7 @@ def test_rejects_model_of_another_space_until_migration(
 
 def test_stats_and_group_report_counts_and_threshold(familiar: Familiar, grouped: Path, tmp_path: Path):
     seen = said(familiar, "stats", grouped)
-    assert (seen["photos"], seen["faces"], seen["alone"]) == (7, 7, 1)
+    assert (seen["photos"], seen["faces"], seen["unassigned"]) == (7, 7, 1)
     assert [one["faces"] for one in seen["identities"]] == [3, 3]
     shown = familiar("gallery", "stats", grouped).out
     assert "7 photos, 7 faces, 2 identities, 1 alone" in shown
@@ -183,8 +183,8 @@ def test_stats_and_group_report_counts_and_threshold(familiar: Familiar, grouped
     assert " group (" in shown
     again = familiar("gallery", "group", grouped).out
     assert "2 identities with 6 faces, 1 alone; 0 changed (threshold 0.900, the model's)" in again
-    all_one = said(familiar, "group", grouped, "--threshold", "0.01", "--afresh")
-    assert (all_one["identities"], all_one["alone"]) == (1, 0)
+    all_one = said(familiar, "group", grouped, "--threshold", "0.01", "--rebuild")
+    assert (all_one["identities"], all_one["unassigned"]) == (1, 0)
     assert familiar("gallery", "group", grouped, "--threshold", "2").code == 2
     assert "no gallery" in fails(familiar, "group", tmp_path)
 
@@ -193,7 +193,7 @@ def test_corrections_apply_and_undo_reverts_each_in_order(familiar: Familiar, gr
     red, green = "#" + whose(grouped)["red1"], "#" + whose(grouped)["green1"]
     assert familiar("gallery", "name", grouped, red, "Rosa", "--confirm").out == f"{red} is now Rosa ({red})\n"
     named = said(familiar, "name", grouped, green, "Gerd")
-    assert named == {"identity": int(green[1:]), "name": "Gerd", "faces": 3, "carried": 0}
+    assert named == {"identity": int(green[1:]), "name": "Gerd", "faces": 3, "propagated_faces": 0}
     assert "Rosa already" in fails(familiar, "name", grouped, "Gerd", "Rosa")
     assert familiar("gallery", "confirm", grouped, photos / "green1.png").out == "1 face confirmed\n"
     moved = familiar("gallery", "move", grouped, photos / "blue1.png", "--to", "Gerd").out

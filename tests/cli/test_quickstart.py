@@ -11,7 +11,7 @@ import pytest
 from familiar.cli import main
 from familiar.cli.commands import quickstart
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.search.statistics import overview
+from familiar.gallery.search.statistics import gallery_statistics
 from familiar.recipes import RECIPES, recipe_named
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def test_writes_all_outputs_and_rejects_non_empty_folder(
     assert said["album"]["photos"] == 6 * 2
     assert isinstance(said["album"]["found"], str)
     with Gallery.open(output / "gallery") as gallery:
-        seen = overview(gallery)
+        seen = gallery_statistics(gallery)
     assert (seen.photos, seen.faces) == (12, 12)
     assert [one.name for one in seen.identities if one.name] == ["Tom"]
     assert {path.name for path in output.iterdir()} == {

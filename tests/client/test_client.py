@@ -20,7 +20,7 @@ from familiar.client import Client, ServerError, connection
 from familiar.client.responses import Identity, Progress
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.embedding.embedder import Embedder, crop_photo
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
 from support import color_album
 from support.server import running
@@ -39,7 +39,7 @@ def photos(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Settings:
     with color_album.gallery_of(tmp_path / "album", mean_color_bundle, photos) as gallery:
-        group(gallery)
+        cluster(gallery)
     return Settings(tmp_path / "album", mean_color_bundle, token=TOKEN)
 
 
@@ -92,8 +92,8 @@ def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     assert last.kind == "merge"
     assert client.undo() == last
     client.tell_apart(1, 5)
-    grouped = client.group(threshold=0.95, afresh=True)
-    assert (grouped.threshold, grouped.faces + grouped.alone) == (0.95, 9)
+    grouped = client.group(threshold=0.95, rebuild=True)
+    assert (grouped.threshold, grouped.faces + grouped.unassigned) == (0.95, 9)
 
 
 def test_answer_confirms_face_and_rejects_outdated_question(client: Client):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import CannotWrite
-from familiar.core.files import discard_unfinished, write_atomically
+from familiar.core.files import remove_unfinished_files, write_atomically
 
 
 def mode(path: Path) -> int:
@@ -145,7 +145,7 @@ def test_discard_unfinished_removes_temporary_files(tmp_path: Path, monkeypatch:
         with pytest.raises(KeyboardInterrupt):
             write_atomically(path, b"half")
     assert len(list(tmp_path.iterdir())) == 2
-    discard_unfinished(tmp_path)
+    remove_unfinished_files(tmp_path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"whole"
 
@@ -156,5 +156,5 @@ def test_discard_unfinished_removes_only_old_temporary_files(tmp_path: Path):
         path.write_bytes(b"")
     for path in (old, whole):
         os.utime(path, (1e9, 1e9))
-    discard_unfinished(tmp_path, older_than_seconds=3600)
+    remove_unfinished_files(tmp_path, older_than_seconds=3600)
     assert sorted(tmp_path.iterdir()) == [half, whole]

@@ -15,9 +15,9 @@ from familiar.core.vectors import (
     cosine_similarity,
     normalize,
     orthogonal_bridge,
+    pca_project,
     prefix,
     ridge_bridge,
-    shortened,
 )
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -501,20 +501,20 @@ def test_bridges_do_not_modify_input() -> None:
 
 def test_shortened_preserves_similarities_of_planar_rows() -> None:
     flat = normalize(directions(0, 9, 2) @ directions(1, 2, 7))
-    short = shortened(flat, 2)
+    short = pca_project(flat, 2)
     assert short.shape == (9, 2)
     np.testing.assert_allclose(short @ short.T, flat @ flat.T, atol=1e-5)
 
 
 def test_shortened_keeps_the_principal_directions() -> None:
     """By hand: two rows along the first axis and one near the second; the third direction is never used."""
-    found = shortened(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
+    found = pca_project(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
     np.testing.assert_allclose(found, [[1, 0], [1, 0], [0, 1]], atol=1e-6)
 
 
 def test_shortened_rejects_row_outside_principal_directions() -> None:
     with pytest.raises(ValueError, match="no direction"):
-        shortened(rows((1, 0), (1, 0), (0, 1)), 1)
+        pca_project(rows((1, 0), (1, 0), (0, 1)), 1)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
@@ -524,12 +524,12 @@ def test_random_projection_keeps_no_more_squared_norm_than_svd(seed: int, length
     most = float((values[:length] ** 2).sum())
     projected = vectors @ np.linalg.qr(directions(seed + 1, 6, length))[0]
     assert (projected**2).sum() <= most + 1e-4
-    assert shortened(vectors, length).shape == (12, min(length, 6))
+    assert pca_project(vectors, length).shape == (12, min(length, 6))
 
 
 def test_shortened_keeps_short_rows_and_rejects_too_few_rows() -> None:
     vectors = normalize(directions(0, 3, 5))
-    assert shortened(vectors, 5) is vectors
-    assert shortened(vectors, 9) is vectors
+    assert pca_project(vectors, 5) is vectors
+    assert pca_project(vectors, 9) is vectors
     with pytest.raises(ValueError, match="3 vectors span no 4 directions"):
-        shortened(vectors, 4)
+        pca_project(vectors, 4)

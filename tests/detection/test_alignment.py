@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Detection, Photo
-from familiar.detection.alignment import TEMPLATE_112_PX, align, find_face, similarity_transform, template_px
+from familiar.detection.alignment import TEMPLATE_112_PX, align, detect_and_align, similarity_transform, template_px
 from familiar.detection.detectors import WholePhoto
 from familiar.photos.preprocessing import Preprocessing
 
@@ -267,16 +267,16 @@ class TwoFaces:
 
 
 def test_find_face_returns_best_detection() -> None:
-    crop = find_face(photo_of(NUMBERED), TwoFaces(), Preprocessing(size_px=20))
+    crop = detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(size_px=20))
     np.testing.assert_array_equal(crop.rgb_u8, NUMBERED[5:25, 10:30])
 
 
 def test_find_face_keeps_pixels_when_photo_has_crop_size() -> None:
     rgb_u8 = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
-    crop = find_face(photo_of(rgb_u8), WholePhoto(), Preprocessing(size_px=112, margin=0.5))
+    crop = detect_and_align(photo_of(rgb_u8), WholePhoto(), Preprocessing(size_px=112, margin=0.5))
     np.testing.assert_array_equal(crop.rgb_u8, rgb_u8)
 
 
 def test_find_face_error_names_photo() -> None:
     with pytest.raises(NoFaceFound, match="drawn: no face found"):
-        find_face(photo_of(NUMBERED), Blind(), Preprocessing())
+        detect_and_align(photo_of(NUMBERED), Blind(), Preprocessing())

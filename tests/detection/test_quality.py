@@ -8,7 +8,7 @@ import pytest
 
 from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import CenterSquare
-from familiar.detection.quality import every_face, quality
+from familiar.detection.quality import detect_faces, face_quality
 from familiar.photos.preprocessing import Preprocessing
 
 CROPS = Preprocessing(size_px=32, resize_px=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -32,14 +32,14 @@ def box(left: float, top: float, right: float, bottom: float, score: float = 1.0
 
 
 def boxes(*found: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
-    return [face.detection.box_xyxy_px for face in every_face(PHOTO, Says(found), CROPS, min_score)]
+    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, Says(found), CROPS, min_score)]
 
 
 def test_returns_crops_of_all_faces_in_detector_order():
-    faces = every_face(PHOTO, Says((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
+    faces = detect_faces(PHOTO, Says((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
     assert [face.detection.score for face in faces] == [0.9, 0.7]
     np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
-    assert faces[1].quality == quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
+    assert faces[1].quality == face_quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
     assert boxes() == []
 
 
@@ -78,13 +78,13 @@ def test_quality_equals_closed_form():
     variance = cv2.Laplacian(crop[..., 0], cv2.CV_64F).var()
     sharp = variance / (variance + 100)
     assert 0.9 < sharp < 1
-    assert quality(box(0, 0, 32, 32, 0.8), (64, 64), crop) == pytest.approx(0.8 * sharp)
-    assert quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # made smaller costs nothing
-    assert quality(box(0, 0, 8, 32), (64, 64), crop) == pytest.approx(sharp / 2)
-    assert quality(box(-16, 0, 16, 32), (64, 64), crop) == pytest.approx(sharp / 2)
-    assert quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one color
+    assert face_quality(box(0, 0, 32, 32, 0.8), (64, 64), crop) == pytest.approx(0.8 * sharp)
+    assert face_quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # made smaller costs nothing
+    assert face_quality(box(0, 0, 8, 32), (64, 64), crop) == pytest.approx(sharp / 2)
+    assert face_quality(box(-16, 0, 16, 32), (64, 64), crop) == pytest.approx(sharp / 2)
+    assert face_quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one color
 
 
 def test_center_detector_returns_one_face():
-    (face,) = every_face(PHOTO, CenterSquare(), CROPS)
+    (face,) = detect_faces(PHOTO, CenterSquare(), CROPS)
     assert face.detection.box_xyxy_px == (0, 0, 64, 64)

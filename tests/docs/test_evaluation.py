@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from familiar.datasets.folders import DataSpec
-from familiar.evaluation.context import Asked
+from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.suites.catalog import SUITES
 from support.color_folders import color_folder
@@ -35,7 +35,7 @@ def test_every_suite_has_a_section():
 def test_every_key_of_the_results_is_documented(mean_color_bundle: Path, tmp_path: Path):
     colors = color_folder(tmp_path / "colors")
     (tmp_path / "facts.csv").write_text("identity,side\nPerson_00,left\nPerson_01,left\n")
-    asked = Asked(tuple(SUITES), slices=tmp_path / "facts.csv")
+    asked = EvaluationOptions(tuple(SUITES), slices=tmp_path / "facts.csv")
     results = evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "out", asked)
     measured = {name for name in SUITES if results[name] is not None}
     assert measured >= set(SUITES) - {"harmonic", "overfitting", "lfw"}  # no prefixes, no run, no pairs files

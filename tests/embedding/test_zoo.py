@@ -37,8 +37,8 @@ def our_zoo(mean_color_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_name_resolves_to_shipped_bundle(our_zoo: Path):
     assert resolve_model("color") == resolve_model(Path("color")) == our_zoo / "color.onnx"
     assert Embedder("color").metadata.space_id == "mean-color"
-    assert list(zoo.shipped()) == ["another", "color"]
-    assert zoo.card("color") == "# color\n"
+    assert list(zoo.shipped_bundles()) == ["another", "color"]
+    assert zoo.model_card("color") == "# color\n"
 
 
 @pytest.mark.usefixtures("our_zoo")
@@ -74,7 +74,7 @@ def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", zoo.shipped())
+@pytest.mark.parametrize("name", zoo.shipped_bundles())
 def test_shipped_bundle_embeds_distinct_photos(name: str):
     photos = DataSpec(("synthetic:cats:3x2",)).read().photos
     embedder = Embedder(name)
@@ -84,7 +84,7 @@ def test_shipped_bundle_embeds_distinct_photos(name: str):
     assert embedder.metadata.calibration.fitted, "verify says a probability"
 
 
-@pytest.mark.parametrize("name", zoo.shipped())
+@pytest.mark.parametrize("name", zoo.shipped_bundles())
 def test_shipped_bundle_has_shippable_data_and_license(name: str):
     metadata = load_bundle(name).metadata
     assert metadata.trained_on
@@ -93,26 +93,26 @@ def test_shipped_bundle_has_shippable_data_and_license(name: str):
 
 
 def test_teachers_are_shipped_bundles():
-    spaces = {load_bundle(name).metadata.space_id for name in zoo.shipped()}
-    assert {space for name in zoo.shipped() for space in load_bundle(name).metadata.taught_by} <= spaces
+    spaces = {load_bundle(name).metadata.space_id for name in zoo.shipped_bundles()}
+    assert {space for name in zoo.shipped_bundles() for space in load_bundle(name).metadata.taught_by} <= spaces
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.shipped() if "nano" in name])
+@pytest.mark.parametrize("name", [name for name in zoo.shipped_bundles() if "nano" in name])
 def test_nano_bundle_size_is_below_limit(name: str):
-    assert zoo.shipped()[name].stat().st_size <= MAX_NANO_BYTES
+    assert zoo.shipped_bundles()[name].stat().st_size <= MAX_NANO_BYTES
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in zoo.FOLDER.glob("*.md")))
 def test_card_has_all_required_sections(name: str):
-    title, *sections = re.split(r"^#+ ", zoo.card(name), flags=re.MULTILINE)[1:]
+    title, *sections = re.split(r"^#+ ", zoo.model_card(name), flags=re.MULTILINE)[1:]
     assert title.split("\n", 1)[0] == name
     said = {heading: text.strip() for heading, _, text in (part.partition("\n") for part in sections)}
     assert [section for section in SECTIONS if not said.get(section)] == []
 
 
-@pytest.mark.parametrize("name", zoo.shipped())
+@pytest.mark.parametrize("name", zoo.shipped_bundles())
 def test_card_matches_its_bundle(name: str):
-    bundle, card = load_bundle(name), " ".join(zoo.card(name).split())
+    bundle, card = load_bundle(name), " ".join(zoo.model_card(name).split())
     assert f"{len(bundle.onnx):,} bytes" in card
     assert bundle.metadata.license in card
     assert [root for root in bundle.metadata.trained_on if root not in card] == []

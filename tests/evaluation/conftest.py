@@ -8,7 +8,7 @@ import pytest
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import IdentityTable
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import Measured
+from familiar.evaluation.context import EvaluationContext
 from support.color_folders import color_folder
 
 
@@ -17,7 +17,7 @@ def colors(tmp_path: Path) -> Path:
     return color_folder(tmp_path / "colors")
 
 
-MakeMeasured = Callable[..., Measured]
+MakeMeasured = Callable[..., EvaluationContext]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def measured(mean_color_bundle: Path) -> MakeMeasured:
 
     def make(
         identities: int = 12, per: int = 4, dim: int = 8, noise: float = 0.5, seed: int = 0, **changed: object
-    ) -> Measured:
+    ) -> EvaluationContext:
         generator = np.random.default_rng(seed)
         labels = np.repeat(np.arange(identities), per)
         rows = generator.normal(size=(identities, dim))[labels] + noise * generator.normal(size=(len(labels), dim))
@@ -36,7 +36,7 @@ def measured(mean_color_bundle: Path) -> MakeMeasured:
             labels=labels.astype(np.int64),
             names=tuple(f"none/{identity:02d}" for identity in range(identities)),
         )
-        found = Measured(embedder, table, normalize(rows.astype(np.float32)), table, np.arange(len(table)))
+        found = EvaluationContext(embedder, table, normalize(rows.astype(np.float32)), table, np.arange(len(table)))
         return replace(found, **changed)
 
     return make

@@ -7,11 +7,11 @@ import pytest
 from PIL import Image, ImageFilter
 
 from familiar.evaluation import corruptions
-from familiar.evaluation.corruptions import DEGRADATIONS
+from familiar.evaluation.corruptions import CORRUPTIONS
 
 STEPS = [
     pytest.param(degradation.apply, severity, id=f"{name} {severity}")
-    for name, degradation in DEGRADATIONS.items()
+    for name, degradation in CORRUPTIONS.items()
     for severity in dict.fromkeys([degradation.severity, *degradation.sweep])
 ]
 
@@ -32,8 +32,8 @@ def difference(left: np.ndarray, right: np.ndarray) -> float:
 
 def test_severities_match_specification_and_belong_to_sweeps():
     stated = {"blur": 3.5, "noise": 0.05, "jpeg": 30, "brightness": 1.5, "occlusion": 0.25}
-    assert {name: DEGRADATIONS[name].severity for name in stated} == stated
-    for name, degradation in DEGRADATIONS.items():
+    assert {name: CORRUPTIONS[name].severity for name in stated} == stated
+    for name, degradation in CORRUPTIONS.items():
         if name == "flip":
             assert degradation.sweep == ()
             continue
@@ -57,7 +57,7 @@ def test_degradations_are_deterministic_and_pure(apply, severity, side: int):
 
 @pytest.mark.parametrize("name", ["blur", "rotation", "downscale", "flip"])
 def test_single_color_is_unchanged(name: str):
-    degradation = DEGRADATIONS[name]
+    degradation = CORRUPTIONS[name]
     np.testing.assert_array_equal(degradation.apply(plain(100), degradation.severity), plain(100))
 
 

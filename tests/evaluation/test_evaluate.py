@@ -13,14 +13,14 @@ import pytest
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
-from familiar.evaluation.context import Asked
+from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.evaluate import evaluate
 from familiar.evaluation.results import read_results
 from support.color_folders import color_folder
 
 pytestmark = pytest.mark.slow
 
-ONE_SUITE = Asked(("retrieval",))  # where it does not matter what is measured
+ONE_SUITE = EvaluationOptions(("retrieval",))  # where it does not matter what is measured
 
 
 def spec(*roots: Path) -> DataSpec:
@@ -32,7 +32,7 @@ def spec(*roots: Path) -> DataSpec:
 def test_pairs_file_limits_pairs_and_embedded_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("2\nPerson_00\t1\t2\nPerson_01\t3\t4\nPerson_00\t1\tPerson_01\t3\nPerson_02\t1\tPerson_03\t1\n")
-    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(pairs_file=pairs))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(pairs_file=pairs))
     assert results["verification"]["pairs"] == "listed"
     assert (results["verification"]["same_pairs"], results["verification"]["different_pairs"]) == (2, 2)
     assert results["data"]["photos"] == 6
@@ -45,7 +45,7 @@ def test_skips_pairs_with_unreadable_photo(colors: Path, mean_color_bundle: Path
     (colors / "Person_00" / "Person_00_0001.png").write_text("no photo")
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("Person_00\t1\t2\nPerson_01\t3\t4\nPerson_02\t1\tPerson_03\t1\n")
-    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(pairs_file=pairs))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(pairs_file=pairs))
     assert results["verification"]["same_pairs"] == 1
     assert "Person_00_0001" in results["data"]["skipped"][0]
 
@@ -93,7 +93,7 @@ def test_missing_metrics_are_null_with_reason(mean_color_bundle: Path, tmp_path:
 
 def test_rejects_unknown_suite_and_unreadable_photos(colors: Path, mean_color_bundle: Path, tmp_path: Path):
     with pytest.raises(BadDataset, match="retrieval, clustering"):
-        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(("clairvoyance",)))
+        evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(("clairvoyance",)))
     broken = tmp_path / "broken" / "a"
     broken.mkdir(parents=True)
     (broken / "x.png").write_text("no photo")
@@ -102,7 +102,7 @@ def test_rejects_unknown_suite_and_unreadable_photos(colors: Path, mean_color_bu
 
 
 def test_writes_returned_results_and_report(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    asked = Asked(("verification", "retrieval"))
+    asked = EvaluationOptions(("verification", "retrieval"))
     results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", asked, flip=True)
     stored = read_results(tmp_path / "out" / "eval_results.json")
     assert stored.pop("replicates").keys() > {"verification.auc", "retrieval.recall_at_1"}
@@ -115,7 +115,7 @@ def test_writes_returned_results_and_report(colors: Path, mean_color_bundle: Pat
 
 @pytest.mark.usefixtures("without_report")
 def test_runs_only_requested_suites(colors: Path, mean_color_bundle: Path, tmp_path: Path):
-    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", Asked(("triplets", "harmonic")))
+    results = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", EvaluationOptions(("triplets", "harmonic")))
     assert "triplets" in results
     assert "retrieval" not in results
     assert results["harmonic"] is None
@@ -127,7 +127,7 @@ def test_leaks_are_listed_excluded_or_skipped(colors: Path, mean_color_bundle: P
     run = run_with_split(tmp_path / "run", mean_color_bundle, train=names[:6], test=names[6:])
     (run / "data.json").write_text(json.dumps({"spec": dataclasses.asdict(spec(colors))}))
     shutil.copy(colors / "Person_00" / "Person_00_0001.png", colors / "Person_08" / "Person_08_0001.png")
-    only = Asked(("retrieval",))
+    only = EvaluationOptions(("retrieval",))
     found = evaluate(run, spec(colors), tmp_path / "out", only)
     assert found["leaks"]["compared"] == {"judged": 24, "seen": 24}
     (leak,) = found["leaks"]["across_splits"]
@@ -148,7 +148,7 @@ def test_skips_pairs_with_leaking_photos(colors: Path, mean_color_bundle: Path, 
         mean_color_bundle,
         spec(colors),
         tmp_path / "out",
-        Asked(("verification",), pairs_file=pairs),
+        EvaluationOptions(("verification",), pairs_file=pairs),
         leaks="exclude",
     )
     assert found["leaks"]["excluded"] == 2
@@ -163,7 +163,7 @@ def test_rejects_invalid_csv_before_any_work(colors: Path, mean_color_bundle: Pa
             mean_color_bundle,
             spec(colors),
             tmp_path / "out",
-            Asked(slices=tmp_path / "facts.csv"),
+            EvaluationOptions(slices=tmp_path / "facts.csv"),
             on_progress=told.append,
         )
     assert not told
@@ -179,7 +179,7 @@ def test_resize_px_overrides_bundle_preprocessing(colors: Path, mean_color_bundl
         rgb_u8 = np.broadcast_to(generator.integers(0, 255, 3, np.uint8), (36, 36, 3)).copy()
         rgb_u8[9:27, 9:27] = np.array(PIL.Image.open(path))[9:27, 9:27]
         PIL.Image.fromarray(rgb_u8).save(path)
-    only = Asked(("verification",))
+    only = EvaluationOptions(("verification",))
     whole = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only)
     middle = evaluate(mean_color_bundle, spec(colors), tmp_path / "out", only, resize_px=64)
     assert middle["verification"]["auc"] > whole["verification"]["auc"]

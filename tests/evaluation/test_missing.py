@@ -1,4 +1,4 @@
-from familiar.evaluation.missing import absences, why_absent
+from familiar.evaluation.missing import missing_metrics, missing_reason
 from familiar.evaluation.suites.catalog import run_suites
 
 
@@ -6,9 +6,9 @@ def test_every_null_metric_has_reason(measured):
     names = ["retrieval", "verification", "clustering", "separation", "identification", "triplets"]
     for found in (measured(identities=2, per=2), measured(per=1), measured(identities=3, per=1)):
         parts = run_suites(found, names).parts
-        told = dict(absences(parts))
+        told = dict(missing_metrics(parts))
         assert told
-        assert all(why_absent(path) for path in told), told
+        assert all(missing_reason(path) for path in told), told
 
 
 def test_finds_nulls_at_any_depth():
@@ -17,7 +17,7 @@ def test_finds_nulls_at_any_depth():
         "verification": {"tar_at_far": {"1e-4": None, "1e-2": 0.5}},
         "harmonic": {"prefixes": [{"retrieval": {"recall_at_1": 1.0}}, {"retrieval": {"recall_at_5": None}}]},
     }
-    told = dict(absences(parts))
+    told = dict(missing_metrics(parts))
     assert told.keys() == {"verification.tar_at_far.1e-4", "harmonic.prefixes.1.retrieval.recall_at_5"}
     assert told["verification.tar_at_far.1e-4"] == "takes 100,000 pairs of strangers"
-    assert why_absent("nonsense") is None
+    assert missing_reason("nonsense") is None

@@ -14,7 +14,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import Asked, Measured, measure
+from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.report import write_report
 from familiar.evaluation.report.examples import Evidence, gather, wilson_low
 from familiar.evaluation.report.labels import percent, written
@@ -40,16 +40,16 @@ SUITES = (
 )
 
 
-def measured_in(root: Path, bundle: Path) -> Measured:
-    return measure(Embedder(bundle), scan_folders(root), Asked())
+def measured_in(root: Path, bundle: Path) -> EvaluationContext:
+    return build_context(Embedder(bundle), scan_folders(root), EvaluationOptions())
 
 
 @pytest.fixture
-def measured(tmp_path: Path, mean_color_bundle: Path) -> Measured:
+def measured(tmp_path: Path, mean_color_bundle: Path) -> EvaluationContext:
     return measured_in(color_folder(tmp_path / "colors"), mean_color_bundle)
 
 
-def document(measured: Measured, suites: tuple[str, ...] = ("retrieval", "verification")) -> dict[str, Any]:
+def document(measured: EvaluationContext, suites: tuple[str, ...] = ("retrieval", "verification")) -> dict[str, Any]:
     found = run_suites(measured, suites) if suites else Results()
     return {
         "format_version": 2,
@@ -84,7 +84,7 @@ def document(measured: Measured, suites: tuple[str, ...] = ("retrieval", "verifi
     }
 
 
-def whole_document(measured: Measured) -> dict[str, Any]:
+def whole_document(measured: EvaluationContext) -> dict[str, Any]:
     """Every suite there is, numbers made up."""
     results = document(measured)
     drop = {"similarity_drop": 0.1, "recall_at_1_drop": 0.2, "auc_drop": 0.05}
@@ -197,7 +197,7 @@ class Reader(HTMLParser):
 
 
 @pytest.mark.slow
-def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp_path: Path):
+def test_report_is_self_contained_with_section_per_suite(measured: EvaluationContext, tmp_path: Path):
     path = write_report(tmp_path / "out", whole_document(measured), measured, measured.judged)
     assert path == tmp_path / "out" / "report.html"
     page = Reader(path.read_text(encoding="utf-8"))
@@ -221,7 +221,7 @@ def test_report_is_self_contained_with_section_per_suite(measured: Measured, tmp
 
 
 @pytest.mark.exhaustive
-def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_path: Path):
+def test_report_has_both_color_schemes_and_png_files(measured: EvaluationContext, tmp_path: Path):
     page = write_report(tmp_path, whole_document(measured), measured, measured.judged).read_text()
     assert "color-scheme: light dark" in page
     assert "@media (prefers-color-scheme: dark)" in page
@@ -250,7 +250,7 @@ def test_report_has_both_color_schemes_and_png_files(measured: Measured, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES)
-def test_null_suite_shows_reason(measured: Measured, suite: str):
+def test_null_suite_shows_reason(measured: EvaluationContext, suite: str):
     results = document(measured, ()) | {"reasons": {suite: f"{suite}: too <few> photos"}, suite: None}
     page = Reader(render(results, Evidence(measured.table, {}), {}))
     assert suite in page.ids
@@ -259,7 +259,7 @@ def test_null_suite_shows_reason(measured: Measured, suite: str):
 
 
 @pytest.mark.slow
-def test_null_metrics_show_reasons(measured: Measured):
+def test_null_metrics_show_reasons(measured: EvaluationContext):
     results = document(measured)
     results["verification"]["tar_at_far"]["1e-4"] = None
     results["verification"]["probability"] = None
@@ -279,7 +279,7 @@ def test_null_metrics_show_reasons(measured: Measured):
 
 
 @pytest.mark.slow
-def test_unknown_metric_is_shown_by_its_key(measured: Measured):
+def test_unknown_metric_is_shown_by_its_key(measured: EvaluationContext):
     results = document(measured)
     results["retrieval"]["novel"] = {"measure_of": 0.123456}
     results["verification"]["remark"] = "<b>"
@@ -306,7 +306,7 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
 
 
 @pytest.mark.exhaustive
-def test_non_utf8_name_is_rendered(measured: Measured, tmp_path: Path):
+def test_non_utf8_name_is_rendered(measured: EvaluationContext, tmp_path: Path):
     names = (measured.table.names[0] + "\udcff", *measured.table.names[1:])
     odd = dataclasses.replace(measured, table=dataclasses.replace(measured.table, names=names))
     page = write_report(tmp_path, document(odd), odd, odd.judged).read_text(encoding="utf-8")
@@ -340,7 +340,7 @@ def test_collapsed_embeddings_make_report(mean_color_bundle: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
+def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: EvaluationContext):
     evidence = gather(measured, document(measured))
     assert evidence.neighbors is not None
     rows = neighbor_grid(evidence).split('<div class="row">')[1:]
@@ -352,7 +352,7 @@ def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: Measured):
 
 
 @pytest.mark.exhaustive
-def test_deleted_photo_is_reported(measured: Measured, tmp_path: Path):
+def test_deleted_photo_is_reported(measured: EvaluationContext, tmp_path: Path):
     results = document(measured)
     for photo in measured.table.photos:
         assert isinstance(photo, Path)
@@ -366,7 +366,7 @@ def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_color_bundle: P
     root = color_folder(tmp_path / "colors", identities=4)
     listed = tmp_path / "pairs.txt"
     listed.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
-    measured = measure(Embedder(mean_color_bundle), scan_folders(root), Asked(pairs_file=listed))
+    measured = build_context(Embedder(mean_color_bundle), scan_folders(root), EvaluationOptions(pairs_file=listed))
     mistakes = gather(measured, document(measured)).mistakes
     assert mistakes is not None
     assert (len(mistakes.strangers), len(mistakes.selves)) == (2, 1)
@@ -452,7 +452,7 @@ def test_has_moved_reports_false_accepts_when_none_promised():
 
 
 @pytest.mark.slow
-def test_failing_identities_match_slow_reference(measured: Measured):
+def test_failing_identities_match_slow_reference(measured: EvaluationContext):
     results = document(measured)
     evidence = gather(measured, results)
     one = evidence.failing[0]
@@ -489,7 +489,7 @@ def test_wilson_low_equals_closed_form_and_penalizes_few_photos():
 
 
 @pytest.mark.slow
-def test_mistakes_show_probability_only_when_calibrated(measured: Measured):
+def test_mistakes_show_probability_only_when_calibrated(measured: EvaluationContext):
     results = document(measured)
     assert "similar, probability" in render(results, gather(measured, results), {})
     bare = Threshold(0.5, None, None)

@@ -12,8 +12,8 @@ from familiar.core.types import Photo
 from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation import perturbation
-from familiar.evaluation.context import Measured, measure
-from familiar.evaluation.corruptions import DEGRADATIONS
+from familiar.evaluation.context import EvaluationContext, build_context
+from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.suites.robustness import robustness
 from familiar.photos.decoding import save_photo
 
@@ -39,14 +39,14 @@ def embedder(mean_color_bundle: Path) -> Embedder:
     return Embedder(mean_color_bundle, threads=2)
 
 
-def seen(measured: Measured, row: int, name: str, severity: float | None) -> np.ndarray:
-    mean = DEGRADATIONS[name].apply(measured.crop(row).rgb_u8, severity).reshape(-1, 3).mean(axis=0)
+def seen(measured: EvaluationContext, row: int, name: str, severity: float | None) -> np.ndarray:
+    mean = CORRUPTIONS[name].apply(measured.crop(row).rgb_u8, severity).reshape(-1, 3).mean(axis=0)
     return mean / np.linalg.norm(mean)
 
 
 @pytest.mark.slow
 def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
-    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
+    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 9, 3)))
     found = robustness(measured).figures
     labels = measured.labels
     clean = measured.embeddings.astype(np.float64)
@@ -63,7 +63,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
     recall, auc = judged(clean)
     assert found["clean"] == {"recall_at_1": pytest.approx(recall), "auc": pytest.approx(auc, abs=1e-4)}
     lost = 0.0
-    for name, degradation in DEGRADATIONS.items():
+    for name, degradation in CORRUPTIONS.items():
         for severity in dict.fromkeys([degradation.severity, *degradation.sweep]):
             queries = np.stack([seen(measured, row, name, severity) for row in range(len(labels))])
             similarity_drop = 1 - float(np.einsum("kd,kd->k", queries, clean).mean())
@@ -87,7 +87,7 @@ def test_drops_match_slow_reference(embedder: Embedder, tmp_path: Path):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_flip_and_brightness_cost_mean_color_model_nothing(embedder: Embedder, tmp_path: Path):
-    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
+    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 2)))).figures
     # Mirrored, the mean stays; brightness keeps its direction but for what is cut off at white.
     flip = found["degradations"]["flip"]
     assert flip["similarity_drop"] == pytest.approx(0, abs=1e-6)
@@ -103,7 +103,7 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
         (tmp_path / "data" / name).mkdir(parents=True)
         pixels = np.broadcast_to(np.array(color, np.uint8), (32, 32, 3)).copy()
         save_photo(Photo(pixels, "drawn", (32, 32)), tmp_path / "data" / name / "0.png")
-    found = robustness(measure(embedder, scan_folders(tmp_path / "data"))).figures
+    found = robustness(build_context(embedder, scan_folders(tmp_path / "data"))).figures
     clean, bright = np.array([200, 100, 50.0]), np.array([255, 150, 75.0])
     cosine = clean @ bright / np.linalg.norm(clean) / np.linalg.norm(bright)
     assert found["degradations"]["brightness"]["similarity_drop"] == pytest.approx(1 - cosine, abs=1e-6)
@@ -113,7 +113,7 @@ def test_saturated_brightness_drop_equals_closed_form(embedder: Embedder, tmp_pa
 
 @pytest.mark.exhaustive
 def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
-    outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
+    outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3))))
     for part in outcome.figures["degradations"].values():
         assert part["interval"].keys() == {"similarity_drop", "recall_at_1_drop", "auc_drop"}
         for figure, (low, high) in part["interval"].items():
@@ -130,7 +130,7 @@ def test_intervals_contain_their_drops(embedder: Embedder, tmp_path: Path):
 def test_undefined_metrics_are_none(
     embedder: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
-    outcome = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
+    outcome = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", identities, photos))))
     found = outcome.figures
     assert {name for name, value in found["clean"].items() if value is None} == missing
     for part in found["degradations"].values():
@@ -142,12 +142,12 @@ def test_undefined_metrics_are_none(
 
 @pytest.mark.slow
 def test_single_photos_have_only_similarity_interval(embedder: Embedder, tmp_path: Path):
-    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
+    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 10, 1)))).figures
     assert found["degradations"]["noise"]["interval"].keys() == {"similarity_drop"}
 
 
 def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
-    found = robustness(measure(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
+    found = robustness(build_context(embedder, scan_folders(patches(tmp_path / "data", 3, 2, side=5)))).figures
     assert found["photos"] == 6
     assert found["degradations"]["blur"]["similarity_drop"] < 0.1
 
@@ -156,12 +156,14 @@ def test_accepts_photos_smaller_than_crop(embedder: Embedder, tmp_path: Path):
 @pytest.mark.slow
 def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 4, 3))
-    one = robustness(measure(Embedder(mean_color_bundle, threads=1), table)).figures
-    many = robustness(measure(Embedder(mean_color_bundle, threads=3), table)).figures
+    one = robustness(build_context(Embedder(mean_color_bundle, threads=1), table)).figures
+    many = robustness(build_context(Embedder(mean_color_bundle, threads=3), table)).figures
     assert json.loads(json.dumps(one)) == json.loads(json.dumps(many))
     # A photo's noise is its own, whichever photos are probed beside it.
-    alone = robustness(measure(Embedder(mean_color_bundle), table.rows(np.arange(3)))).figures
-    apart = [robustness(measure(Embedder(mean_color_bundle), table.rows(np.array([row])))).figures for row in range(3)]
+    alone = robustness(build_context(Embedder(mean_color_bundle), table.rows(np.arange(3)))).figures
+    apart = [
+        robustness(build_context(Embedder(mean_color_bundle), table.rows(np.array([row])))).figures for row in range(3)
+    ]
     assert alone["degradations"]["noise"]["similarity_drop"] == pytest.approx(
         np.mean([found["degradations"]["noise"]["similarity_drop"] for found in apart])
     )
@@ -171,10 +173,12 @@ def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_p
 def test_probed_photos_are_searched_among_all_photos(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
+    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 12, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.robustness.PROBED_PHOTOS", 10)
     opened: set[int] = set()
-    monkeypatch.setattr(Measured, "crop", lambda self, row, crop=Measured.crop: opened.add(row) or crop(self, row))
+    monkeypatch.setattr(
+        EvaluationContext, "crop", lambda self, row, crop=EvaluationContext.crop: opened.add(row) or crop(self, row)
+    )
     found = robustness(measured).figures
     rows = measured.sample_of(10)
     assert (found["photos"], found["identities"], found["seed"]) == (10, 5, 0)
@@ -191,12 +195,12 @@ def test_flip_applies_to_degraded_photos(embedder: Embedder, tmp_path: Path):
     flips: list[bool] = []
     run = embedder.run
     embedder.run = lambda images, *, flip=False: flips.append(flip) or run(images, flip=flip)  # type: ignore
-    robustness(measure(embedder, table, flip=True))
+    robustness(build_context(embedder, table, flip=True))
     assert set(flips) == {True}
 
 
 def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
-    measured = measure(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
+    measured = build_context(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
     one_point = replace(measured, embeddings=np.tile(measured.embeddings[:1], (8, 1)))
     asked = perturbation.probe(one_point.labels, np.arange(8))
     found = perturbation.answer(asked, one_point.embeddings, one_point.embeddings)
@@ -207,7 +211,7 @@ def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
 @pytest.mark.shared_data
 def test_stronger_noise_increases_similarity_drop_on_real_cats(shared_data: Path, embedder: Embedder):
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_photos=1).read()
-    found = robustness(measure(embedder, table)).figures
+    found = robustness(build_context(embedder, table)).figures
     drops = [step["similarity_drop"] for step in found["sweeps"]["noise"]]
     assert drops == sorted(drops)
     assert all(0 <= drop < 0.1 for drop in drops)

@@ -16,7 +16,7 @@ from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.core.vectors import normalize, prefix
 from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import Asked, Measured, measure
+from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic
@@ -38,7 +38,7 @@ from familiar.metrics.verification import verification as verification_figures
 pytestmark = pytest.mark.slow
 
 
-def slow_pairs(found: Measured) -> tuple[np.ndarray, np.ndarray]:
+def slow_pairs(found: EvaluationContext) -> tuple[np.ndarray, np.ndarray]:
     rows = found.embeddings.astype(np.float64)
     left, right = np.triu_indices(len(rows), 1)
     scores = (rows[left] * rows[right]).sum(axis=1)
@@ -82,9 +82,9 @@ def test_reliability_uses_bundle_calibration_curve(measured):
 
 def test_verification_uses_requested_sampled_or_listed_pairs(measured):
     whole = measured(identities=30)
-    drawn = verification(replace(whole, asked=Asked(pairs="balanced", pair_count=200))).figures
+    drawn = verification(replace(whole, asked=EvaluationOptions(pairs="balanced", pair_count=200))).figures
     assert (drawn["pairs"], drawn["same_pairs"], drawn["different_pairs"]) == ("balanced", 100, 100)
-    drawn = verification(replace(whole, asked=Asked(pairs="natural", pair_count=2000))).figures
+    drawn = verification(replace(whole, asked=EvaluationOptions(pairs="natural", pair_count=2000))).figures
     assert (drawn["pairs"], drawn["same_pairs"] + drawn["different_pairs"]) == ("natural", 2000)
     assert drawn["same_pairs"] < 200
     listed = replace(whole, pairs=Pairs(np.array([0, 0]), np.array([1, 9]), np.array([True, False])))
@@ -162,18 +162,18 @@ def test_harmonic_measures_each_prefix(measured):
 def test_overfitting_compares_equal_galleries(colors, mean_color_bundle):
     whole = scan_folders(colors)
     trained = whole.of_identities(whole.names[:6])
-    tested = measure(Embedder(mean_color_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
+    tested = build_context(Embedder(mean_color_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
     figures = overfitting(tested).figures
     assert (figures["identities"], figures["photos_each"]) == (6, 2)
     assert figures["gap"] == pytest.approx(figures["train_recall_at_1"] - figures["test_recall_at_1"])
     # The same identities on both sides have no gap, whatever is drawn.
-    both = measure(Embedder(mean_color_bundle), whole, trained_on=trained)
+    both = build_context(Embedder(mean_color_bundle), whole, trained_on=trained)
     assert overfitting(both).figures["test_recall_at_1"] == figures["test_recall_at_1"]
     for nothing in (None, trained.rows(np.arange(0))):
         with pytest.raises(NothingToMeasure, match="trained on"):
             overfitting(replace(tested, trained_on=nothing))
     with pytest.raises(NothingToMeasure, match="two others"):
-        overfitting(replace(measure(Embedder(mean_color_bundle), trained), trained_on=trained))
+        overfitting(replace(build_context(Embedder(mean_color_bundle), trained), trained_on=trained))
 
 
 def write_csv(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -190,7 +190,7 @@ def test_slices_are_sorted_worst_first(measured, tmp_path):
     whole = measured()
     found = replace(whole, embeddings=np.concatenate([good.embeddings, bad.embeddings]))
     facts = [{"identity": f"{identity:02d}", "light": "day" if identity < 6 else "night"} for identity in range(12)]
-    asked = Asked(slices=write_csv(tmp_path / "facts.csv", facts))
+    asked = EvaluationOptions(slices=write_csv(tmp_path / "facts.csv", facts))
     rows = slices(replace(found, asked=asked)).figures["columns"]["light"]
     assert [row["value"] for row in rows] == ["night", "day"]
     assert [(row["photos"], row["identities"]) for row in rows] == [(24, 6), (24, 6)]
@@ -207,7 +207,7 @@ def test_slices_are_sorted_worst_first(measured, tmp_path):
 
 def test_unmeasurable_slice_has_reason_and_is_last(measured, tmp_path):
     facts = [{"photo": f"{row}.png", "kind": "alone" if row == 0 else "many"} for row in range(48)]
-    asked = Asked(("slices", "verification"), slices=write_csv(tmp_path / "facts.csv", facts))
+    asked = EvaluationOptions(("slices", "verification"), slices=write_csv(tmp_path / "facts.csv", facts))
     rows = slices(measured(asked=asked)).figures["columns"]["kind"]
     assert [row["value"] for row in rows] == ["many", "alone"]
     assert rows[1]["verification"] is None
@@ -228,7 +228,7 @@ def lfw_folder(root: Path, folds: int = 2, each: int = 3) -> None:
 
 def test_lfw_reads_pair_files_in_data_folder(colors, mean_color_bundle):
     table = scan_folders(colors)
-    without = measure(Embedder(mean_color_bundle), table)
+    without = build_context(Embedder(mean_color_bundle), table)
     assert not SUITES["lfw"].applies(without)
     with pytest.raises(NothingToMeasure, match=r"pairs\.txt"):
         lfw(without)
@@ -289,7 +289,7 @@ def test_few_identities_have_no_interval(measured):
 
 def test_slices_csv_adds_slices_to_any_suites(measured, tmp_path):
     facts = [{"identity": f"{identity:02d}", "side": "ab"[identity % 2]} for identity in range(12)]
-    asked = Asked(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
+    asked = EvaluationOptions(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
     found = run_suites(measured(asked=asked), asked.suites).parts
     assert found.keys() == {"retrieval", "slices"}
     (row, _) = found["slices"]["columns"]["side"]
@@ -324,7 +324,7 @@ def test_weighted_pair_sample_matches_all_pairs_metrics(measured):
 
 def test_overfitting_ignores_validation_identities(colors, mean_color_bundle):
     whole = scan_folders(colors)
-    found = measure(
+    found = build_context(
         Embedder(mean_color_bundle),
         whole,
         trained_on=whole.of_identities(whole.names[:4]),

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from familiar.core.types import Photo
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import Measured, measure
+from familiar.evaluation.context import EvaluationContext, build_context
 from familiar.evaluation.suites.tta import enlarged, five_crops, tta
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import Preprocessing
@@ -59,7 +59,7 @@ def averaged(embeddings: list[np.ndarray]) -> np.ndarray:
     return total / np.linalg.norm(total, axis=1, keepdims=True)
 
 
-def each_way(measured: Measured) -> dict[str, np.ndarray]:
+def each_way(measured: EvaluationContext) -> dict[str, np.ndarray]:
     """By the plainest means: each copy of all photos embedded after the other."""
     embedder, table = measured.embedder, measured.table
     crops = [measured.crop(row) for row in range(len(table))]
@@ -86,7 +86,7 @@ def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
     for folder in sorted(dogs.iterdir()):  # others than the cats
         for photo in folder.iterdir():
             save_photo(Photo(255 - load_photo(photo).rgb_u8, "drawn", (40, 40)), photo)
-    measured = measure(left_half, scan_folders(cats, dogs))
+    measured = build_context(left_half, scan_folders(cats, dogs))
     found, ways = tta(measured).figures, each_way(measured)
     everywhere = np.arange(48)
     plain = slow_figures(ways["plain"], measured.labels, everywhere)
@@ -110,7 +110,7 @@ def test_gains_match_slow_reference(left_half: Embedder, tmp_path: Path):
 
 def test_gains_are_relative_to_plain_photo_with_flip(left_half: Embedder, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 5, 3))
-    plain, flipped = (tta(measure(left_half, table, flip=flip)).figures for flip in (False, True))
+    plain, flipped = (tta(build_context(left_half, table, flip=flip)).figures for flip in (False, True))
     assert without_times(plain) == without_times(flipped)
 
 
@@ -125,7 +125,7 @@ def without_times(figures: dict) -> dict:
 @pytest.mark.slow
 def test_identical_copies_have_zero_gain(mean_color_bundle: Path, tmp_path: Path):
     table = scan_folders(halves(tmp_path / "data", 10, 3))
-    outcome = tta(measure(Embedder(mean_color_bundle), table))
+    outcome = tta(build_context(Embedder(mean_color_bundle), table))
     flip = outcome.figures["flip"]
     assert (flip["recall_at_1_gain"], flip["auc_gain"]) == (0, pytest.approx(0, abs=1e-9))
     assert flip["interval"]["recall_at_1_gain"] == (0, 0)
@@ -134,7 +134,7 @@ def test_identical_copies_have_zero_gain(mean_color_bundle: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_intervals_contain_their_gains(left_half: Embedder, tmp_path: Path):
-    outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
+    outcome = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 12, 3))))
     for way in WAYS:
         part = outcome.figures[way]
         assert part["interval"].keys() == {"recall_at_1_gain", "auc_gain"}
@@ -158,7 +158,7 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
     monkeypatch.setattr(left_half, "run", slow)
     monkeypatch.setattr(left_half, "threads", 1)
     monkeypatch.setattr("time.thread_time", lambda: clock[0])
-    found = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).figures
+    found = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 2, 2)))).figures
     assert found["plain"]["ms_a_photo"] == pytest.approx(3)
     assert found["flip"]["ms_a_photo"] == pytest.approx(6)
     assert found["five_crops"]["ms_a_photo"] == pytest.approx(15)
@@ -171,7 +171,7 @@ def test_more_passes_take_more_time(left_half: Embedder, tmp_path: Path, monkeyp
 def test_undefined_metrics_are_none(
     left_half: Embedder, tmp_path: Path, identities: int, photos: int, missing: set[str]
 ):
-    outcome = tta(measure(left_half, scan_folders(halves(tmp_path / "data", identities, photos))))
+    outcome = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", identities, photos))))
     assert {name for name, value in outcome.figures["plain"].items() if value is None} == missing
     for way in WAYS:
         part = outcome.figures[way]
@@ -181,12 +181,12 @@ def test_undefined_metrics_are_none(
 
 
 def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
-    found = tta(measure(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
+    found = tta(build_context(left_half, scan_folders(halves(tmp_path / "data", 3, 2, side=5)))).figures
     assert found["photos"] == 6
 
 
 def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    measured = measure(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
+    measured = build_context(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
     rows = measured.sample_of(10)
     found = tta(measured).figures

@@ -26,7 +26,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.verification import verify_embeddings, verify_photos
-from familiar.neighbors.clustering import group
+from familiar.neighbors.clustering import cluster
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
@@ -234,7 +234,7 @@ def test_verdicts_and_clusters_match_python(opened: Page, make_bundle: MakeBundl
     for name in ("high precision", "balanced", "high recall"):
         opened.get_by_label("Grouped at").select_option(name)
         threshold = getattr(calibration, name.replace(" ", "_")).similarity
-        groups = group(embedded.embeddings, threshold)
+        groups = cluster(embedded.embeddings, threshold)
         expected = {frozenset(np.flatnonzero(groups == number).tolist()) for number in set(groups)}
         assert {frozenset(members) for members in save(opened).groups} == expected
         headings = opened.get_by_role("heading", level=3)

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(params=["float32"])
 def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Gallery]:
     """Empty, of 16 dimensions; float32, or as a test asks for."""
-    with Gallery.create(folder, SPACE, element=request.param) as made:
+    with Gallery.create(folder, SPACE, embedding_dtype=request.param) as made:
         made._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
         yield made
 
@@ -56,6 +56,6 @@ def other_embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -
 @pytest.fixture
 def album(folder: Path, embedder: Embedder) -> Iterator[Gallery]:
     """Empty, for what `embedder` makes of photos."""
-    with Gallery.create(folder, Space.of(embedder.metadata), element="float32") as made:
+    with Gallery.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as made:
         made._connection.execute("PRAGMA synchronous = OFF")
         yield made

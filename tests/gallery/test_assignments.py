@@ -6,11 +6,11 @@ import pytest
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery.clustering.assignments import (
-    NOBODY,
+    UNASSIGNED,
     check_faces,
     check_identities,
-    find_identity,
-    who_is_who,
+    load_assignments,
+    resolve_identity,
 )
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
@@ -26,25 +26,25 @@ def gallery(gallery: Gallery) -> Gallery:
 
 
 def test_who_is_who_reports_assignments_and_names(gallery: Gallery):
-    who = who_is_who(gallery)
-    assert who.identity.tolist() == [1, 1, NOBODY]
+    who = load_assignments(gallery)
+    assert who.identity.tolist() == [1, 1, UNASSIGNED]
     assert who.by_user.tolist() == [True, False, False]
     assert who.names == {1: "Mia"}
     assert who.rows_of_identity(1).tolist() == [0, 1]
-    assert who_is_who(gallery) is who
+    assert load_assignments(gallery) is who
     corrections.confirm(gallery, [2])
-    assert who_is_who(gallery).by_user.tolist() == [True, True, False]
+    assert load_assignments(gallery).by_user.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("said", ["Mia", "#1", " Mia "])
 def test_find_identity_accepts_name_or_number(gallery: Gallery, said: str):
-    assert find_identity(gallery, said) == 1
+    assert resolve_identity(gallery, said) == 1
 
 
 @pytest.mark.parametrize("said", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
 def test_find_identity_rejects_unknown_names_and_numbers(gallery: Gallery, said: str):
     with pytest.raises(NotInGallery, match="give a name, or a number such as #12"):
-        find_identity(gallery, said)
+        resolve_identity(gallery, said)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 4, 2**70])

@@ -5,8 +5,8 @@ import pytest
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.calibration import calibrate, calibration, grouping, uncalibrate
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration, reset_calibration
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
@@ -32,13 +32,13 @@ def gallery(gallery: Gallery) -> Gallery:
 
 def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
     assert calibration(gallery) == SPACE.calibration
-    assert (grouping(gallery).threshold, grouping(gallery).own) == (THRESHOLD, False)
+    assert (clustering_calibration(gallery).threshold, clustering_calibration(gallery).own) == (THRESHOLD, False)
 
 
 def test_fits_on_confirmed_faces_only(gallery: Gallery):
     expected = fit(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
     enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unspoken")
-    group(gallery)
+    cluster(gallery)
     assert identity_of(gallery, 16) in (
         1,
         2,
@@ -51,13 +51,13 @@ def test_fits_on_confirmed_faces_only(gallery: Gallery):
     assert threshold.f == pytest.approx(1.0)
     assert 0.85 < threshold.threshold < 1.0
     assert calibration(gallery) == fitted
-    assert grouping(gallery) == threshold
+    assert clustering_calibration(gallery) == threshold
 
 
 def test_grouping_and_search_use_calibration_until_reset(gallery: Gallery):
     calibrate(gallery)
     enrolled(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
-    group(gallery)
+    cluster(gallery)
     assert {frozenset([17, 18, 19]), frozenset([20, 21, 22])} <= groups(gallery)
     assert identity_of(gallery, 16) == 1
     stranger = close_together([0, 0, 0, 0, 0, 1])[0]
@@ -65,7 +65,7 @@ def test_grouping_and_search_use_calibration_until_reset(gallery: Gallery):
     (hit,) = search_photos(gallery, stranger, 1)
     assert hit.probability is not None
     assert hit.probability < 0.5
-    uncalibrate(gallery)
+    reset_calibration(gallery)
     assert calibration(gallery) == SPACE.calibration
     assert sum(match.probability or 0 for match in search_identities(gallery, stranger)) > 0.9
     assert search_photos(gallery, stranger, 1)[0].probability > 0.9
@@ -74,7 +74,7 @@ def test_grouping_and_search_use_calibration_until_reset(gallery: Gallery):
 def test_calibration_persists_in_the_file(gallery: Gallery, folder):
     fitted, threshold = calibrate(gallery)
     with Gallery.open(folder) as again:
-        assert (calibration(again), grouping(again)) == (fitted, threshold)
+        assert (calibration(again), clustering_calibration(again)) == (fitted, threshold)
 
 
 def test_rejects_too_few_confirmed_pairs(folder):
@@ -82,7 +82,7 @@ def test_rejects_too_few_confirmed_pairs(folder):
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):
             calibrate(gallery)
         enrolled(gallery, individuals([6, 6]))
-        group(gallery)
+        cluster(gallery)
         with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # grouped is not confirmed
             calibrate(gallery)
         corrections.confirm(gallery, range(1, 7))

@@ -8,15 +8,15 @@ import pytest
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.integrity.check import Checked, check
+from familiar.gallery.integrity.check import CheckResult, check
 from support.small_gallery import DIM, draw_pets, enrolled, individuals
 
 
 def test_intact_gallery_has_no_problems(gallery: Gallery):
-    assert check(gallery) == Checked(0, 0, (), (), ())
+    assert check(gallery) == CheckResult(0, 0, (), (), ())
     enrolled(gallery, individuals([2, 1]))
     revision = gallery.revision
-    assert check(gallery) == Checked(photos=3, faces=3, problems=(), missing=(), changed=())
+    assert check(gallery) == CheckResult(photos=3, faces=3, problems=(), missing=(), changed=())
     assert gallery.revision == revision
 
 

@@ -5,12 +5,12 @@ import pytest
 
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import cluster as group_module
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.clustering.review_queue import answer, suggest
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.neighbors.clustering import group as plainly_grouped
+from familiar.neighbors.clustering import cluster as plainly_grouped
 from support.small_gallery import (
     DIM,
     SPACE,
@@ -40,14 +40,14 @@ def between(one: int, other: int, share: float) -> np.ndarray:
 def test_without_constraints_matches_neighbors_group(gallery: Gallery):
     embeddings = scattered(80)
     faces = enrolled(gallery, embeddings)
-    found = group(gallery)
+    found = cluster(gallery)
     expected = plainly_grouped(embeddings, THRESHOLD)
     sizes = np.bincount(expected)
     assert groups(gallery) == {
         frozenset(np.array(faces)[expected == number].tolist()) for number in np.flatnonzero(sizes > 1)
     }
     assert 3 < found.identities == (sizes > 1).sum()
-    assert found.alone == (sizes == 1).sum()
+    assert found.unassigned == (sizes == 1).sum()
     assert found.faces == found.changed == sizes[sizes > 1].sum()
     assert found.threshold == THRESHOLD
 
@@ -55,106 +55,106 @@ def test_without_constraints_matches_neighbors_group(gallery: Gallery):
 def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path):
     embeddings = scattered(80)
     enrolled(gallery, embeddings)
-    group(gallery)
+    cluster(gallery)
     ours = groups(gallery)
     order = np.random.default_rng(1).permutation(80)
-    with Gallery.create(tmp_path / "other", SPACE, element="float32") as other:
+    with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         faces = np.array(enrolled(other, embeddings[order]))
-        group(other)
+        cluster(other)
         original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
         assert {frozenset(original[face] for face in members) for members in groups(other)} == ours
 
 
 def test_empty_gallery_and_single_face_have_no_clusters(gallery: Gallery):
-    assert group(gallery).identities == 0
+    assert cluster(gallery).identities == 0
     enrolled(gallery, individuals([1]))
-    assert (group(gallery).identities, group(gallery).alone) == (0, 1)
+    assert (cluster(gallery).identities, cluster(gallery).unassigned) == (0, 1)
 
 
 @pytest.mark.parametrize("gallery", ["float16"], indirect=True)
 def test_groups_float16_embeddings(gallery: Gallery):
     enrolled(gallery, individuals([3, 2]))
-    group(gallery)
+    cluster(gallery)
     assert groups(gallery) == {frozenset([1, 2, 3]), frozenset([4, 5])}
 
 
 def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
     enrolled(gallery, individuals([3, 2]))
-    group(gallery)
+    cluster(gallery)
     before = rows(gallery)["assignments"]
     more = enrolled(gallery, np.concatenate([individuals([1, 1, 2], seed=7), between(0, 1, 0.5)]), "more")
-    found = group(gallery)
+    found = cluster(gallery)
     assert rows(gallery)["assignments"][:5] == before
     assert identity_of(gallery, more[0]) == identity_of(gallery, 1)
     assert identity_of(gallery, more[1]) == identity_of(gallery, 4)
     assert frozenset(more[2:4]) in groups(gallery)
     assert found.changed == 5  # all new ones, the one in the middle too, and yet no two groups came together
-    assert group(gallery).changed == 0
+    assert cluster(gallery).changed == 0
 
 
 def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
     first = enrolled(gallery, individuals([2], seed=1))
-    group(gallery)
+    cluster(gallery)
     second = enrolled(gallery, individuals([2], seed=2), "more")
     corrections.split(gallery, second)
-    group(gallery)
+    cluster(gallery)
     assert groups(gallery) == {frozenset(first), frozenset(second)}  # though all four are alike
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset(first + second)}
 
 
 def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
     alone = enrolled(gallery, individuals([2]))
     twins = in_one_photo(gallery, individuals([2], seed=3), "twins")
-    group(gallery)
+    cluster(gallery)
     assert not any(set(twins) <= members for members in groups(gallery))
     assert any(set(alone) <= members for members in groups(gallery))
 
 
 def test_threshold_argument_controls_cluster_count(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
-    assert group(gallery, threshold=0.999).identities == 0
-    assert group(gallery, threshold=-0.5).identities == 1
+    assert cluster(gallery, threshold=0.999).identities == 0
+    assert cluster(gallery, threshold=-0.5).identities == 1
     with pytest.raises(ValueError, match="threshold"):
-        group(gallery, threshold=1.5)
+        cluster(gallery, threshold=1.5)
 
 
 def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
     enrolled(gallery, individuals([4, 3, 2]))
-    group(gallery, threshold=-1.0)  # all in one
+    cluster(gallery, threshold=-1.0)  # all in one
     everybody = identity_of(gallery, 1)
     corrections.split(gallery, [8], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5, 6, 7]), frozenset([8, 9])}
     corrections.confirm(gallery, [7])
     mia = identity_of(gallery, 8)
     corrections.split(gallery, [1])
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7]), frozenset([8, 9])}
     assert identity_of(gallery, 7) == everybody  # by the user's word
     assert identity_of(gallery, 9) == mia
     before = rows(gallery, ("identities", "assignments"))
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert rows(gallery, ("identities", "assignments")) == before
 
 
 def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
     enrolled(gallery, individuals([2, 4]))
-    group(gallery, threshold=-1.0)
+    cluster(gallery, threshold=-1.0)
     number = identity_of(gallery, 1)
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset([1, 2]), frozenset([3, 4, 5, 6])}
     assert identity_of(gallery, 3) == number != identity_of(gallery, 1)
 
 
 def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
     enrolled(gallery, individuals([4, 4]))
-    group(gallery, threshold=-1.0)
+    cluster(gallery, threshold=-1.0)
     one = identity_of(gallery, 1)
     corrected = corrections.split(gallery, [5, 6], "Tom")
     assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7, 8])}
     assert identity_of(gallery, 1) == one
     assert identity_of(gallery, 8) == corrected.identity
-    assert corrected.carried == 2
+    assert corrected.propagated_faces == 2
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
 
 
@@ -164,37 +164,37 @@ def test_naming_a_face_assigns_similar_unassigned_faces(gallery: Gallery):
     assert groups(gallery) == {frozenset([1, 2, 3])}
 
 
-@pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
+@pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
 def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
     enrolled(gallery, individuals([5], noise=0.01))
-    group(gallery)
+    cluster(gallery)
     corrections.reject(gallery, [2])
     ((one, other, _),) = rows(gallery)["constraints"]
-    for _ in range(2 if again == "afresh twice" else 1):
-        group(gallery, afresh=again != "group")
+    for _ in range(2 if again == "rebuild twice" else 1):
+        cluster(gallery, rebuild=again != "group")
         assert identity_of(gallery, 2) != 1
         assert not any({one, other} <= members for members in groups(gallery))
 
 
-@pytest.mark.parametrize("again", ["group", "afresh", "afresh twice"])
+@pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
 def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery, again: str):
     enrolled(gallery, individuals([2]))
-    group(gallery)
+    cluster(gallery)
     corrections.reject(gallery, [1])
-    for _ in range(2 if again == "afresh twice" else 1):
-        group(gallery, afresh=again != "group")
+    for _ in range(2 if again == "rebuild twice" else 1):
+        cluster(gallery, rebuild=again != "group")
         assert groups(gallery) <= {frozenset([2])}
-    assert suggest(gallery) == []
+    assert propose_questions(gallery) == []
 
 
-@pytest.mark.parametrize("again", ["group", "afresh"])
+@pytest.mark.parametrize("again", ["group", "rebuild"])
 def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str):
     enrolled(gallery, np.concatenate([individuals([3, 3]), between(0, 1, 0.45)]))
-    group(gallery)
-    asked = [question for question in suggest(gallery) if question.about == "join"]
+    cluster(gallery)
+    asked = [question for question in propose_questions(gallery) if question.kind == "merge"]
     for question in asked:
-        answer(gallery, question, same=False)
-    group(gallery, afresh=again == "afresh", threshold=0.0)
+        answer_question(gallery, question, same=False)
+    cluster(gallery, rebuild=again == "rebuild", threshold=0.0)
     for question in asked:
         assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
 
@@ -213,9 +213,9 @@ def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monk
 
     monkeypatch.setattr(group_module, "_plan", overtaken)
     enrolled(gallery, individuals([1, 2]), "more")
-    group(gallery)
+    cluster(gallery)
     assert len(calls) == 2
-    assert who_is_who(gallery).names == {1: "Mia"}
+    assert load_assignments(gallery).names == {1: "Mia"}
     assert {frozenset([1, 2, 3, 4]), frozenset([5, 6])} == groups(gallery)
 
 
@@ -223,8 +223,8 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     from familiar.gallery.editing.undo_log import decisions, undo
 
     enrolled(gallery, individuals([2, 2]))
-    group(gallery)
-    group(gallery)
+    cluster(gallery)
+    cluster(gallery)
     assert [made.kind for made in decisions(gallery)] == ["group"]
     undo(gallery)
     assert groups(gallery) == set()
@@ -233,21 +233,21 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
 def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
     """Half of the others are more like any face than like the rest; that makes them no other individual."""
     enrolled(gallery, individuals([12], noise=0.1))
-    group(gallery, threshold=-1.0)
-    assert corrections.reject(gallery, [3]).carried == 0
+    cluster(gallery, threshold=-1.0)
+    assert corrections.reject(gallery, [3]).propagated_faces == 0
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
 def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
     enrolled(gallery, individuals([6, 6], noise=0.1))
-    group(gallery, threshold=-1.0)
+    cluster(gallery, threshold=-1.0)
     corrections.split(gallery, [9])
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
 
 
 def test_constraints_hold_in_an_identity_with_two_kinds(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     """Mia has faces at home and in a kind; each draws one of two faces of one photo."""
-    monkeypatch.setattr(group_module, "views", lambda embeddings, _: embeddings)
+    monkeypatch.setattr(group_module, "whiten_by_domain", lambda embeddings, _: embeddings)
     enrolled(gallery, individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
     with gallery.writing() as connection:
@@ -257,9 +257,9 @@ def test_constraints_hold_in_an_identity_with_two_kinds(gallery: Gallery, monkey
     with gallery.writing() as connection:
         connection.execute("INSERT INTO kinds VALUES (?, 1)", (cat,))
         connection.execute("UPDATE gallery SET judged_face = 99")
-    group(gallery)
+    cluster(gallery)
     assert [identity_of(gallery, face) for face in (cat, person)].count(1) == 1
     again = in_one_photo(gallery, individuals([1], seed=4), "another.jpg")
     corrections.reject(gallery, again, 1)
-    group(gallery)
+    cluster(gallery)
     assert identity_of(gallery, again[0]) != 1

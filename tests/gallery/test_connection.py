@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceMismatch
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
 from familiar.gallery.database.connection import DATABASE, Gallery, Space, high_water
@@ -28,7 +28,7 @@ def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: P
     gallery.close()
     with Gallery.open(folder) as again:
         assert again.space == SPACE
-        assert again.element == np.dtype("<f4")
+        assert again.embedding_dtype == np.dtype("<f4")
         assert again.faces().ids.tolist() == faces
         np.testing.assert_array_equal(again.faces().embeddings, embeddings)
         assert again.revision == high_water(folder) == 1
@@ -51,7 +51,7 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
 
 def test_rejects_element_types_except_float16_and_float32(folder: Path):
     with pytest.raises(ValueError, match="'float64'"):
-        Gallery.create(folder, SPACE, element="float64")
+        Gallery.create(folder, SPACE, embedding_dtype="float64")
 
 
 def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
@@ -117,7 +117,7 @@ def test_check_space_rejects_other_space_or_dimension(gallery: Gallery):
 
 def test_rejects_non_unit_embeddings(gallery: Gallery):
     with pytest.raises(ValueError, match="not unit vectors"):
-        gallery.packed(np.ones((1, DIM), np.float32))
+        gallery.encode_embeddings(np.ones((1, DIM), np.float32))
 
 
 def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
@@ -160,12 +160,12 @@ def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
         made.append(1)
         return len(made) if len(made) > 1 else None
 
-    assert gallery.kept("it", 5, make) is None
-    assert [gallery.kept("it", 5, make) for _ in range(2)] == [2, 2]  # None is never held
-    assert gallery.kept("it", 6, make) == 3
+    assert gallery.cached("it", 5, make) is None
+    assert [gallery.cached("it", 5, make) for _ in range(2)] == [2, 2]  # None is never held
+    assert gallery.cached("it", 6, make) == 3
     with gallery.writing():
-        assert [gallery.kept("it", 6, make) for _ in range(2)] == [4, 5]
-    assert gallery.kept("it", 6, make) == 3
+        assert [gallery.cached("it", 6, make) for _ in range(2)] == [4, 5]
+    assert gallery.cached("it", 6, make) == 3
 
 
 def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
@@ -261,13 +261,13 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
         with to.writing():
             order.append(what)
 
-    with gallery.beside() as other:
+    with gallery.new_connection() as other:
         waiting = threading.Thread(target=written, args=(other, "afterwards"))
-        with gallery.alone():
+        with gallery.write_lock():
             waiting.start()
             waiting.join(0.3)
             written(gallery, "first")
-            with gallery.beside() as third:
+            with gallery.new_connection() as third:
                 written(third, "in the same thread")  # which would wait for itself for ever
         waiting.join(10)
         assert order == ["first", "in the same thread", "afterwards"]
@@ -280,7 +280,7 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
                 written(other, "never")
             told.append(str(error.value))
 
-        with gallery.alone():
+        with gallery.write_lock():
             waiting = threading.Thread(target=hasty)
             waiting.start()
             waiting.join(10)
@@ -290,29 +290,29 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
 
 
 def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
-    with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.beside() as other:
+    with Gallery.create(tmp_path / "album", SPACE) as gallery, gallery.new_connection() as other:
         enrolled(gallery, individuals([2]))
         assert other.faces() is gallery.faces()
         with gallery.writing() as connection:
             connection.execute("INSERT INTO identities (name) VALUES ('Tom')")
-        assert who_is_who(other).names == {1: "Tom"}
+        assert load_assignments(other).names == {1: "Tom"}
         revision = other.revision
         with other.writing() as connection:
             connection.execute("DELETE FROM identities")
         assert gallery.revision == revision + 1
-        assert who_is_who(gallery).names == {}
+        assert load_assignments(gallery).names == {}
 
 
 def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([2]))
-    with gallery.beside() as other:
+    with gallery.new_connection() as other:
         assert enrolled(other, individuals([1]), "as long as it lies there") == [3]
         repair(folder)
         for opened in (gallery, other):
             with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
                 enrolled(opened, individuals([1]), "lost")
         with pytest.raises(BadGallery, match="replaced since it was opened"):
-            gallery.beside()
+            gallery.new_connection()
     with Gallery.open(folder) as again:
         assert again.faces().ids.tolist() == [1, 2, 3]
         assert enrolled(again, individuals([1]), "kept") == [4]
@@ -323,5 +323,5 @@ def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path)
     with pytest.raises(BadGallery, match="replaced"):
         enrolled(gallery, individuals([1]))
     with pytest.raises(BadGallery, match="replaced"):
-        gallery.beside()
+        gallery.new_connection()
     assert not (folder / DATABASE).exists()

@@ -3,8 +3,8 @@
 import pytest
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -15,26 +15,26 @@ from support.small_gallery import enrolled, groups, identity_of, in_one_photo, i
 def gallery(gallery: Gallery) -> Gallery:
     """#1 has faces 1 to 3, #2 has 4 and 5."""
     enrolled(gallery, individuals([3, 2]))
-    group(gallery)
+    cluster(gallery)
     return gallery
 
 
 def names(gallery: Gallery) -> dict[int, str]:
-    return who_is_who(gallery).names
+    return load_assignments(gallery).names
 
 
 def test_name_survives_regrouping_until_renamed(gallery: Gallery):
-    corrections.name(gallery, 1, "  Mia ")
-    group(gallery, afresh=True)
+    corrections.name_identity(gallery, 1, "  Mia ")
+    cluster(gallery, rebuild=True)
     assert names(gallery) == {1: "Mia"}
-    corrections.name(gallery, 1, "Lia")
+    corrections.name_identity(gallery, 1, "Lia")
     assert names(gallery) == {1: "Lia"}
     undo(gallery)
     assert names(gallery) == {1: "Mia"}
 
 
 def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
-    corrections.name(gallery, 1, "Mia", confirm=True)
+    corrections.name_identity(gallery, 1, "Mia", confirm=True)
     assert [row[2] for row in rows(gallery)["assignments"]] == [1, 1, 1, 0, 0]
     undo(gallery)
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 0]
@@ -43,7 +43,7 @@ def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
 @pytest.mark.parametrize("called", ["", "  ", "#7", "two\nlines", "\udcff"])
 def test_rejects_invalid_names(gallery: Gallery, called: str):
     with pytest.raises(Contradiction, match="is no name"):
-        corrections.name(gallery, 1, called)
+        corrections.name_identity(gallery, 1, called)
     with pytest.raises(Contradiction, match="is no name"):
         corrections.split(gallery, [1], called)
     assert names(gallery) == {}
@@ -51,33 +51,33 @@ def test_rejects_invalid_names(gallery: Gallery, called: str):
 
 
 def test_rejects_name_of_another_identity(gallery: Gallery):
-    corrections.name(gallery, 1, "Mia")
-    corrections.name(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, "Mia")
     with pytest.raises(Contradiction, match=r"#1 is called Mia already.*merge .* '#1' '#2'"):
-        corrections.name(gallery, 2, "Mia")
+        corrections.name_identity(gallery, 2, "Mia")
 
 
 def test_undoing_a_name_restores_all_rows(gallery: Gallery):
     corrections.reject(gallery, [4], 1)
     before = rows(gallery)
-    corrections.name(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, "Mia")
     undo(gallery)
     assert rows(gallery) == before
     assert before["rejections"] == [(4, 1)]
 
 
 def test_merging_keeps_the_only_name(gallery: Gallery):
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 1, [2, 2, 1])
     assert names(gallery) == {1: "Mia"}
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # it is named
 
 
 def test_merging_two_names_keeps_the_first(gallery: Gallery):
-    corrections.name(gallery, 1, "Mia")
-    corrections.name(gallery, 2, "Tom")
+    corrections.name_identity(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 2, "Tom")
     corrections.merge(gallery, 1, [2])
     assert names(gallery) == {1: "Mia"}
     undo(gallery)
@@ -87,7 +87,7 @@ def test_merging_two_names_keeps_the_first(gallery: Gallery):
 
 def test_merge_of_unnamed_identities_survives_regrouping(gallery: Gallery):
     corrections.merge(gallery, 1, [2])
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     (same,) = [row for row in rows(gallery)["constraints"] if row[2]]
     assert any({same[0], same[1]} <= members for members in groups(gallery))
 
@@ -97,13 +97,13 @@ def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
     corrections.reject(gallery, [outside], 2)
     corrections.merge(gallery, 1, [2])
     assert rows(gallery)["rejections"] == [(outside, 1)]
-    group(gallery)
+    cluster(gallery)
     assert identity_of(gallery, outside) == -1
 
 
 def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
     pair = in_one_photo(gallery, individuals([1, 1], seed=9), "both.jpg")
-    group(gallery)
+    cluster(gallery)
     assert [identity_of(gallery, face) for face in pair] == [1, 2]
     before = rows(gallery)
     with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
@@ -120,7 +120,7 @@ def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
     corrections.move(gallery, [1], 2)
     assert identity_of(gallery, 1) == 2
     assert (1, 1) in rows(gallery)["rejections"]
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert identity_of(gallery, 1) == 2
     corrections.move(gallery, [1], 1)  # the last word counts
     assert identity_of(gallery, 1) == 1
@@ -128,7 +128,7 @@ def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
 
 
 def test_identity_keeps_its_name_and_last_face_after_a_move(gallery: Gallery):
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 2, "Mia")
     corrections.move(gallery, [4], 1)
     assert identity_of(gallery, 5) == 2
     assert names(gallery) == {2: "Mia"}
@@ -146,39 +146,39 @@ def test_reject_stores_rejection_and_removes_assignment(gallery: Gallery):
 
 
 def test_tell_apart_separates_two_faces_of_an_identity(gallery: Gallery):
-    corrections.tell_apart(gallery, 2, 1)
+    corrections.mark_different(gallery, 2, 1)
     assert (1, 2, 0) in rows(gallery)["constraints"]
     assert not any({1, 2} <= members for members in groups(gallery))
-    group(gallery, afresh=True)
+    cluster(gallery, rebuild=True)
     assert not any({1, 2} <= members for members in groups(gallery))
 
 
 def test_tell_apart_keeps_the_assignment_of_the_confirmed_face(gallery: Gallery):
     corrections.confirm(gallery, [1])
-    corrections.tell_apart(gallery, 1, 2)
+    corrections.mark_different(gallery, 1, 2)
     assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
 
 
 def test_tell_apart_rejects_two_confirmed_faces(gallery: Gallery):
     corrections.confirm(gallery, [1, 2])
     with pytest.raises(Contradiction, match="both confirmed to show #1"):
-        corrections.tell_apart(gallery, 1, 2)
+        corrections.mark_different(gallery, 1, 2)
     assert rows(gallery)["constraints"] == []
 
 
 def test_tell_apart_rejects_the_same_face_twice(gallery: Gallery):
     with pytest.raises(Contradiction, match="face 1"):
-        corrections.tell_apart(gallery, 1, 1)
+        corrections.mark_different(gallery, 1, 1)
 
 
 def test_tell_apart_of_two_identities_stores_rejections(gallery: Gallery):
-    corrections.tell_apart(gallery, 4, 1)
+    corrections.mark_different(gallery, 4, 1)
     assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
 
 
 def test_rejects_unknown_faces_and_identities(gallery: Gallery):
     with pytest.raises(NotInGallery, match="'#9'"):
-        corrections.name(gallery, 9, "Mia")
+        corrections.name_identity(gallery, 9, "Mia")
     with pytest.raises(NotInGallery, match="'#9'"):
         corrections.merge(gallery, 1, [9])
     with pytest.raises(NotInGallery, match="no face 9"):

@@ -38,7 +38,7 @@ def test_kill_keeps_acknowledged_writes_and_no_partial_write(walk: str, kills: i
 
 @pytest.fixture
 def gallery(tmp_path: Path) -> Path:
-    Gallery.create(tmp_path / "gallery", Space.of(embedder().metadata)).close()
+    Gallery.create(tmp_path / "gallery", Space.from_metadata(embedder().metadata)).close()
     return tmp_path / "gallery"
 
 

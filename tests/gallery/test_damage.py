@@ -21,8 +21,8 @@ from collection.crash_scenarios import (
 )
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
@@ -36,7 +36,7 @@ from support.tiers import small_and_exhaustive
 PAGE = 4096
 INDEX_LEAF = 0x0A  # first byte of such a page, as those of tables without row numbers are
 FACES = INDIVIDUALS * EACH
-SPACE = Space.of(embedder().metadata)
+SPACE = Space.from_metadata(embedder().metadata)
 SAVED = ("photos", "faces", "identities", "assignments", "kinds", "constraints", "rejections")
 
 
@@ -47,7 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     WALKS["merge"].prepare(folder, folder)
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2])
-        reject(gallery, [int(who_is_who(gallery).faces.ids[17])])
+        reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
         with gallery.writing() as connection:
             connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id % 2")
     assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
@@ -76,7 +76,7 @@ def use(folder: Path) -> tuple[str, ...]:
         query = individuals()[0, 0]
         search_photos(gallery, query, 3)
         search_identities(gallery, query, 3)
-        group(gallery, afresh=True)
+        cluster(gallery, rebuild=True)
     return problems
 
 
@@ -242,7 +242,7 @@ def test_repair_does_not_restore_faces_from_the_decision_log(whole: Path, tmp_pa
 
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
     folder = tmp_path / "gallery"
-    with Gallery.create(folder, SPACE, element="float32") as gallery:
+    with Gallery.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_embeddings(gallery, individuals()[0], list("abcde"), "old")
         before = contents(gallery)
     with sqlite3.connect(folder / DATABASE) as connection:
@@ -252,7 +252,7 @@ def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
         Gallery.open(folder)
     repair(folder, SPACE)
     with Gallery.open(folder) as gallery:
-        assert gallery.element == "<f4"
+        assert gallery.embedding_dtype == "<f4"
         assert contents(gallery)["faces"] == before["faces"]
 
 

@@ -18,15 +18,15 @@ from familiar.core.errors import FamiliarError, SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Detection, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.enrollment.enroll import Enrolled, enroll, enroll_embeddings
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DIM, draw_pets, enrolled, individuals, rows, side_by_side
 
-NOTHING = Enrolled(photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=())
+NOTHING = EnrollResult(photos=0, faces=0, without_face=0, known=0, moved=0, copies=0, edited=0, skipped=())
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Squares:
         ]
 
 
-def counts(found: Enrolled) -> dict[str, int]:
+def counts(found: EnrollResult) -> dict[str, int]:
     """Those that are not zero."""
     return {name: count for name, count in vars(found).items() if name != "skipped" and count}
 
@@ -89,7 +89,7 @@ def test_enrolling_again_keeps_all_faces_unchanged(album: Gallery, embedder: Emb
 def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, pets: list[Path]):
     seen: list[int] = []
 
-    def stop(done: int, so_far: Enrolled) -> None:
+    def stop(done: int, so_far: EnrollResult) -> None:
         seen.append(done)
         assert counts(so_far) == {"photos": done, "faces": done}
         if done == 8:
@@ -135,7 +135,7 @@ def test_error_in_on_batch_stops_further_batches(
                 time.sleep(0.2)
             return super().detect(photo)
 
-    def stop(_: int, __: Enrolled) -> None:
+    def stop(_: int, __: EnrollResult) -> None:
         told.set()
         raise ValueError("enough")
 
@@ -184,7 +184,7 @@ def brighter(path: Path, by: int) -> None:
 def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embedder, photos: list[Path]):
     enroll(album, embedder, photos)
     corrections.split(album, [2], "Mia")
-    corrections.tell_apart(album, 2, 3)
+    corrections.mark_different(album, 2, 3)
     before = album.faces()
     brighter(photos[1], 3)
     assert counts(enroll(album, embedder, photos)) == {"known": 3, "edited": 1}
@@ -192,7 +192,7 @@ def test_edited_photo_keeps_faces_and_assignments(album: Gallery, embedder: Embe
     assert after.ids.tolist() == [1, 2, 3, 4]
     assert 0.9 < float(before.embeddings[1] @ after.embeddings[1]) < 1
     assert len(paths(album)) == 4
-    assert who_is_who(album).identity[1] == 1
+    assert load_assignments(album).identity[1] == 1
     assert (2, 3, 0) in rows(album)["constraints"]
 
 
@@ -204,7 +204,7 @@ def test_edited_photo_at_a_reused_path_keeps_its_faces(album: Gallery, embedder:
     brighter(photos[0], 3)
     assert counts(enroll(album, embedder, photos[:1])) == {"edited": 1}
     assert album.faces().ids.tolist() == [1, 2]
-    assert who_is_who(album).identity.tolist() == [-1, 1]
+    assert load_assignments(album).identity.tolist() == [-1, 1]
 
 
 def test_different_photo_at_the_same_path_is_a_new_photo(album: Gallery, embedder: Embedder, photos: list[Path]):
@@ -214,7 +214,7 @@ def test_different_photo_at_the_same_path_is_a_new_photo(album: Gallery, embedde
     shutil.copy(photos[2], photos[0])
     assert counts(enroll(album, embedder, [photos[0]])) == {"photos": 1, "faces": 1}
     assert album.faces().ids.tolist() == [1, 2, 3]
-    assert who_is_who(album).identity[2] != 1
+    assert load_assignments(album).identity[2] != 1
     assert counts(enroll(album, embedder, [kept])) == {"known": 1, "moved": 1}  # it turns up elsewhere
     assert {"kept.png": 1, photos[0].name: 3}.items() <= paths(album).items()
 
@@ -259,7 +259,7 @@ def test_enrolls_every_face_of_a_photo(album: Gallery, embedder: Embedder, photo
     save_photo(side_by_side(*pixels[:4]), together)
     assert counts(enroll(album, embedder, [together], Squares())) == {"edited": 1, "faces": 1}
     assert album.faces().ids.tolist() == [1, 2, 3, 4]
-    assert who_is_who(album).identity.tolist() == [-1, 1, -1, -1]
+    assert load_assignments(album).identity.tolist() == [-1, 1, -1, -1]
     save_photo(side_by_side(*pixels[:2]), together)
     assert counts(enroll(album, embedder, [together], Squares())) == {"photos": 1, "faces": 2}
 
@@ -313,7 +313,7 @@ def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Emb
 def test_rejects_old_model_after_concurrent_migration(
     album: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
-    def migrated(_: int, __: Enrolled) -> None:
+    def migrated(_: int, __: EnrollResult) -> None:
         with Gallery.open(folder) as other:
             if other.space.space_id == "random":
                 migrate(other, other_embedder)

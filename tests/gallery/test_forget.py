@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.database.connection import OWN_PHOTOS, Gallery
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing import forget as forget_module
-from familiar.gallery.editing.forget import Forgotten, forget_identity, forget_photos
+from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
@@ -58,18 +58,18 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([30, 2, 40]))
-    group(gallery)
-    corrections.name(gallery, 2, NAME)
+    cluster(gallery)
+    corrections.name_identity(gallery, 2, NAME)
     build_index(gallery)
     secrets = [*secrets_of(gallery, [31, 32]), NAME.encode()]
     kept = secrets_of(gallery, [1])
     found = holding(folder, *secrets)
     assert {secret for _, secret in found} >= {
-        secrets[0] if gallery.element == "<f4" else secrets[1],
+        secrets[0] if gallery.embedding_dtype == "<f4" else secrets[1],
         secrets[-1],
     }
     assert "faces.hnsw" in {name for name, _ in holding(folder, secrets[1])}
-    assert forget_identity(gallery, 2) == Forgotten(photos=0, faces=2, erased=True)
+    assert forget_identity(gallery, 2) == ForgetResult(photos=0, faces=2, erased=True)
     assert holding(folder, *secrets) == set()
     assert holding(folder, *kept)
     assert groups(gallery) == {frozenset(range(1, 31)), frozenset(range(33, 73))}
@@ -85,14 +85,14 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Gallery, folder: Pa
 def test_forgotten_photo_leaves_no_bytes_on_disk(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([5, 5]), "Garten")
     paths = at_paths(gallery)
-    group(gallery)
+    cluster(gallery)
     corrections.split(gallery, [3], NAME)  # a face that was somebody of its own
     corrections.merge(gallery, 2, [identity_of(gallery, 3)])
     build_index(gallery)
     gone = [paths[2], paths[4]]
     secrets = [*secrets_of(gallery, [3, 5]), *(os.fsencode(path) for path in gone)]
     assert len({secret for _, secret in holding(folder, *secrets)}) >= 4
-    assert forget_photos(gallery, [*gone, gone[0]]) == Forgotten(photos=2, faces=2, erased=True)
+    assert forget_photos(gallery, [*gone, gone[0]]) == ForgetResult(photos=2, faces=2, erased=True)
     assert holding(folder, *secrets) == set()
     assert holding(folder, os.fsencode(paths[0]))
     assert check(gallery).problems == ()
@@ -109,41 +109,41 @@ def test_rejects_unknown_path_and_forgets_nothing(gallery: Gallery):
 
 
 def _renamed(gallery: Gallery) -> int:
-    corrections.name(gallery, 1, NAME)
-    corrections.name(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, NAME)
+    corrections.name_identity(gallery, 1, "Mia")
     return 1
 
 
 def _merged_into_a_nameless_one(gallery: Gallery) -> int:
-    corrections.name(gallery, 1, NAME)
+    corrections.name_identity(gallery, 1, NAME)
     corrections.merge(gallery, 2, [1])
     return 2
 
 
 def _merged_into_another_name(gallery: Gallery) -> int:
-    corrections.name(gallery, 1, NAME)
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 1, NAME)
+    corrections.name_identity(gallery, 2, "Mia")
     corrections.merge(gallery, 2, [1])
     return 2
 
 
 def _merged_when_empty(gallery: Gallery) -> int:
     faces = sorted(next(members for members in groups(gallery) if 1 in members))
-    corrections.name(gallery, 1, NAME)
+    corrections.name_identity(gallery, 1, NAME)
     corrections.split(gallery, faces)
     corrections.merge(gallery, 2, [1])
     return 2
 
 
 def _named_again_after_another(gallery: Gallery) -> int:
-    corrections.name(gallery, 2, NAME)
-    corrections.name(gallery, 2, "Mia")
-    corrections.name(gallery, 1, NAME)
+    corrections.name_identity(gallery, 2, NAME)
+    corrections.name_identity(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 1, NAME)
     return 1
 
 
 def _taken_back(gallery: Gallery) -> int:
-    corrections.name(gallery, 1, NAME)
+    corrections.name_identity(gallery, 1, NAME)
     undo(gallery)
     return 1
 
@@ -161,7 +161,7 @@ def _taken_back(gallery: Gallery) -> int:
 )
 def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder: Path, corrected):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     number = corrected(gallery)
     secrets = [*secrets_of(gallery, [1] if number == 1 else [4]), NAME.encode()]
     assert forget_identity(gallery, number).erased
@@ -177,7 +177,7 @@ def test_forgotten_name_is_erased_from_the_decision_log(gallery: Gallery, folder
 
 def test_undo_does_not_restore_forgotten_faces(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     corrections.move(gallery, [1], 2)
     forget_identity(gallery, 1)
     undo(gallery)
@@ -208,7 +208,7 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
         with reader.reading() as connection:
             assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 3
             forgotten = forget_identity(gallery, 1)
-            assert forgotten == Forgotten(photos=0, faces=3, erased=False)
+            assert forgotten == ForgetResult(photos=0, faces=3, erased=False)
             assert holding(folder, *secrets)
             assert gallery.faces().ids.tolist() == []  # gone from sight at once
             assert any("still on the disk" in problem for problem in check(gallery).problems)
@@ -224,7 +224,7 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder:
     with gallery.writing() as connection:
         connection.execute("INSERT INTO migration VALUES (1, ?)", (SPACE.to_json(),))
         connection.executemany(
-            "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.packed(other), start=1)
+            "INSERT INTO next_embeddings VALUES (?, 'photo', ?)", enumerate(gallery.encode_embeddings(other), start=1)
         )
     corrections.split(gallery, [1, 2])
     assert holding(folder, other[0].tobytes())
@@ -235,11 +235,11 @@ def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder:
 @pytest.mark.usefixtures("indexed")
 def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([30, 2, 40]))
-    group(gallery)
+    cluster(gallery)
     build_index(gallery)
     packed = gallery.faces().embeddings[30].astype("<f2").tobytes()  # as the index keeps it
     with monkeypatch.context() as killed:
-        killed.setattr(Gallery, "try_to_erase", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(Gallery, "purge_deleted", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget_identity(gallery, 2)
     assert holding(folder, packed)
@@ -251,7 +251,7 @@ def test_next_open_erases_the_index_after_a_kill(gallery: Gallery, folder: Path,
 @pytest.mark.usefixtures("indexed")
 def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([3, 2]))
-    group(gallery)
+    cluster(gallery)
     built = search_module.HnswIndex.build
 
     def slowly(*arguments):
@@ -267,13 +267,13 @@ def test_index_built_during_forgetting_is_deleted(gallery: Gallery, folder: Path
 
 def test_undo_restores_the_name_after_forgetting_one_photo(gallery: Gallery):
     enrolled(gallery, individuals([4, 4]))
-    group(gallery)
+    cluster(gallery)
     paths = at_paths(gallery)
-    corrections.name(gallery, 2, NAME)
+    corrections.name_identity(gallery, 2, NAME)
     corrections.merge(gallery, 1, [2])
     forget_photos(gallery, [paths[7]])
     undo(gallery)
-    assert who_is_who(gallery).names == {2: NAME}
+    assert load_assignments(gallery).names == {2: NAME}
 
 
 BOX = (0.0, 0.0, 50.0, 50.0)
@@ -292,7 +292,7 @@ def bytes_of(*vectors: np.ndarray) -> list[bytes]:
 def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([3, 3]))
     paths = at_paths(gallery)
-    group(gallery)
+    cluster(gallery)
     before = secrets_of(gallery, [1, 2, 3])
     with looking_like(looks(1)) as embedder:
         move_face(gallery, embedder, 1, BOX)
@@ -302,7 +302,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
         delete_face(gallery, face)
     secrets = [*before, *bytes_of(looks(1), looks(2))]
     assert len(holding(folder, *secrets)) >= 5
-    assert forget_photos(gallery, paths[:2]) == Forgotten(photos=2, faces=1, erased=True)
+    assert forget_photos(gallery, paths[:2]) == ForgetResult(photos=2, faces=1, erased=True)
     assert {secret for _, secret in holding(folder, *secrets)} < set(before[4:])  # of face 3
     assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "group"]
     assert gallery.faces().ids.tolist() == [3, 4, 5, 6]
@@ -312,16 +312,16 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
 @pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
 def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([3, 3, 3]))
-    group(gallery)
+    cluster(gallery)
     secrets = secrets_of(gallery, [1, 2, 3, 4, 5, 6])
-    corrections.name(gallery, 2, NAME)
+    corrections.name_identity(gallery, 2, NAME)
     delete_face(gallery, 4)  # of somebody who is merged into the one that is forgotten
-    corrections.name(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, "Mia")
     corrections.merge(gallery, 1, [2])
     delete_face(gallery, 1)
     delete_face(gallery, 7)
     assert len(holding(folder, *secrets)) >= 6
-    assert forget_identity(gallery, 1) == Forgotten(photos=0, faces=4, erased=True)
+    assert forget_identity(gallery, 1) == ForgetResult(photos=0, faces=4, erased=True)
     assert holding(folder, *secrets, NAME.encode()) == set()
     while decisions(gallery):
         undo(gallery)
@@ -331,7 +331,7 @@ def test_forgetting_an_identity_includes_its_deleted_faces(gallery: Gallery, fol
 
 def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     corrections.move(gallery, [1], 2)
     delete_face(gallery, 1)
     forget_identity(gallery, 1)
@@ -343,8 +343,8 @@ def test_undo_restores_a_deleted_face_of_a_remaining_identity(gallery: Gallery):
 @pytest.mark.parametrize("said", [False, True])
 def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, folder: Path, said: bool):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
-    corrections.name(gallery, 2, "Tom")
+    cluster(gallery)
+    corrections.name_identity(gallery, 2, "Tom")
     secrets = secrets_of(gallery, [1])
     if said:
         corrections.confirm(gallery, [1])
@@ -352,20 +352,20 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
         move_face(gallery, embedder, 1, BOX)
     if said:
         corrections.move(gallery, [1], 2)
-    corrections.name(gallery, 2, "Lia")
+    corrections.name_identity(gallery, 2, "Lia")
     assert identity_of(gallery, 1) == 2
     forget_identity(gallery, 1)
     assert holding(folder, *secrets) == set()
     assert [made.kind for made in decisions(gallery)] == ["name", "move"][: 1 + said]
     assert undo(gallery).kind == "name"
-    assert who_is_who(gallery).names == {2: "Tom"}
+    assert load_assignments(gallery).names == {2: "Tom"}
     assert gallery.faces().ids.tolist() == [1, 4, 5, 6]
     assert check(gallery).problems == ()
 
 
 def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     with looking_like(individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
@@ -374,7 +374,7 @@ def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
 
 def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: Path, tmp_path: Path):
     enrolled(gallery, individuals([2]))
-    own, others = folder / OWN_PHOTOS / "ab" / "abc.jpg", tmp_path / "theirs.jpg"
+    own, others = folder / UPLOADED_PHOTOS / "ab" / "abc.jpg", tmp_path / "theirs.jpg"
     for path in (own, others):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"photo")
@@ -393,7 +393,7 @@ def uploaded(gallery: Gallery, photo: int, *, known_by: Path | None = None) -> P
     """Where that photo's upload lies; it is known by its path, or by another."""
     with gallery.writing() as connection:
         (sha256,) = connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
-        path = gallery.folder / OWN_PHOTOS / sha256.hex()[:2] / f"{sha256.hex()}.jpg"
+        path = gallery.folder / UPLOADED_PHOTOS / sha256.hex()[:2] / f"{sha256.hex()}.jpg"
         name = str(known_by or path.resolve())
         connection.execute("UPDATE photos SET path = ? WHERE id = ?", (name, photo))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction
-from familiar.gallery.clustering.assignments import find_face, find_identity, who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import load_assignments, resolve_face, resolve_identity
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -38,7 +38,7 @@ def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iter
 
 def people(gallery: Gallery) -> dict[str, set[str]]:
     """For each name (or "#") and group the photos and places of its faces; the numbers left out."""
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     with gallery.reading() as connection:
         at = {
             face: f"{Path(path).name} {left:.0f}"
@@ -66,9 +66,9 @@ def table(path: Path, *lines: str) -> Path:
 def test_csv_export_and_import_restore_identities(
     gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
-    group(gallery)
-    red = int(who_is_who(gallery).identity[0])
-    corrections.name(gallery, red, 'Rosa, the "red"')
+    cluster(gallery)
+    red = int(load_assignments(gallery).identity[0])
+    corrections.name_identity(gallery, red, 'Rosa, the "red"')
     before = unnumbered(people(gallery))
     assert [faces for _, faces in before] == [
         ["both.png 0", "green1.png 0", "green2.png 0"],
@@ -77,9 +77,9 @@ def test_csv_export_and_import_restore_identities(
     assert export_csv(gallery, tmp_path / "who.csv") == 8
     with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # other numbers
         imported = import_csv(fresh, tmp_path / "who.csv")
-        assert (imported.faces, imported.identities, imported.carried, imported.skipped) == (7, 2, 0, ())
+        assert (imported.faces, imported.identities, imported.propagated_faces, imported.skipped) == (7, 2, 0, ())
         assert unnumbered(people(fresh)) == before
-        assert who_is_who(fresh).by_user.sum() == 7
+        assert load_assignments(fresh).by_user.sum() == 7
         assert [decision.kind for decision in decisions(fresh)] == ["import"]
         import_csv(fresh, tmp_path / "who.csv")
         assert unnumbered(people(fresh)) == before
@@ -89,7 +89,7 @@ def test_csv_export_and_import_restore_identities(
 
 
 def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
-    group(gallery)
+    cluster(gallery)
     export_csv(gallery, tmp_path / "who.csv")
     rows = list(csv.DictReader((tmp_path / "who.csv").read_text().splitlines()))
     assert tuple(rows[0]) == COLUMNS
@@ -110,15 +110,15 @@ def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
 def test_csv_import_with_two_columns_reuses_known_names(
     gallery: Gallery, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
-    group(gallery)
-    red = int(who_is_who(gallery).identity[0])
-    corrections.name(gallery, red, "Rosa")
+    cluster(gallery)
+    red = int(load_assignments(gallery).identity[0])
+    corrections.name_identity(gallery, red, "Rosa")
     monkeypatch.chdir(tmp_path)
     said = table(tmp_path / "n.csv", "name,path", "Rosa,photos/blue1.png", f"Gerd,{photos[3]}", f",{photos[4]}")
     imported = import_csv(gallery, said)
-    assert (imported.faces, imported.identities, imported.carried) == (2, 2, 0)
+    assert (imported.faces, imported.identities, imported.propagated_faces) == (2, 2, 0)
     now = people(gallery)
-    assert find_identity(gallery, "Rosa") == red
+    assert resolve_identity(gallery, "Rosa") == red
     assert now["Rosa"] == {"both.png 32", "red1.png 0", "red2.png 0", "red3.png 0", "blue1.png 0"}
     # The two who were grouped with him are no more like him than like each other, so they stay.
     assert now["Gerd"] == {"green1.png 0"}
@@ -127,7 +127,7 @@ def test_csv_import_with_two_columns_reuses_known_names(
 def test_csv_import_selects_a_face_by_box_or_number(gallery: Gallery, tmp_path: Path):
     both = tmp_path / "photos" / "both.png"
     with pytest.raises(Exception, match="give one of these numbers") as several:
-        find_face(gallery, str(both))
+        resolve_face(gallery, str(both))
     right_face = int(str(several.value).split(":")[1].split(",")[1])
     columns = "path,name,left_px,top_px,right_px,bottom_px,face"
     said = table(tmp_path / "n.csv", columns, f"{both},Rosa,35,2,66,30,", f"{both},Gerd,0,0,33,33,{right_face}")
@@ -209,7 +209,7 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Pa
     odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd" / "r") + b'\xff, "1"\n.png'))
     plain.rename(odd)
     with gallery_of(tmp_path / "gallery", mean_color_bundle, [odd]) as gallery:
-        corrections.split(gallery, [find_face(gallery, str(odd))], "Rosa")
+        corrections.split(gallery, [resolve_face(gallery, str(odd))], "Rosa")
         export_csv(gallery, tmp_path / "who.csv")
         undo(gallery)
         assert import_csv(gallery, tmp_path / "who.csv").faces == 1
@@ -219,8 +219,8 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Pa
 def test_folder_export_and_import_restore_identities(
     gallery: Gallery, tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
 ):
-    group(gallery)
-    corrections.name(gallery, int(who_is_who(gallery).identity[0]), "Rosa/Ro: .")
+    cluster(gallery)
+    corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
     before = photos[2].read_bytes()
     photos[4].unlink()
     made = export_folders(gallery, tmp_path / "linked")

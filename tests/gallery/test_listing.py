@@ -5,12 +5,12 @@ import pytest
 
 from familiar.core.errors import NotInGallery
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import NOBODY, who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
-from familiar.gallery.search.statistics import overview
+from familiar.gallery.search.statistics import gallery_statistics
 from support.small_gallery import DIM, enrolled, in_one_photo, individuals
 
 
@@ -34,7 +34,7 @@ def crowd(gallery: Gallery) -> Gallery:
 
 
 def slowly_best(gallery: Gallery, identity: int) -> tuple[int, ...]:
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     own = who.rows_of_identity(identity).tolist()
     mean = who.faces.unit_rows()[own].sum(axis=0) if own else np.zeros(DIM)
     best: list[int] = []
@@ -47,7 +47,7 @@ def slowly_best(gallery: Gallery, identity: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
 def test_tiles_show_central_faces_of_different_photos(crowd: Gallery):
-    who, tiles = who_is_who(crowd), listing.tiles(crowd)
+    who, tiles = load_assignments(crowd), listing.identity_summaries(crowd)
     assert {tile.identity for tile in tiles} == {1, 2, 3, 4, 5}, "without a name and a face nobody is shown"
     assert tiles == sorted(tiles, key=lambda tile: (-tile.faces, tile.identity))
     for tile in tiles:
@@ -57,26 +57,26 @@ def test_tiles_show_central_faces_of_different_photos(crowd: Gallery):
         assert tile.best == slowly_best(crowd, tile.identity)
         if tile.best:
             assert tile.best[0] == corrections.central_face(who, own)
-    assert tiles[-1] == listing.Tile(5, "mikesch", 0, 0, ())
+    assert tiles[-1] == listing.IdentitySummary(5, "mikesch", 0, 0, ())
     assert max(len(tile.best) for tile in tiles) == 4
-    seen = {identity.number: identity for identity in overview(crowd).identities}
+    seen = {identity.number: identity for identity in gallery_statistics(crowd).identities}
     assert [seen[tile.identity].face for tile in tiles] == [next(iter(tile.best), None) for tile in tiles]
 
 
 def test_tiles_are_independent_of_block_size(crowd: Gallery, monkeypatch: pytest.MonkeyPatch):
-    expected = listing.tiles(crowd)
+    expected = listing.identity_summaries(crowd)
     monkeypatch.setattr("familiar.gallery.search.templates._ROWS_AT_ONCE", 7)
     crowd._kept.clear()
-    assert listing.tiles(crowd) == expected
+    assert listing.identity_summaries(crowd) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [None, True, False])
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_tile_pages_concatenate_to_the_full_list(crowd: Gallery, named: bool | None, limit: int):
-    expected = [tile for tile in listing.tiles(crowd) if named is None or (tile.name is not None) == named]
-    found: list[listing.Tile] = []
-    while page := listing.tiles(
+    expected = [tile for tile in listing.identity_summaries(crowd) if named is None or (tile.name is not None) == named]
+    found: list[listing.IdentitySummary] = []
+    while page := listing.identity_summaries(
         crowd, named=named, after=(found[-1].faces, found[-1].identity) if found else None, limit=limit
     ):
         assert len(page) <= limit
@@ -87,27 +87,27 @@ def test_tile_pages_concatenate_to_the_full_list(crowd: Gallery, named: bool | N
 
 def test_tiles_with_equal_face_counts_sort_by_identity_number(gallery: Gallery):
     enrolled(gallery, individuals([2, 2, 2]))
-    group(gallery)
-    assert [tile.identity for tile in listing.tiles(gallery)] == [1, 2, 3]
-    assert [tile.identity for tile in listing.tiles(gallery, after=(2, 1))] == [2, 3]
+    cluster(gallery)
+    assert [tile.identity for tile in listing.identity_summaries(gallery)] == [1, 2, 3]
+    assert [tile.identity for tile in listing.identity_summaries(gallery, after=(2, 1))] == [2, 3]
 
 
 def test_tiles_and_counts_update_after_naming(crowd: Gallery):
-    assert listing.tiles(crowd) == listing.tiles(crowd)
+    assert listing.identity_summaries(crowd) == listing.identity_summaries(crowd)
     before = listing.counts(crowd)
-    corrections.name(crowd, 1, "Tom")
-    assert {tile.name for tile in listing.tiles(crowd, named=True)} == {"Tom", "Mizzi", "Émile", "mikesch"}
+    corrections.name_identity(crowd, 1, "Tom")
+    assert {tile.name for tile in listing.identity_summaries(crowd, named=True)} == {"Tom", "Mizzi", "Émile", "mikesch"}
     after = listing.counts(crowd)
     assert (after.named, after.unnamed) == (before.named + 1, before.unnamed - 1)
 
 
 def test_counts_photos_faces_and_identities(crowd: Gallery):
-    nobodys = int((who_is_who(crowd).identity == NOBODY).sum())
-    assert listing.counts(crowd) == listing.Counts(photos=10, faces=60, named=3, unnamed=2, unknown=nobodys)
+    nobodys = int((load_assignments(crowd).identity == UNASSIGNED).sum())
+    assert listing.counts(crowd) == listing.Counts(photos=10, faces=60, named=3, unnamed=2, unassigned=nobodys)
 
 
 def test_empty_gallery_returns_empty_lists_and_zero_counts(gallery: Gallery):
-    assert listing.tiles(gallery) == listing.photos(gallery) == listing.unknown(gallery) == []
+    assert listing.identity_summaries(gallery) == listing.photos(gallery) == listing.unassigned_faces(gallery) == []
     assert listing.counts(gallery) == listing.Counts(0, 0, 0, 0, 0)
     assert listing.names(gallery, "") == []
 
@@ -133,10 +133,10 @@ def test_face_and_photo_report_stored_fields(crowd: Gallery):
 
 @pytest.mark.parametrize("number", [-1, 0, 61, 2**63, 2**70])
 def test_rejects_unknown_face_photo_and_identity_numbers(crowd: Gallery, number: int):
-    for ask in (listing.face, listing.photo, listing.likely):
+    for ask in (listing.face, listing.photo, listing.face_confidences):
         with pytest.raises(NotInGallery, match=str(number)):
             ask(crowd, number)
-    assert listing.photos(crowd, after=max(number, 60)) == listing.unknown(crowd, after=max(number, 60)) == []
+    assert listing.photos(crowd, after=max(number, 60)) == listing.unassigned_faces(crowd, after=max(number, 60)) == []
 
 
 def test_photo_pages_cover_all_photos_in_both_orders(crowd: Gallery):
@@ -157,11 +157,11 @@ def test_photo_pages_cover_all_photos_in_both_orders(crowd: Gallery):
 
 
 def test_unknown_face_pages_cover_all_unknown_faces(crowd: Gallery):
-    who = who_is_who(crowd)
+    who = load_assignments(crowd)
     found: list[listing.KnownFace] = []
-    while page := listing.unknown(crowd, after=found[-1].face if found else 0, limit=3):
+    while page := listing.unassigned_faces(crowd, after=found[-1].face if found else 0, limit=3):
         found += page
-    assert [face.face for face in found] == who.faces.ids[who.identity == NOBODY].tolist()
+    assert [face.face for face in found] == who.faces.ids[who.identity == UNASSIGNED].tolist()
     assert len(found) > 3
     assert all(face == listing.face(crowd, face.face) for face in found)
 
@@ -170,7 +170,7 @@ def test_likely_sorts_faces_by_similarity_to_the_other_faces(gallery: Gallery):
     rows = individuals([5], noise=0.2)
     enrolled(gallery, rows)
     corrections.split(gallery, [1, 2, 3, 4, 5], "Mia")
-    found = listing.likely(gallery, 1)
+    found = listing.face_confidences(gallery, 1)
     expected = {}
     for face in range(5):
         others = np.delete(rows, face, axis=0).mean(axis=0)
@@ -185,11 +185,11 @@ def test_likely_sorts_faces_by_similarity_to_the_other_faces(gallery: Gallery):
 def test_likely_gives_no_probability_for_a_single_face(gallery: Gallery):
     enrolled(gallery, individuals([1]))
     number = corrections.split(gallery, [1]).identity
-    (alone,) = listing.likely(gallery, number)
+    (alone,) = listing.face_confidences(gallery, number)
     assert (alone.similarity, alone.probability) == (1.0, None)
-    corrections.name(gallery, number, "Mia")
+    corrections.name_identity(gallery, number, "Mia")
     corrections.reject(gallery, [1])
-    assert listing.likely(gallery, number) == []
+    assert listing.face_confidences(gallery, number) == []
 
 
 def test_likely_compares_faces_of_a_kind_after_adaptation(gallery: Gallery):
@@ -205,14 +205,14 @@ def test_likely_compares_faces_of_a_kind_after_adaptation(gallery: Gallery):
         connection.execute("INSERT INTO identities (id) VALUES (1)")
         # The first six are one individual; 7 is a stranger; 49 and 50 are of no kind.
         connection.executemany("INSERT INTO assignments VALUES (?, 1, 0)", ((face,) for face in [*range(1, 8), 49, 50]))
-    found = {one.face.face: one for one in listing.likely(gallery, 1)}
+    found = {one.face.face: one for one in listing.face_confidences(gallery, 1)}
     assert rows[6] @ rows[0] > 0.6, "who would be taken for one of them at home"
     assert found[7].probability is not None
     assert found[7].probability < 0.1 < 0.9 < min(found[face].probability or 0 for face in (*range(1, 7), 49, 50))
     for face, one in found.items():
         half = 0.25 if face < 49 else 0.6  # where faces of a kind are grouped, and where those at home are
         assert one.probability == pytest.approx(1 / (1 + np.exp(20 * (half - one.similarity))), rel=1e-4)
-    assert [one.face.face for one in listing.likely(gallery, 1)][-1] == 7
+    assert [one.face.face for one in listing.face_confidences(gallery, 1)][-1] == 7
     home = individuals([2])
     assert found[49].similarity == pytest.approx(float(home[0] @ home[1]), abs=1e-6)
 

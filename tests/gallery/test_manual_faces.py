@@ -10,10 +10,10 @@ from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, Space
 from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
-from familiar.detection.quality import quality
+from familiar.detection.quality import face_quality
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import NOBODY
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import UNASSIGNED
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, move_face
@@ -51,7 +51,7 @@ def expected(embedder: Embedder, path: Path, detection: Detection) -> tuple[np.n
     photo = load_photo(path)
     crop = align(photo, detection, embedder.metadata.preprocessing)
     (embedding,) = embedder.run(to_tensor([crop], embedder.metadata.preprocessing))
-    return embedding, quality(detection, photo.size_px, crop.rgb_u8)
+    return embedding, face_quality(detection, photo.size_px, crop.rgb_u8)
 
 
 @pytest.fixture
@@ -246,15 +246,15 @@ FREE = (1000.0, 0.0, 1050.0, 50.0)
 
 def test_added_face_joins_the_similar_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     with looking_like(someone(1)[0]) as embedder:
         face = add_face(gallery, embedder, 1, FREE)
     assert identity_of(gallery, face) == identity_of(gallery, 4)
     with looking_like(someone(1, 8)[0]) as embedder:  # the photo shows that one already
         other = add_face(gallery, embedder, 1, (2000.0, 0.0, 2050.0, 50.0))
-    assert identity_of(gallery, other) == NOBODY
+    assert identity_of(gallery, other) == UNASSIGNED
     before = rows(gallery)
-    assert group(gallery).changed == 0
+    assert cluster(gallery).changed == 0
     assert rows(gallery) == before
 
 
@@ -272,9 +272,9 @@ def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
 
 def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
-    for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, NOBODY), (RIGHT, 0, mia)):
+    for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
         with looking_like(someone(looks_like)[0]) as embedder:
             move_face(gallery, embedder, 1, box)
         assert identity_of(gallery, 1) == expected
@@ -285,10 +285,10 @@ def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
 
 def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     mia = identity_of(gallery, 1)
     corrections.confirm(gallery, [1])
-    corrections.tell_apart(gallery, 1, 4)
+    corrections.mark_different(gallery, 1, 4)
     said = rows(gallery)
     with looking_like(someone(1)[0]) as embedder:
         move_face(gallery, embedder, 1, FREE)
@@ -298,8 +298,8 @@ def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
 
 def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
     enrolled(gallery, individuals([2]))
-    group(gallery)
-    corrections.name(gallery, 1, "Mia")
+    cluster(gallery)
+    corrections.name_identity(gallery, 1, "Mia")
     delete_face(gallery, 2)
     with looking_like(someone(5)[0]) as embedder:
         move_face(gallery, embedder, 1, FREE)
@@ -329,9 +329,9 @@ def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
 def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     one, other = in_boxes(gallery, [0, 1])
-    group(gallery)
+    cluster(gallery)
     corrections.confirm(gallery, [2])
-    corrections.tell_apart(gallery, 1, 4)
+    corrections.mark_different(gallery, 1, 4)
     corrections.reject(gallery, [one])
     corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
     with gallery.writing(faces_change=True) as connection:

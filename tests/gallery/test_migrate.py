@@ -12,8 +12,8 @@ from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.gallery.clustering.calibration import calibrate, calibration, grouping
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.forget import forget_photos
@@ -23,7 +23,7 @@ from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
-from familiar.gallery.transfer.migrate import Migrated, migrate
+from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import SAID, draw_pets, enrolled, looking_like, rows
 
@@ -39,11 +39,11 @@ def kept(gallery: Gallery) -> dict[str, Any]:
 def corrected(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
     """Enrolls, groups and says something of every kind."""
     enroll(gallery, embedder, photos, species="cats")
-    group(gallery)
+    cluster(gallery)
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [4, 5], "Tom")
     corrections.reject(gallery, [7], 1)
-    corrections.tell_apart(gallery, 10, 13)
+    corrections.mark_different(gallery, 10, 13)
     return kept(gallery)
 
 
@@ -59,10 +59,10 @@ def test_reembeds_every_photo_and_keeps_corrections(
     before = corrected(album, embedder, pets)
     done: list[int] = []
     found = migrate(album, other_embedder, on_batch=done.append)
-    assert found == Migrated(photos=24, prefix=0, bridge=0, bridge_cosine=None)
+    assert found == MigrationResult(photos=24, prefix=0, bridge=0, bridge_cosine=None)
     assert done[-1] == 24
     assert kept(album) == before
-    assert album.space == Space.of(other_embedder.metadata)
+    assert album.space == Space.from_metadata(other_embedder.metadata)
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5)
     assert rows(album, ("next_embeddings", "migration")) == {"next_embeddings": [], "migration": []}
     assert check(album).problems == ()
@@ -81,7 +81,7 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
     before = corrected(album, embedder, pets)
     vectors = album.faces().embeddings
     shorter = other_metadata(embedder, embedding_dim=8, prefixes=(8,))
-    assert migrate(album, shorter) == Migrated(photos=0, prefix=24, bridge=0, bridge_cosine=None)
+    assert migrate(album, shorter) == MigrationResult(photos=0, prefix=24, bridge=0, bridge_cosine=None)
     np.testing.assert_allclose(album.faces().embeddings, normalize(vectors[:, :8]), atol=1e-6)
     assert album.space.embedding_dim == 8
     assert kept(album) == before
@@ -93,7 +93,7 @@ def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedde
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
-    assert migrate(album, again) == Migrated(0, 0, 0, None)
+    assert migrate(album, again) == MigrationResult(0, 0, 0, None)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert calibration(album).slope == 9.0
 
@@ -150,7 +150,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     aside = lost.rename(lost.with_name("aside.png"))
     with pytest.raises(FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"):
         migrate(album, other_embedder)
-    assert album.space == Space.of(embedder.metadata)
+    assert album.space == Space.from_metadata(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
     assert enroll(album, embedder, pets).known == 24
@@ -173,7 +173,7 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other
     fours = Embedder(other_embedder.bundle, threads=6)
     with pytest.raises(KeyboardInterrupt):
         migrate(album, fours, on_batch=stop)
-    assert album.space == Space.of(embedder.metadata)
+    assert album.space == Space.from_metadata(embedder.metadata)
     forget_photos(album, [pets[0], pets[20]])
     assert migrate(album, fours, on_batch=done.append).photos == 22
     assert done[:2] == [4, 8]
@@ -265,7 +265,7 @@ def test_error_during_the_swap_keeps_the_old_model(
         )
         with pytest.raises(RuntimeError):
             migrate(album, other_embedder)
-    assert album.space == Space.of(embedder.metadata)
+    assert album.space == Space.from_metadata(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert search_photos(album, vectors[0], 1)[0].face == 1
     assert kept(album) == before
@@ -279,7 +279,7 @@ def test_own_calibration_is_refitted(album: Gallery, embedder: Embedder, other_e
         corrections.split(album, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
     fitted, _ = calibrate(album)
     migrate(album, other_embedder)
-    assert grouping(album).own
+    assert clustering_calibration(album).own
     assert calibration(album) != fitted
     assert calibration(album).pairs_same == 24
 
@@ -299,7 +299,7 @@ def test_concurrent_migration_raises_gallery_busy(
         if not begun:
             begun.append(done)
             with Gallery.open(folder) as beside:
-                migrate_module._begin(beside, Space.of(third.metadata))
+                migrate_module._begin(beside, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
         migrate(album, other_embedder, on_batch=another)
@@ -319,7 +319,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     with album.writing() as connection:
         connection.execute("UPDATE gallery SET space = ?", (replace(album.space, prefixes=(16, 8)).to_json(),))
     enroll(album, embedder, pets)
-    group(album)
+    cluster(album)
     move_face(album, embedder, 1, (2.0, 2.0, 46.0, 46.0))
     delete_face(album, 5)
     corrections.split(album, [1, 2], "Mia")

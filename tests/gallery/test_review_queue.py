@@ -5,8 +5,8 @@ import pytest
 
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering import review_queue as suggest_module
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.clustering.review_queue import answer, suggest
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
@@ -30,35 +30,35 @@ def at(similarity: float, axis: int, towards: int) -> np.ndarray:
 
 
 def asked(gallery: Gallery) -> set[tuple[int, int]]:
-    return {tuple(sorted((one.first_face, one.second_face))) for one in suggest(gallery, 1000)}
+    return {tuple(sorted((one.first_face, one.second_face))) for one in propose_questions(gallery, 1000)}
 
 
 def test_first_question_has_the_highest_worth(gallery: Gallery):
     enrolled(gallery, np.concatenate([np.repeat(at(1, 0, 1), 4, axis=0), np.repeat(at(0.5, 0, 1), 3, axis=0)]))
     enrolled(gallery, np.concatenate([at(1, 5, 6), at(0.5, 5, 6)]), "lone")
-    group(gallery)
-    large, small = suggest(gallery)
-    assert (large.about, large.first, large.second) == ("join", 1, 2)
+    cluster(gallery)
+    large, small = propose_questions(gallery)
+    assert (large.kind, large.first, large.second) == ("merge", 1, 2)
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
     probability = 1 / (1 + np.exp(-20 * (0.5 - THRESHOLD)))
     assert large.probability == pytest.approx(probability, rel=1e-4)
-    assert large.worth == pytest.approx(12**0.5 * probability, rel=1e-4)
+    assert large.expected_gain == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)
-    assert suggest(gallery, 1) == [large]
-    assert suggest(gallery, 0) == []
+    assert propose_questions(gallery, 1) == [large]
+    assert propose_questions(gallery, 0) == []
 
 
 def test_asks_about_a_face_dissimilar_to_its_identity(gallery: Gallery):
     enrolled(gallery, np.concatenate([individuals([4]), at(0.4, 0, 1)]))
-    group(gallery, threshold=0.3)
-    (question,) = suggest(gallery)
-    assert (question.about, question.first_face, question.first, question.second) == ("doubt", 5, 1, 1)
+    cluster(gallery, threshold=0.3)
+    (question,) = propose_questions(gallery)
+    assert (question.kind, question.first_face, question.first, question.second) == ("outlier", 5, 1, 1)
     assert question.probability < 0.1
-    answer(gallery, question, same=True)
+    answer_question(gallery, question, same=True)
     assert (5, 1, 1) in rows(gallery)["assignments"]
-    assert not [one for one in suggest(gallery) if one.first_face == 5]
+    assert not [one for one in propose_questions(gallery) if one.first_face == 5]
     undo(gallery)
-    answer(gallery, question, same=False)
+    answer_question(gallery, question, same=False)
     assert (5, 1) in rows(gallery)["rejections"]
     assert identity_of(gallery, 5) == -1
     assert 5 not in {face for pair in asked(gallery) for face in pair}
@@ -70,37 +70,37 @@ def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, 
 
     rows_of_both = [np.repeat(at(1, 0, 1), sizes[0], axis=0), np.repeat(at(0.5, 0, 1), sizes[1], axis=0)]
     faces = enrolled(gallery, np.concatenate(rows_of_both))
-    group(gallery)
-    (question,) = suggest(gallery)
-    answer(gallery, question, same=True)
+    cluster(gallery)
+    (question,) = propose_questions(gallery)
+    answer_question(gallery, question, same=True)
     assert decisions(gallery)[0].kind == said
     assert groups(gallery) == {frozenset(faces)}
-    assert not [one for one in suggest(gallery) if one.about == "join"]
+    assert not [one for one in propose_questions(gallery) if one.kind == "merge"]
 
 
 def test_never_suggests_pairs_that_violate_constraints(gallery: Gallery):
     in_one_photo(gallery, individuals([2]), "twins")
     enrolled(gallery, individuals([0, 1, 1]))
-    corrections.tell_apart(gallery, 3, 4)
+    corrections.mark_different(gallery, 3, 4)
     assert not {(1, 2), (3, 4)} & asked(gallery)
 
 
 @pytest.mark.one_case
 @pytest.mark.slow
-@pytest.mark.parametrize("afresh", [False, True])
-def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool):
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_answered_pairs_are_never_suggested_again(gallery: Gallery, rebuild: bool):
     rng = np.random.default_rng(3)
     enrolled(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
-    group(gallery)
+    cluster(gallery)
     said: set[tuple[int, int]] = set()
     for _ in range(12):
-        questions = suggest(gallery, 3)
+        questions = propose_questions(gallery, 3)
         if not questions:
             break
         for question in questions[:1]:
-            answer(gallery, question, same=False)
+            answer_question(gallery, question, same=False)
             said.add(tuple(sorted((question.first_face, question.second_face))))
-        group(gallery, afresh=afresh)
+        cluster(gallery, rebuild=rebuild)
         assert not said & asked(gallery)
         assert not any(set(pair) <= members for pair in said for members in groups(gallery))
     assert len(said) >= 5
@@ -108,8 +108,8 @@ def test_answered_pairs_are_never_suggested_again(gallery: Gallery, afresh: bool
 
 def test_each_cluster_appears_once_per_list(gallery: Gallery):
     enrolled(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
-    group(gallery)
-    questions = suggest(gallery, 100)
+    cluster(gallery)
+    questions = propose_questions(gallery, 100)
     held = [
         identity_of(gallery, face) if identity_of(gallery, face) != -1 else -1 - face
         for question in questions
@@ -117,9 +117,9 @@ def test_each_cluster_appears_once_per_list(gallery: Gallery):
     ]
     assert len(questions) > 5
     assert len(set(held)) == len(held)
-    worths = [question.worth for question in questions]
+    worths = [question.expected_gain for question in questions]
     assert worths == sorted(worths, reverse=True)
-    assert suggest(gallery, 3) == questions[:3]
+    assert propose_questions(gallery, 3) == questions[:3]
 
 
 def test_concurrent_enrollment_does_not_break_suggest(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
@@ -132,10 +132,10 @@ def test_concurrent_enrollment_does_not_break_suggest(gallery: Gallery, folder, 
         return closed(*arguments)
 
     monkeypatch.setattr(suggest_module, "_closed", meanwhile)
-    assert len(suggest(gallery)) == 1
+    assert len(propose_questions(gallery)) == 1
 
 
 def test_fewer_than_two_faces_give_no_questions(gallery: Gallery):
-    assert suggest(gallery) == []
+    assert propose_questions(gallery) == []
     enrolled(gallery, individuals([1]))
-    assert suggest(gallery) == []
+    assert propose_questions(gallery) == []

@@ -151,7 +151,7 @@ def test_every_logged_change_can_be_restored(folder: Path):
                         "SELECT id, table_name, first, second, before FROM changes ORDER BY id DESC"
                     )
                     for change in logged.fetchall():
-                        schema.restore(connection, change)
+                        schema.restore_change(connection, change)
                     connection.execute("DELETE FROM changes")
                 assert rows(gallery, before) == before, statement
                 assert rows(gallery, ("faces_before",)) == {"faces_before": []}

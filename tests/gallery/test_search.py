@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, forget
 from familiar.gallery.search import search as search_module
@@ -20,7 +20,7 @@ from familiar.gallery.search.search import (
     verify,
 )
 from familiar.neighbors.hnsw import INDEX_FILE
-from familiar.neighbors.whitening import adapt
+from familiar.neighbors.whitening import whiten_to_domain
 from support.small_gallery import DIM, SPACE, enrolled, in_one_photo, individuals
 
 
@@ -213,7 +213,7 @@ def test_cached_templates_match_a_loop_over_all_faces(gallery, faces: list[tuple
 
 def test_corrections_update_cached_templates(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
-    group(gallery)
+    cluster(gallery)
     friend = individuals([1], seed=2)[0]
     assert [match.identity for match in search_identities(gallery, friend)] == [1, 2]
     corrections.merge(gallery, 2, [1])
@@ -226,7 +226,7 @@ def test_corrections_update_cached_templates(gallery: Gallery):
 
 def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
-    group(gallery)
+    cluster(gallery)
     stranger, friend = individuals([0, 0, 1])[0], individuals([1], seed=2)[0]
     assert not any(match.known for match in search_identities(gallery, stranger))
     assert [match.known for match in search_identities(gallery, friend)] == [True, False]
@@ -234,7 +234,7 @@ def test_unenrolled_individual_has_no_known_match(gallery: Gallery):
 
 def test_verify_compares_with_the_template(gallery: Gallery):
     enrolled(gallery, individuals([3, 1]))
-    group(gallery)
+    cluster(gallery)
     (template,) = normalize(individuals([3, 1])[:3].mean(axis=0, keepdims=True))
     friend = individuals([1], seed=2)[0]
     answer = verify(gallery, friend, 1)
@@ -243,7 +243,7 @@ def test_verify_compares_with_the_template(gallery: Gallery):
     assert not verify(gallery, individuals([0, 1], seed=2)[0], 1).same
     with pytest.raises(NotInGallery):
         verify(gallery, friend, 2)
-    corrections.name(gallery, 1, "Mia")
+    corrections.name_identity(gallery, 1, "Mia")
     corrections.split(gallery, [1, 2, 3], "Tom")
     with pytest.raises(FamiliarError, match="#1 has no face"):
         verify(gallery, friend, 1)
@@ -263,7 +263,7 @@ def test_query_of_a_kind_is_adapted_before_comparison(gallery: Gallery):
         for face in range(1, 62):
             whose = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
             connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, whose))
-    seen = adapt(np.concatenate([cats, asked[None]]))
+    seen = whiten_to_domain(np.concatenate([cats, asked[None]]))
     template = normalize(seen[:6].mean(axis=0, keepdims=True))[0]
     found = search_identities(gallery, asked)
     assert [match.known for match in found] == [True, False, False, False, False]
@@ -364,7 +364,7 @@ def test_a_stale_index_is_never_used(indexed: Gallery, folder):
 
 
 def test_ignores_the_index_of_another_gallery(indexed: Gallery, tmp_path, folder):
-    with Gallery.create(tmp_path / "other", SPACE, element="float32") as other:
+    with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         enrolled(other, random_rows(300, seed=5))
         build_index(other)
         for file in (tmp_path / "other").glob("faces.*"):

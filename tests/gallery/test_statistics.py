@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.clustering.assignments import find_face
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import resolve_face
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
-from familiar.gallery.search.statistics import LAST_DECISIONS, overview
+from familiar.gallery.search.statistics import LAST_DECISIONS, gallery_statistics
 from support.color_album import album, gallery_of, photo
 
 
@@ -17,17 +17,17 @@ def test_overview_reports_identities_counts_and_decisions(
     paths = album(tmp_path / "photos", green=2, red=3, blue=1)
     paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
     with gallery_of(tmp_path / "gallery", mean_color_bundle, paths) as gallery:
-        empty_handed = overview(gallery)
-        assert (empty_handed.identities, empty_handed.alone, empty_handed.decisions) == ((), 8, ())
-        group(gallery)
-        face = find_face(gallery, str(paths[0]))
-        green = next(one.number for one in overview(gallery).identities if one.faces == 3)
-        corrections.name(gallery, green, "Gerd")
+        empty_handed = gallery_statistics(gallery)
+        assert (empty_handed.identities, empty_handed.unassigned, empty_handed.decisions) == ((), 8, ())
+        cluster(gallery)
+        face = resolve_face(gallery, str(paths[0]))
+        green = next(one.number for one in gallery_statistics(gallery).identities if one.faces == 3)
+        corrections.name_identity(gallery, green, "Gerd")
         corrections.confirm(gallery, [face])
-        corrections.split(gallery, [find_face(gallery, str(paths[5]))], "Blau")
-        corrections.reject(gallery, [find_face(gallery, str(paths[5]))])
-        seen = overview(gallery)
-        assert (seen.photos, seen.faces, seen.alone) == (7, 8, 1)
+        corrections.split(gallery, [resolve_face(gallery, str(paths[5]))], "Blau")
+        corrections.reject(gallery, [resolve_face(gallery, str(paths[5]))])
+        seen = gallery_statistics(gallery)
+        assert (seen.photos, seen.faces, seen.unassigned) == (7, 8, 1)
         red, gerd, blau = seen.identities
         assert (red.name, red.faces, red.confirmed) == (None, 4, 0)
         assert (gerd.name, gerd.faces, gerd.confirmed) == ("Gerd", 3, 1)
@@ -44,10 +44,10 @@ def test_overview_reports_identities_counts_and_decisions(
             "group",
         ]
         corrections.confirm(gallery, [1])
-        assert len(overview(gallery).decisions) == LAST_DECISIONS == 5
+        assert len(gallery_statistics(gallery).decisions) == LAST_DECISIONS == 5
         undo(gallery)
 
         monkeypatch.setattr(search, "INDEX_FROM", 8)
-        assert not overview(gallery).indexed
+        assert not gallery_statistics(gallery).indexed
         search.build_index(gallery)
-        assert overview(gallery).indexed
+        assert gallery_statistics(gallery).indexed

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.cluster import group
-from familiar.gallery.clustering.review_queue import answer, suggest
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.forget import forget_identity, forget_photos
@@ -46,7 +46,7 @@ class Decisions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.gallery = Gallery.create(self.folder / "gallery", SPACE, element="float32")
+        self.gallery = Gallery.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
         self.gallery._connection.execute("PRAGMA synchronous = OFF")  # no disk to wait for
         self.rng = np.random.default_rng(0)
         self.before: list[dict[str, list[Any]]] = []  # each decision that can be taken back
@@ -84,11 +84,11 @@ class Decisions(RuleBasedStateMachine):
         if len(decisions(self.gallery, 1000)) > count:
             self.before.append(before)
         after = rows(self.gallery)
-        if does in (group, corrections.name, corrections.confirm):
+        if does in (cluster, corrections.name_identity, corrections.confirm):
             assert _said(before) <= _said(after)
-        if does is group:
+        if does is cluster:
             assert [row for row in before["identities"] if row[1]] == [row for row in after["identities"] if row[1]]
-        elif does is not corrections.merge and does is not answer:
+        elif does is not corrections.merge and does is not answer_question:
             assert {row[0] for row in before["identities"] if row[1]} <= {row[0] for row in after["identities"]}
         return True
 
@@ -117,17 +117,17 @@ class Decisions(RuleBasedStateMachine):
         with self._taken_in():
             in_one_photo(self.gallery, normalize(rows.astype(np.float32)), f"{self.photos} together.jpg")
 
-    @rule(afresh=st.booleans())
-    def group(self, afresh: bool) -> None:
-        self._decide(group, afresh=afresh)
+    @rule(rebuild=st.booleans())
+    def group(self, rebuild: bool) -> None:
+        self._decide(cluster, rebuild=rebuild)
         once = rows(self.gallery)
-        assert group(self.gallery).changed == 0
+        assert cluster(self.gallery).changed == 0
         assert rows(self.gallery) == once
 
     @rule(place=PLACE, called=st.sampled_from(NAMES), confirm=st.booleans())
     def name(self, place: int, called: str, confirm: bool) -> None:
         number = self._identity(place)
-        if self._decide(corrections.name, number, called, confirm=confirm):
+        if self._decide(corrections.name_identity, number, called, confirm=confirm):
             assert (number, called) in rows(self.gallery)["identities"]
 
     @rule(first=PLACE, second=PLACE)
@@ -171,17 +171,17 @@ class Decisions(RuleBasedStateMachine):
     def tell_apart(self, first: int, second: int) -> None:
         one, other = self._face(first), self._face(second)
         assume(one != other)
-        if self._decide(corrections.tell_apart, one, other):
+        if self._decide(corrections.mark_different, one, other):
             assert (min(one, other), max(one, other), 0) in rows(self.gallery)["constraints"]
 
     @rule(place=PLACE, same=st.booleans())
     def answer(self, place: int, same: bool) -> None:
-        questions = suggest(self.gallery, 5)
+        questions = propose_questions(self.gallery, 5)
         assume(questions)
         question = questions[place % len(questions)]
-        assert self._decide(answer, question, same)  # no question whose answer cannot be
+        assert self._decide(answer_question, question, same)  # no question whose answer cannot be
         asked = {(question.first_face, question.second_face)}
-        still = {(question.first_face, question.second_face) for question in suggest(self.gallery, 100)}
+        still = {(question.first_face, question.second_face) for question in propose_questions(self.gallery, 100)}
         assert not asked & still
 
     @rule(place=PLACE, who=st.integers(0, 4), left=st.sampled_from(LEFT))

@@ -7,7 +7,7 @@ from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import normalize
 from familiar.metrics import bootstrap as module
 from familiar.metrics.bootstrap import intervals, mean_replicates, verification_replicates
-from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
+from familiar.metrics.pairs import Pairs, negatives_above, pair_similarities, sample_pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries, summarize
 from familiar.metrics.roc import pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import accuracy_at, verification
@@ -256,7 +256,7 @@ def test_weighted_pairs_equal_repeated_pairs(monkeypatch):
 
 def test_strangers_above_matches_slow_reference():
     embeddings, labels = photos(identities=30)
-    found = strangers_above(embeddings, labels, 0.5)
+    found = negatives_above(embeddings, labels, 0.5)
     rows = embeddings.astype(np.float64)
     left, right = np.triu_indices(len(rows), 1)
     close = (labels[left] != labels[right]) & ((rows[left] * rows[right]).sum(axis=1) >= 0.5)

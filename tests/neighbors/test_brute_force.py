@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from familiar.core.blockwise import similarities, unit_rows
 from familiar.core.vectors import normalize, prefix
 from familiar.neighbors import brute_force
-from familiar.neighbors.brute_force import nearest, rerank, search, search_prefix
+from familiar.neighbors.brute_force import nearest_neighbors, rerank, search, search_prefix
 
 
 def rows(count: int, dim: int = 5, seed: int = 0) -> np.ndarray:
@@ -56,15 +56,15 @@ def test_nearest_matches_full_sort(block_rows):
     embeddings = rows(18)
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     np.fill_diagonal(scores, -2)
-    indices, found = nearest(embeddings, 4, block_rows=block_rows)
+    indices, found = nearest_neighbors(embeddings, 4, block_rows=block_rows)
     np.testing.assert_array_equal(indices, np.argsort(-scores, axis=1)[:, :4])
     np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :4])
-    some, _ = nearest(embeddings, 4, queries=np.array([5, 2]))
+    some, _ = nearest_neighbors(embeddings, 4, queries=np.array([5, 2]))
     np.testing.assert_array_equal(some, indices[[5, 2]])
 
 
 def test_nearest_excludes_the_row_itself_among_duplicates():
-    indices, found = nearest(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
+    indices, found = nearest_neighbors(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
     assert [sorted(row) for row in indices.tolist()] == [sorted({*range(5)} - {row}) for row in range(5)]
     assert (found == 1.0).all()
 
@@ -72,7 +72,7 @@ def test_nearest_excludes_the_row_itself_among_duplicates():
 @pytest.mark.parametrize("k", [0, 18])
 def test_nearest_rejects_invalid_neighbor_count(k):
     with pytest.raises(ValueError, match="neighbors"):
-        nearest(rows(18), k)
+        nearest_neighbors(rows(18), k)
 
 
 def test_search_returns_the_nearest_first():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.clustering import THRESHOLDS, fit_threshold, group, groupable
+from familiar.neighbors.clustering import THRESHOLDS, cluster, fit_threshold, prepare_linkage
 from support.clustering_reference import groups_of
 
 
@@ -30,22 +30,22 @@ def degrees(*angles: float) -> np.ndarray:
 
 def test_pairs_join_only_above_the_threshold():
     rows = degrees(0, 30, 170)
-    assert group(rows, 0.85).tolist() == [0, 0, 1]  # cos 30 = .866
-    assert group(rows, 0.88).tolist() == [0, 1, 2]
+    assert cluster(rows, 0.85).tolist() == [0, 0, 1]  # cos 30 = .866
+    assert cluster(rows, 0.88).tolist() == [0, 1, 2]
 
 
 def test_cluster_similarity_is_the_cosine_of_means():
     rows = degrees(-20, 20, 80)  # 40 apart first, then the mean at 0 is 80 from the last: cos 80 = .174
-    assert group(rows, np.cos(np.deg2rad(79))).tolist() == [0, 0, 1]  # 60 apart alone: cos 60 = .5
-    assert group(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
+    assert cluster(rows, np.cos(np.deg2rad(79))).tolist() == [0, 0, 1]  # 60 apart alone: cos 60 = .5
+    assert cluster(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
 
 
 def test_two_clusters_need_more_similarity_than_two_rows():
     rows = degrees(-5, 5, 50, 60)  # pairs of 10 apart, then their means are 55 apart: cos 55 = .574
     asked = 0.574 - 0.15 * 0.574 * (1 - 0.574)  # each of two: one doubling
-    assert group(rows, asked - 0.01).tolist() == [0, 0, 0, 0]
-    assert group(rows, asked + 0.01).tolist() == [0, 0, 1, 1]
-    assert group(degrees(0, 55), 0.56).tolist() == [0, 0]
+    assert cluster(rows, asked - 0.01).tolist() == [0, 0, 0, 0]
+    assert cluster(rows, asked + 0.01).tolist() == [0, 0, 1, 1]
+    assert cluster(degrees(0, 55), 0.56).tolist() == [0, 0]
 
 
 def test_clusters_join_with_row_similarity_below_threshold():
@@ -55,13 +55,13 @@ def test_clusters_join_with_row_similarity_below_threshold():
     within, between = float(rows[0] @ rows[1]), float(rows[0] @ rows[4])
     assert between < within - 0.01
     means = between / ((1 + 3 * within) / 4)  # over the mean similarity within four, each with itself
-    assert group(rows, within - 0.01).tolist() == [0] * 8
+    assert cluster(rows, within - 0.01).tolist() == [0] * 8
     assert means > within
-    assert group(rows, within + 0.01).tolist() == list(range(8))
+    assert cluster(rows, within + 0.01).tolist() == list(range(8))
 
 
 def test_cluster_numbers_follow_first_appearance():
-    assert group(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
+    assert cluster(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_cluster_numbers_follow_first_appearance():
 @pytest.mark.parametrize("seed", range(4))
 def test_matches_slow_reference(threshold, seed):
     rows, _ = individuals([1, 1, 3, 7, 12], noise=1.0, seed=seed)
-    assert partition(group(rows, threshold, neighbors=len(rows))) == groups_of(rows, threshold)
+    assert partition(cluster(rows, threshold, neighbors=len(rows))) == groups_of(rows, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
@@ -77,12 +77,12 @@ def test_matches_single_linkage_for_pairs(threshold):
     """Where nobody has more than two photos and strangers are far, every linkage is the same."""
     rows, _ = individuals([1, 2] * 6, noise=0.3, dim=64)
     linkage = AgglomerativeClustering(None, metric="cosine", linkage="single", distance_threshold=1 - threshold)
-    assert partition(group(rows, threshold)) == partition(linkage.fit_predict(rows))
+    assert partition(cluster(rows, threshold)) == partition(linkage.fit_predict(rows))
 
 
 def test_finds_individuals_of_any_size():
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
-    assert partition(group(rows, 0.7)) == partition(labels)
+    assert partition(cluster(rows, 0.7)) == partition(labels)
 
 
 @pytest.mark.slow
@@ -90,21 +90,21 @@ def test_many_rows_are_clustered_by_cell_search(monkeypatch):
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
     monkeypatch.setattr("familiar.neighbors.clustering.MANY", 100)
     monkeypatch.setattr("familiar.neighbors.knn_graph.EXACT_SCORES", 0)
-    assert groupable(rows).rows.dtype == np.float32
-    assert groupable(rows).links.nearest.shape == (448, 24)
-    assert partition(group(rows, 0.7)) == partition(labels)
+    assert prepare_linkage(rows).rows.dtype == np.float32
+    assert prepare_linkage(rows).links.nearest.shape == (448, 24)
+    assert partition(cluster(rows, 0.7)) == partition(labels)
 
 
 def test_finds_individuals_with_few_links_per_cluster(monkeypatch):
     rows, labels = individuals([30] * 20, noise=0.8, dim=64)
     monkeypatch.setattr("familiar.neighbors.clustering.LINKED", 1)
-    assert partition(group(rows, 0.6, neighbors=6)) == partition(labels)
+    assert partition(cluster(rows, 0.6, neighbors=6)) == partition(labels)
 
 
 def test_clusters_join_only_through_neighbors():
     rows = degrees(0, 1, 60, 61)
-    assert group(rows, 0.4, neighbors=1).tolist() == [0, 0, 1, 1]
-    assert group(rows, 0.4, neighbors=2).tolist() == [0, 0, 0, 0]
+    assert cluster(rows, 0.4, neighbors=1).tolist() == [0, 0, 1, 1]
+    assert cluster(rows, 0.4, neighbors=2).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_clusters_are_invariant_to_row_order(seed, threshold, neighbors, ties):
         rows = normalize(np.round(rows * 2) + np.array([4, 0, 0, 0], np.float32))
     order = rng.permutation(len(rows))
     unpermuted = np.empty(len(rows), np.int64)
-    unpermuted[order] = group(rows[order], threshold, neighbors)
-    found = group(rows, threshold, neighbors)
+    unpermuted[order] = cluster(rows[order], threshold, neighbors)
+    found = cluster(rows, threshold, neighbors)
     assert partition(unpermuted) == partition(found)
     _, same = np.unique(rows, axis=0, return_inverse=True)
     assert len(np.unique(np.stack([same.reshape(-1), found]), axis=1).T) == same.max() + 1
@@ -125,33 +125,33 @@ def test_clusters_are_invariant_to_row_order(seed, threshold, neighbors, ties):
 
 def test_group_is_deterministic():
     rows, _ = individuals([10] * 20, noise=1.0)
-    np.testing.assert_array_equal(group(rows, 0.5), group(rows, 0.5))
+    np.testing.assert_array_equal(cluster(rows, 0.5), cluster(rows, 0.5))
 
 
 def test_accepts_no_rows_and_a_single_row():
-    assert group(np.empty((0, 4), np.float32), 0.5).tolist() == []
-    assert group(degrees(10), 0.5).tolist() == [0]
+    assert cluster(np.empty((0, 4), np.float32), 0.5).tolist() == []
+    assert cluster(degrees(10), 0.5).tolist() == [0]
 
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.5, 1.0])
 def test_equal_rows_share_a_cluster(threshold):
     rows = np.concatenate([np.tile(degrees(0), (50, 1)), np.tile(degrees(180), (50, 1))])
     rows[::2] = np.where(rows[::2] == 0, np.float32(-0.0), rows[::2])  # -0 is 0
-    assert group(rows, threshold).tolist() == ([0] * 50 + ([0] if threshold == -1 else [1]) * 50)
+    assert cluster(rows, threshold).tolist() == ([0] * 50 + ([0] if threshold == -1 else [1]) * 50)
 
 
 def test_opposite_rows_are_separate_above_minus_one():
-    assert group(degrees(0, 180), -0.99).tolist() == [0, 1]
+    assert cluster(degrees(0, 180), -0.99).tolist() == [0, 1]
 
 
 def test_rows_with_zero_mean_join_at_threshold_minus_one():
-    assert group(degrees(0, 180, 90, 270), -1.0).tolist() == [0, 0, 0, 0]
+    assert cluster(degrees(0, 180, 90, 270), -1.0).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("threshold", [-1.01, 1.01, float("nan")])
 def test_rejects_threshold_outside_minus_one_to_one(threshold):
     with pytest.raises(ValueError, match="threshold"):
-        group(degrees(0, 1), threshold)
+        cluster(degrees(0, 1), threshold)
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), 2.0])
@@ -159,12 +159,12 @@ def test_rejects_non_unit_rows(bad):
     rows = degrees(0, 1)
     rows[1] = bad
     with pytest.raises(ValueError, match="row 1"):
-        group(rows, 0.5)
+        cluster(rows, 0.5)
 
 
 def test_rejects_zero_neighbors():
     with pytest.raises(ValueError, match="neighbor"):
-        group(degrees(0, 1), 0.5, neighbors=0)
+        cluster(degrees(0, 1), 0.5, neighbors=0)
 
 
 def test_fit_threshold_returns_the_middle_of_the_best():
@@ -179,9 +179,9 @@ def test_fit_threshold_returns_the_middle_of_the_best():
 def test_groups_at_matches_single_thresholds_and_nests():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
-    found = groupable(rows).groups_at(thresholds)
+    found = prepare_linkage(rows).groups_at(thresholds)
     for threshold, groups in zip(thresholds, found, strict=True):
-        np.testing.assert_array_equal(groups, group(rows, threshold))
+        np.testing.assert_array_equal(groups, cluster(rows, threshold))
     for coarse, fine in pairwise(found[3:]):
         assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
-    assert groupable(rows).groups_at([]) == []
+    assert prepare_linkage(rows).groups_at([]) == []

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
 from familiar.neighbors import knn_graph
-from familiar.neighbors.brute_force import nearest
+from familiar.neighbors.brute_force import nearest_neighbors
 from familiar.neighbors.knn_graph import links, nearest_in_cells, nearest_of_all
 
 
@@ -21,7 +21,7 @@ def every(rows: np.ndarray) -> np.ndarray:
 
 def test_nearest_of_all_matches_exact_search():
     rows = people(90, 5)
-    true, similarity = nearest(rows, 7)
+    true, similarity = nearest_neighbors(rows, 7)
     found, closest = nearest_of_all(rows, 7, every(rows))
     np.testing.assert_array_equal(found, true)
     np.testing.assert_array_equal(closest, similarity[:, 0])
@@ -58,7 +58,7 @@ def test_links_are_symmetric(count, k, seed):
 def test_cell_search_reaches_92_percent_recall():
     """Stated here, since a large collection is grouped by it: of what is near by chance 93 % are enough."""
     rows = people(4000, 10, dim=128)
-    true, _ = nearest(rows, 24)
+    true, _ = nearest_neighbors(rows, 24)
     found, similarity = nearest_in_cells(rows, 24, every(rows), cells=4 * 63)
     was_found = (true[:, :, None] == found[:, None, :]).any(axis=2)
     same = true // 10 == every(rows)[:, None] // 10
@@ -79,15 +79,15 @@ def test_probing_all_cells_matches_exact_search(cells, monkeypatch):
     monkeypatch.setattr("familiar.core.blockwise.BLOCK_SCORES", 5000)
     rows = people(300, 6)
     found, _ = nearest_in_cells(rows, 10, every(rows), cells, probes=cells)
-    np.testing.assert_array_equal(found, nearest(rows, 10)[0])
+    np.testing.assert_array_equal(found, nearest_neighbors(rows, 10)[0])
 
 
 def test_subset_of_rows_searches_among_all_rows():
     rows = people(500, 5)
     some = np.array([400, 3, 77])
     found, similarity = nearest_in_cells(rows, 6, some, 20, probes=20)
-    np.testing.assert_array_equal(found, nearest(rows, 6, some)[0])
-    np.testing.assert_allclose(similarity, nearest(rows, 6, some)[1][:, 0], atol=1e-6)
+    np.testing.assert_array_equal(found, nearest_neighbors(rows, 6, some)[0])
+    np.testing.assert_allclose(similarity, nearest_neighbors(rows, 6, some)[1][:, 0], atol=1e-6)
 
 
 def test_cell_search_is_deterministic():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.whitening import FOREIGN, SHRINKAGE, adapt, foreignness
+from familiar.neighbors.whitening import FOREIGN, SHRINKAGE, domain_shift, whiten_to_domain
 
 
 def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -15,20 +15,20 @@ def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> 
 def test_foreignness_equals_scaled_mean_pair_similarity():
     rows = scattered(30, towards=1)
     pairs = (rows.astype(np.float64) @ rows.T)[np.triu_indices(30, 1)]
-    assert foreignness(rows) == pytest.approx(pairs.mean() / FOREIGN)
-    assert 0 < foreignness(rows) < 1
+    assert domain_shift(rows) == pytest.approx(pairs.mean() / FOREIGN)
+    assert 0 < domain_shift(rows) < 1
     axes = np.eye(4, dtype=np.float32)
-    assert foreignness(axes) == 0  # strangers, however few
-    assert foreignness(np.concatenate([axes, -axes])) == 0
-    assert foreignness(axes[[0, 0, 0]]) == 1
-    assert foreignness(axes[:1]) == foreignness(axes[:0]) == 0
+    assert domain_shift(axes) == 0  # strangers, however few
+    assert domain_shift(np.concatenate([axes, -axes])) == 0
+    assert domain_shift(axes[[0, 0, 0]]) == 1
+    assert domain_shift(axes[:1]) == domain_shift(axes[:0]) == 0
 
 
 def test_collection_of_low_foreignness_is_unchanged():
     axes = np.eye(4, dtype=np.float32)
-    np.testing.assert_array_equal(adapt(np.concatenate([axes, -axes])), np.concatenate([axes, -axes]))
+    np.testing.assert_array_equal(whiten_to_domain(np.concatenate([axes, -axes])), np.concatenate([axes, -axes]))
     rows = scattered(2000)
-    np.testing.assert_array_equal(adapt(rows), rows)
+    np.testing.assert_array_equal(whiten_to_domain(rows), rows)
 
 
 @pytest.mark.parametrize(("shared", "at_home"), [(0.17, True), (0.2, False)])
@@ -37,8 +37,8 @@ def test_adapts_only_above_the_foreignness_threshold(shared, at_home):
     axes = np.eye(65, dtype=np.float32)[1:]
     own = np.concatenate([axes, -axes])
     rows = normalize(np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * own)
-    assert 0.08 < foreignness(rows) < 0.13
-    assert np.array_equal(adapt(rows), rows) == at_home
+    assert 0.08 < domain_shift(rows) < 0.13
+    assert np.array_equal(whiten_to_domain(rows), rows) == at_home
 
 
 def test_removes_the_shared_direction():
@@ -46,7 +46,7 @@ def test_removes_the_shared_direction():
     axes = np.eye(5, dtype=np.float32)[1:]
     own = np.concatenate([axes, -axes])
     rows = np.float32(0.8) * np.eye(5, dtype=np.float32)[0] + np.float32(0.6) * own
-    np.testing.assert_allclose(adapt(rows), own, atol=1e-6)
+    np.testing.assert_allclose(whiten_to_domain(rows), own, atol=1e-6)
 
 
 def test_matches_whitening_with_shrunk_covariance():
@@ -59,15 +59,15 @@ def test_matches_whitening_with_shrunk_covariance():
     values, vectors = np.linalg.eigh(shrunk)
     expected = centered @ vectors @ np.diag(values**-0.5) @ vectors.T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(adapt(rows), expected, atol=1e-5)
-    last, before = adapt(rows)[-2], rows[-2]
+    np.testing.assert_allclose(whiten_to_domain(rows), expected, atol=1e-5)
+    last, before = whiten_to_domain(rows)[-2], rows[-2]
     assert abs(last[1] / last[2]) < abs(before[1] / before[2])  # the direction of most photos counts less
 
 
 def test_partial_foreignness_scales_the_whitening():
     rows = scattered(4000, dim=3, towards=0.6)
     mean = rows.mean(0, dtype=np.float64)
-    strength = foreignness(rows)
+    strength = domain_shift(rows)
     assert 0.2 < strength < 0.9
     centered = rows - mean
     covariance = centered.T @ centered / len(rows)
@@ -75,13 +75,13 @@ def test_partial_foreignness_scales_the_whitening():
     values, vectors = np.linalg.eigh(shrunk)
     expected = (rows - strength * mean) @ vectors @ np.diag(values ** (-strength / 2)) @ vectors.T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(adapt(rows), expected, atol=1e-5)
+    np.testing.assert_allclose(whiten_to_domain(rows), expected, atol=1e-5)
 
 
 def test_returns_unit_rows_without_changing_the_input():
     rows = scattered(50, towards=4)
     before = rows.copy()
-    found = adapt(rows)
+    found = whiten_to_domain(rows)
     assert found.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(rows, before)
@@ -91,19 +91,19 @@ def test_returns_unit_rows_without_changing_the_input():
 def test_is_equivariant_to_row_order(towards):
     rows = scattered(60, towards=towards)
     order = np.random.default_rng(1).permutation(len(rows))
-    np.testing.assert_allclose(adapt(rows[order]), adapt(rows)[order], atol=1e-5)
+    np.testing.assert_allclose(whiten_to_domain(rows[order]), whiten_to_domain(rows)[order], atol=1e-5)
 
 
 def test_is_equivariant_to_rotation():
     rows = scattered(60, towards=4)
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0].astype(np.float32)
-    np.testing.assert_allclose(adapt(normalize(rows @ turn)), adapt(rows) @ turn, atol=1e-4)
+    np.testing.assert_allclose(whiten_to_domain(normalize(rows @ turn)), whiten_to_domain(rows) @ turn, atol=1e-4)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_identical_rows_are_unchanged(count):
     rows = np.tile(scattered(1), (count, 1))
-    np.testing.assert_array_equal(adapt(rows), rows)
+    np.testing.assert_array_equal(whiten_to_domain(rows), rows)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_identical_rows_are_unchanged(count):
     ids=["few", "one dimension", "almost equal", "two", "one apart"],
 )
 def test_returns_unit_rows_for_degenerate_input(rows):
-    found = adapt(rows)
+    found = whiten_to_domain(rows)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
@@ -127,4 +127,4 @@ def test_rejects_non_unit_rows(bad):
     rows = scattered(3)
     rows[1] = bad
     with pytest.raises(ValueError, match="row 1"):
-        adapt(rows)
+        whiten_to_domain(rows)

@@ -13,8 +13,8 @@ def groups_of(embeddings: np.ndarray, threshold: float, constraints: Constraints
     similarity = rows @ rows.T
     count = len(rows)
     seeds = np.full(count, -1) if constraints is None else constraints.seeds
-    settled = set() if constraints is None else set(np.flatnonzero(constraints.settled[seeds] & (seeds >= 0)))
-    apart = [] if constraints is None else [frozenset(pair) for pair in constraints.apart.tolist()]
+    settled = set() if constraints is None else set(np.flatnonzero(constraints.locked[seeds] & (seeds >= 0)))
+    apart = [] if constraints is None else [frozenset(pair) for pair in constraints.cannot_link.tolist()]
 
     def between(one: frozenset[int], other: frozenset[int]) -> float:
         return float(similarity[np.ix_(sorted(one), sorted(other))].mean())

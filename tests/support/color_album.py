@@ -45,6 +45,6 @@ def album(folder: Path, **each: int) -> list[Path]:
 def gallery_of(folder: Path, bundle: Path, paths: list[Path]) -> Gallery:
     """A new one, open."""
     embedder = Embedder(bundle, threads=1)
-    gallery = Gallery.create(folder, Space.of(embedder.metadata))
+    gallery = Gallery.create(folder, Space.from_metadata(embedder.metadata))
     enroll(gallery, embedder, paths, Squares())
     return gallery

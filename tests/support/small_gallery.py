@@ -13,7 +13,7 @@ from familiar.core.types import Detection, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box, _Seen
@@ -55,7 +55,7 @@ def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[
                     (photo, packed),
                 ).fetchone()[0]
             )
-            for packed in gallery.packed(embeddings)
+            for packed in gallery.encode_embeddings(embeddings)
         ]
 
 
@@ -75,16 +75,16 @@ def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
 
 def groups(gallery: Gallery) -> set[frozenset[int]]:
     """The faces of each identity that has some."""
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     return {
         frozenset(who.faces.ids[who.rows_of_identity(number)].tolist())
-        for number in np.unique(who.identity[who.identity != NOBODY]).tolist()
+        for number in np.unique(who.identity[who.identity != UNASSIGNED]).tolist()
     }
 
 
 def identity_of(gallery: Gallery, face: int) -> int:
     """The number of whom a face shows, or -1."""
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     return int(who.identity[who.faces.rows_of(np.array([face]))[0]])
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from familiar.core.types import Photo
 from familiar.embedding.bundle import BundleMetadata, seal
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.classifier import HeldOut, SpeciesHead
+from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.photos.decoding import save_photo
 
@@ -39,16 +39,16 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_ord
     return path
 
 
-def color_head(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesHead:
+def color_head(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesClassifier:
     """A logit is ten times a color's share of the mean color."""
-    return SpeciesHead(
+    return SpeciesClassifier(
         names=names,
         weights=10.0 * np.eye(3),
         bias=np.zeros(3),
         temperature=1.0,
         space_id=space_id,
         fitted_on={name: {"identities": 2, "photos": 4} for name in names},
-        held_out=HeldOut(1.0, ((4, 0, 0, 0), (0, 4, 0, 0), (0, 0, 4, 0))),
+        held_out=HeldOutAccuracy(1.0, ((4, 0, 0, 0), (0, 4, 0, 0), (0, 0, 4, 0))),
     )
 
 

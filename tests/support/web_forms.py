@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import sweep
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import delete_empty_identities
 from familiar.gallery.database.connection import Gallery
 from familiar.web.server import make_app
 from familiar.web.service import Service
@@ -39,11 +39,11 @@ def let_go(gallery: Gallery, faces: Iterable[int]) -> None:
     """They are nobody's."""
     with gallery.writing() as connection:
         connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
-        sweep(connection)
+        delete_empty_identities(connection)
 
 
 def names_of(gallery: Gallery) -> dict[int, str]:
-    return who_is_who(gallery).names
+    return load_assignments(gallery).names
 
 
 def tiles_on(page: str) -> list[int]:

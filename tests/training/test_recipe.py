@@ -172,7 +172,7 @@ def test_every_loss_round_trips_through_json(name):
     recipe = Recipe(name="default", loss=LOSSES[name][0])
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
-    assert tuple(recipe.to_plain()["loss"]) == recipe.loss.settings
+    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.settings
 
 
 @pytest.mark.slow
@@ -327,7 +327,7 @@ def test_same_loss_name_keeps_loss_settings(loss):
 def test_schedule_text_is_parsed_and_stored(text, schedule):
     changed = DEFAULT.with_settings([f"loss.margin_rad={text}"])
     assert changed.loss.margin_rad == schedule
-    assert changed.to_plain()["loss"]["margin_rad"] == (0.4 if text == "0.4" else text)
+    assert changed.to_primitive()["loss"]["margin_rad"] == (0.4 if text == "0.4" else text)
     stored = json.dumps({"name": "default", "loss": {"margin_rad": text}})
     assert Recipe.from_json(stored) == changed
 
@@ -352,20 +352,20 @@ def test_rejects_schedule_that_leaves_range_during_run(text, why):
 def test_bias_accepts_true_and_false_in_any_case(text, value):
     changed = DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
     assert changed.loss.bias is value
-    assert changed.to_plain()["loss"]["bias"] is value
+    assert changed.to_primitive()["loss"]["bias"] is value
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False)])
 def test_quantize_aware_accepts_only_true_or_false(text, value):
     changed = DEFAULT.with_settings([f"quantize.aware={text}"])
     assert changed == dataclasses.replace(DEFAULT, quantize=QuantizeSettings(aware=value))
-    assert changed.to_plain()["quantize"] == {"aware": value}
+    assert changed.to_primitive()["quantize"] == {"aware": value}
     with pytest.raises(BadRecipe, match=r"^quantize\.aware is true or false, not '8'$"):
         DEFAULT.with_settings(["quantize.aware=8"])
 
 
 def test_recipe_without_quantize_section_takes_default():
-    stored = DEFAULT.to_plain()
+    stored = DEFAULT.to_primitive()
     del stored["quantize"]
     assert Recipe.from_json(json.dumps(stored)) == DEFAULT
 
@@ -377,7 +377,7 @@ def test_prefixes_are_parsed_from_text(text):
         [f"loss.prefixes={text}", f"loss.prefix_weights={weights}", "model.embedding_dim=256"]
     )
     assert (changed.loss.prefixes, changed.loss.prefix_weights) == ((64, 128, 256), (0.2, 0.3, 0.5))
-    loss = changed.to_plain()["loss"]
+    loss = changed.to_primitive()["loss"]
     assert (loss["prefixes"], loss["prefix_weights"]) == ([64, 128, 256], [0.2, 0.3, 0.5])
     assert changed.with_settings(["loss.prefixes=", "loss.prefix_weights=()"]).loss == DEFAULT.loss
 
@@ -422,7 +422,7 @@ def test_default_sampler_depends_on_loss(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_recipe_keys_match_json_keys(loss):
     keys = [key for key in recipe_keys() if not key.startswith("loss.")]
-    stored = list(keys_of(DEFAULT.with_settings([f"loss.name={loss}"]).to_plain()))
+    stored = list(keys_of(DEFAULT.with_settings([f"loss.name={loss}"]).to_primitive()))
     assert [key for key in stored if not key.startswith("loss.")] == keys
     assert {key for key in stored if key.startswith("loss.")} <= set(recipe_keys())
 

@@ -97,7 +97,7 @@ import sys, time
 from pathlib import Path
 from familiar.training.run import RunFolder
 
-with RunFolder(Path(sys.argv[1])).held():
+with RunFolder(Path(sys.argv[1])).locked():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -107,31 +107,31 @@ with RunFolder(Path(sys.argv[1])).held():
 def test_lock_rejects_second_process_until_first_is_killed(run):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, run.path], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(BadRun) as caught, run.held():
+    with pytest.raises(BadRun) as caught, run.locked():
         pytest.fail("held twice")
     assert str(caught.value) == f"{run.path}: another process is training in it"
     assert run.path.is_dir(), "the other's folder stays"
     holder.kill()
     holder.communicate()
-    with run.held():
+    with run.locked():
         (run.path / "kept").touch()
     assert [path.name for path in run.path.iterdir()] == ["kept"]
 
 
 def test_lock_rejects_second_use_in_same_process(run):
-    with run.held():
-        with pytest.raises(BadRun, match="another process is training in it"), run.held():
+    with run.locked():
+        with pytest.raises(BadRun, match="another process is training in it"), run.locked():
             pytest.fail("held twice")
-        with pytest.raises(BadRun, match="another process"), run.held():
+        with pytest.raises(BadRun, match="another process"), run.locked():
             pytest.fail("the first refusal let go of it")
-    with run.held():
+    with run.locked():
         pass
 
 
 @pytest.mark.parametrize("written", [[], ["recipe.json"]])
 def test_failure_removes_only_empty_folder(run, written):
     def fail():
-        with run.held():
+        with run.locked():
             assert run.path.is_dir()
             for name in written:
                 (run.path / name).touch()
@@ -145,7 +145,7 @@ def test_failure_removes_only_empty_folder(run, written):
 def test_rejects_file_as_run_folder(tmp_path):
     (tmp_path / "run").write_text("mine")
     for path in (tmp_path / "run", tmp_path / "run" / "below"):
-        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).held():
+        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).locked():
             pytest.fail("held")
         assert "\n" not in str(caught.value)
     assert (tmp_path / "run").read_text() == "mine"
@@ -174,7 +174,7 @@ run, inside = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
 held, ends = 0, time.monotonic() + 1.5
 while time.monotonic() < ends:
     try:
-        with run.held():
+        with run.locked():
             inside.touch(exist_ok=False)
             os.sched_yield()
             inside.unlink()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.classifier import HeldOut
+from familiar.embedding.species.classifier import HeldOutAccuracy
 from familiar.training import species as species_module
 from familiar.training.species import (
     fit_on_photos,
@@ -134,7 +134,7 @@ def test_temperature_stays_finite():
 def test_measure_equals_closed_form():
     probabilities = np.array([[0.95, 0.05], [0.6, 0.4], [0.02, 0.98], [0.9, 0.1], [0.3, 0.7]])
     found = measure(probabilities, np.array([0, 0, 0, 0, 1]), 0.9)
-    assert found == HeldOut(accuracy=(3 / 4 + 1) / 2, confusion=((2, 1, 1), (0, 0, 1)))
+    assert found == HeldOutAccuracy(accuracy=(3 / 4 + 1) / 2, confusion=((2, 1, 1), (0, 0, 1)))
 
 
 def test_head_separates_clouds_and_reports_accuracy():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.web.server import make_app
 from familiar.web.service import Service
@@ -27,7 +27,7 @@ def grouped_album(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bundle = write_mean_color_bundle(root / "bundle.onnx", CALIBRATED)
         photos = color_album.album(root / "photos", **COUNTS)
         with color_album.gallery_of(root / "album", bundle, photos) as gallery:
-            group(gallery)
+            cluster(gallery)
 
     return made_once(tmp_path_factory, "grouped-album", make)
 

@@ -22,8 +22,8 @@ REDS, GREENS, BLUES = [1, 2, 3, 4], [5, 6, 7], [8, 9]
 
 
 # Right but for one number.
-QUESTION = b"""{"same": true, "question": {"about": "join", "first_face": 1, "second_face": 5, "first": 1, "second": 2,
-"similarity": 0.5, "probability": 0.5, "worth": NaN}}"""
+QUESTION = b"""{"same": true, "question": {"kind": "merge", "first_face": 1, "second_face": 5, "first": 1, "second": 2,
+"similarity": 0.5, "probability": 0.5, "expected_gain": NaN}}"""
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def whom(gallery: Gallery, faces: list[int]) -> list[int | None]:
 
 def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient, gallery: Gallery):
     state = get(client, "gallery")
-    assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unknown": 0}
+    assert state["counts"] == {"photos": 9, "faces": 9, "named": 0, "unnamed": 3, "unassigned": 0}
     assert (state["space_id"], state["embedding_dim"], state["prefixes"]) == ("mean-color", 3, [3])
     assert state["thresholds"]["balanced"] == 0.9
     assert (state["revision"], state["read_only"], state["has_model"]) == (gallery.revision, False, True)
@@ -81,7 +81,7 @@ def test_paginated_list_is_complete_for_any_limit(client: TestClient, limit: int
     assert [photo["photo"] for photo in every(client, "photos", limit=limit)] == list(range(1, 10))
     assert [one["identity"] for one in every(client, "identities", limit=limit)] == [RED, GREEN, BLUE]
     post(client, "faces/reject", faces=[1, 5])
-    assert [face["face"] for face in every(client, "faces/unknown", limit=limit)] == [1, 5]
+    assert [face["face"] for face in every(client, "faces/unassigned", limit=limit)] == [1, 5]
 
 
 def test_identities_are_filtered_by_named(client: TestClient):
@@ -110,7 +110,7 @@ def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient
 
 def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
     found = every(client, f"identities/{RED}/faces", limit=3)
-    assert [one["face"]["face"] for one in found] == [one.face.face for one in listing.likely(gallery, RED)]
+    assert [one["face"]["face"] for one in found] == [one.face.face for one in listing.face_confidences(gallery, RED)]
     assert [one["similarity"] for one in found] == sorted((one["similarity"] for one in found), reverse=True)
     one = get(client, f"identities/{RED}")
     assert (one["faces"], one["confirmed"]) == (4, 0)
@@ -128,7 +128,7 @@ def test_missing_number_returns_404_and_invalid_number_422(client: TestClient, p
 
 def test_name_is_stored_completed_and_unique(client: TestClient):
     named = client.patch(f"/api/v1/identities/{RED}", json={"name": " Mia ", "confirm": True})
-    assert named.json() == {"identity": RED, "carried": 0}
+    assert named.json() == {"identity": RED, "propagated_faces": 0}
     one = get(client, f"identities/{RED}")
     assert (one["name"], one["confirmed"]) == ("Mia", 4)
     assert get(client, "names", beginning="mI") == ["Mia"]
@@ -183,7 +183,7 @@ def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
     assert whom(gallery, [8, 9]) == [BLUE, new]
     assert post(client, "faces/reject", faces=[9])["identity"] == new
     assert whom(gallery, [9]) == [None]
-    assert post(client, f"identities/{RED}/merge", others=[GREEN]) == {"identity": RED, "carried": 0}
+    assert post(client, f"identities/{RED}/merge", others=[GREEN]) == {"identity": RED, "propagated_faces": 0}
     assert whom(gallery, [*REDS, *GREENS]) == [RED] * 7
     post(client, "faces/tell-apart", 204, first=1, second=8)
     assert post(client, "faces/tell-apart", 409, first=1, second=1)["status"] == 409
@@ -206,14 +206,14 @@ def test_group_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
     post(client, "undo")
     assert whom(gallery, REDS) == [None] * 4
     grouped = post(client, "group", threshold=0.9)
-    assert (grouped["identities"], grouped["faces"], grouped["alone"]) == (3, 9, 0)
+    assert (grouped["identities"], grouped["faces"], grouped["unassigned"]) == (3, 9, 0)
     assert len(set(whom(gallery, REDS))) == 1
     post(client, "group", 422, threshold=1.5)
 
 
 def test_answered_question_is_not_asked_again(client: TestClient, gallery: Gallery):
     question = get(client, "questions", limit=1)[0]
-    assert question["about"] == "doubt"
+    assert question["kind"] == "outlier"
     post(client, "questions/answer", 204, question=question, same=True)
     assert listing.face(gallery, question["first_face"]).by_user
     assert question not in get(client, "questions", limit=100)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.editing.corrections import name
+from familiar.gallery.editing.corrections import name_identity
 from familiar.web.errors import Refused
 from familiar.web.gallery_executor import READERS, GalleryThreads
 
@@ -45,9 +45,9 @@ def test_readers_share_one_embedding_matrix(folder: Path):
 
 def test_read_returns_previous_write(folder: Path):
     async def work(threads: GalleryThreads) -> dict[int, str]:
-        await threads.read(who_is_who)
-        await threads.write(name, 1, "Red")
-        return (await threads.read(who_is_who)).names
+        await threads.read(load_assignments)
+        await threads.write(name_identity, 1, "Red")
+        return (await threads.read(load_assignments)).names
 
     assert running(folder, work) == {1: "Red"}
 
@@ -60,20 +60,20 @@ def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
 
         def meddle() -> None:
             assert looked.wait(10)
-            name(job, 1, "Meddler")
+            name_identity(job, 1, "Meddler")
 
         def change(gallery: Gallery) -> dict[int, str]:
             looked.set()
             meddling.join(0.3 if alone else 10)
-            name(gallery, 2, "Green")
-            return who_is_who(gallery).names
+            name_identity(gallery, 2, "Green")
+            return load_assignments(gallery).names
 
         meddling = threading.Thread(target=meddle)
         meddling.start()
         left = await (threads.decide if alone else threads.write)(change)
         await asyncio.to_thread(meddling.join, 10)
         job.close()
-        return left, (await threads.read(who_is_who)).names
+        return left, (await threads.read(load_assignments)).names
 
     left, then = running(folder, work)
     assert left == ({2: "Green"} if alone else {1: "Meddler", 2: "Green"})
@@ -97,10 +97,10 @@ def test_rejects_requests_above_waiting_limit(folder: Path):
 
 def test_rejects_writes_when_read_only(folder: Path):
     async def work(threads: GalleryThreads) -> None:
-        await threads.write(name, 1, "Red")
+        await threads.write(name_identity, 1, "Red")
 
     async def late(threads: GalleryThreads) -> None:
-        await threads.write_late(name, 1, "Red")
+        await threads.write_late(name_identity, 1, "Red")
 
     for writes in (work, late):
         with pytest.raises(Refused, match="--read-only"):
@@ -113,13 +113,13 @@ def test_late_write_does_not_block_other_writes(folder: Path):
 
         def change(gallery: Gallery) -> None:
             assert go.wait(10)
-            name(gallery, 1, "Red")
+            name_identity(gallery, 1, "Red")
 
         late = asyncio.ensure_future(threads.write_late(change))
-        await threads.write(name, 2, "Green")
+        await threads.write(name_identity, 2, "Green")
         go.set()
         await late
-        return (await threads.read(who_is_who)).names
+        return (await threads.read(load_assignments)).names
 
     assert running(folder, work) == {1: "Red", 2: "Green"}
 
@@ -142,9 +142,9 @@ async def given_up(threads: GalleryThreads, change: Callable[[Gallery], None]) -
 
 
 def test_write_completes_after_cancellation(folder: Path):
-    running(folder, lambda threads: given_up(threads, lambda gallery: name(gallery, 1, "Red")))
+    running(folder, lambda threads: given_up(threads, lambda gallery: name_identity(gallery, 1, "Red")))
     with Gallery.open(folder) as gallery:
-        assert who_is_who(gallery).names == {1: "Red"}
+        assert load_assignments(gallery).names == {1: "Red"}
 
 
 def test_exception_propagates_to_caller(folder: Path):

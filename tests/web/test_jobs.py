@@ -24,7 +24,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import Enrolled, enroll
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search import listing, search
 from familiar.web import jobs as jobs_module
 from familiar.web.errors import Refused
@@ -120,7 +120,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
         new_individuals=1,
     )
     with Gallery.open(folder) as gallery:
-        assert [(tile.identity, tile.faces) for tile in listing.tiles(gallery)] == [
+        assert [(tile.identity, tile.faces) for tile in listing.identity_summaries(gallery)] == [
             (1, 5),
             (2, 3),
             (3, 2),
@@ -129,7 +129,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
 
 
 def test_known_photos_are_not_grouped_again(service: Service, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "group", None)
+    monkeypatch.setattr(jobs_module, "cluster", None)
     done = taken_in(service, photos[0].parent)
     assert (done.state, done.found, done.looked, done.known) == ("done", 9, 9, 9)
     assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
@@ -510,10 +510,10 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
 
-    def interrupted(*args: Any, on_batch: Callable[[int, Enrolled], None]) -> Enrolled:
+    def interrupted(*args: Any, on_batch: Callable[[int, EnrollResult], None]) -> EnrollResult:
         calls.append(len(args[2]))
 
-        def then(done: int, so_far: Enrolled) -> None:
+        def then(done: int, so_far: EnrollResult) -> None:
             on_batch(done, so_far)
             if len(calls) == done == 1:
                 other.execute("BEGIN IMMEDIATE")

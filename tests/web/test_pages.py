@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import undo_log
-from familiar.gallery.editing.corrections import name
+from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
 from familiar.web.jobs import Jobs, Progress, Skipped
 from familiar.web.pages import album
@@ -128,7 +128,7 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
     assert form["data-undone"] == "Undone: grouping."
     assert "groups come apart" in form["hx-confirm"]
     with Gallery.open(folder) as gallery:
-        name(gallery, 1, "Ruby")
+        name_identity(gallery, 1, "Ruby")
     form = next(one for one in Page(client.get("/model").text).all("form") if one["action"] == "/undo")
     assert form["data-undone"] == "Undone: naming."
     assert "hx-confirm" not in form
@@ -151,7 +151,7 @@ def test_hostile_names_are_escaped(
     client: TestClient, folder: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch
 ):
     with Gallery.open(folder) as gallery:
-        name(gallery, 1, HOSTILE)
+        name_identity(gallery, 1, HOSTILE)
         with gallery.writing() as connection:
             connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
     failed = Progress("1", "failed", skipped=(Skipped(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
@@ -212,7 +212,7 @@ def test_pages_without_model_show_start_command(serving: Callable[..., TestClien
 def test_album_lists_newest_photos_first(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(album, "PHOTOS", 4)
     with Gallery.open(folder) as gallery:
-        name(gallery, 3, "Blue")
+        name_identity(gallery, 3, "Blue")
         with gallery.writing() as connection:
             connection.execute("UPDATE photos SET path = '/' || ? || '-tom.jpg' WHERE id = 8", (64 * "a",))
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.database.connection import DATABASE, Gallery
-from familiar.gallery.editing.corrections import merge, name
+from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.web.middleware.headers import SHUT_IN
 from familiar.web.pages import compare
 from familiar.web.service import Service
@@ -26,7 +26,7 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
 def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery:
-        name(gallery, 1, "Ruby")
+        name_identity(gallery, 1, "Ruby")
     answer = search(client, photos[0])
     said = text_of(answer)
     assert said.startswith("Who is on asked.png ? Answer As the network saw it Ruby ")
@@ -58,7 +58,7 @@ def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder
     """Half of a group is somebody else, so its mean is like neither."""
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
-        name(gallery, 1, "Ruby")
+        name_identity(gallery, 1, "Ruby")
     said = text_of(search(client, photos[0]))
     assert "Nobody I know for sure There is a photo of the same individual, " in said
     assert ", in the group of Ruby : look at it ." in said

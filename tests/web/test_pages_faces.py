@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
@@ -37,7 +37,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 
 def test_photo_page_draws_boxes_in_photo_pixels(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 1, "Tom")
     with gallery.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET left_px = 4.5, top_px = 2, right_px = 20, bottom_px = 30 WHERE id = 1")
     page = client.get("/photos/1").text
@@ -91,21 +91,21 @@ def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Gal
     assert names_of(gallery) == {1: "Tom"}
     assert frozenset(RED) in groups(gallery)
     # What was said of a face outlasts another box.
-    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
+    assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
     moved = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
     assert told(client, moved) == "The box was saved; the face shows Tom."
 
 
 def test_repeating_face_name_confirms_face(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Rex")
+    corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Rex")
     assert told(client, answer) == "1 face confirmed."
-    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
+    assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
 def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom")
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Mia")
     assert told(client, answer) == "1 face moved to Mia."
     assert frozenset({1, *GREEN}) in groups(gallery)
@@ -116,7 +116,7 @@ def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery
 
 def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, gallery: Gallery):
     post(client, "/photos/1/faces/1", do="confirm")
-    assert who_is_who(gallery).by_user[0]
+    assert load_assignments(gallery).by_user[0]
     post(client, "/photos/2/faces/2", do="reject")
     assert identity_of(gallery, 2) == -1
     answer = post(client, "/photos/3/faces/3", do="delete")
@@ -186,7 +186,7 @@ def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, galle
 
 @pytest.mark.parametrize("back", ["//elsewhere.org/", "https://elsewhere.org", "/\\elsewhere.org", "javascript:0"])
 def test_forms_ignore_external_back_url(client: TestClient, gallery: Gallery, back: str):
-    corrections.name(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 1, "Tom")
     last = decisions(gallery, 1)[0].number
     for path, fields in (("/undo", {"decision": last}), ("/individuals/1/name", {"called": "Tim"})):
         answer = post(client, path, back=back, **fields)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -30,7 +30,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 
 def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 2, "Mia")
     let_go(gallery, [9])
     page = client.get("/individuals").text
     assert tiles_on(page) == [2]
@@ -90,7 +90,7 @@ def test_tile_form_names_identity(client: TestClient, gallery: Gallery):
 
 
 def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
     assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
     page = client.get(answer.headers["location"]).text
@@ -105,14 +105,14 @@ def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
 
 
 def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="tom")
     assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
     post(client, "/individuals/2/faces", do="move", face="5", called="TOM")
     assert identity_of(gallery, 5) == 1
     post(client, "/individuals/1/name", called="tom")  # one's own name may be written otherwise
     assert names_of(gallery) == {1: "tom"}
-    corrections.name(gallery, 2, "Tom")
+    corrections.name_identity(gallery, 2, "Tom")
     post(client, "/individuals/3/faces", do="move", face="8", called="Tom")
     assert identity_of(gallery, 8) == 2
 
@@ -151,7 +151,7 @@ def test_rejects_invalid_names(client: TestClient, gallery: Gallery, called: str
         answer = post(client, path, called=called, do="whose")
         assert answer.status_code == 409
         assert says in answer.json()["detail"]
-    assert not who_is_who(gallery).by_user.any()
+    assert not load_assignments(gallery).by_user.any()
     assert names_of(gallery) == {}
 
 
@@ -164,8 +164,8 @@ def test_merge_without_target_asks_for_target(client: TestClient, gallery: Galle
 
 
 def test_merge_keeps_name_of_target(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom")
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 1, "Tom")
+    corrections.name_identity(gallery, 2, "Mia")
     post(client, "/individuals/merge", identity=["1", "2"], into="2")
     assert names_of(gallery) == {2: "Mia"}
 
@@ -191,8 +191,8 @@ def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: 
 
 
 def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Tom & Co")
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 1, "Tom & Co")
+    corrections.name_identity(gallery, 2, "Mia")
     page = client.get("/individuals/names", params={"called": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
@@ -206,7 +206,7 @@ def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery)
 
 
 def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 2, "Mia")
     let_go(gallery, [9])
     post(client, "/individuals/unknown", face="9", called="Mia")
     assert frozenset(GREEN | {9}) in groups(gallery)
@@ -267,7 +267,7 @@ def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch:
 def test_face_form_splits_moves_and_rejects(
     client: TestClient, gallery: Gallery, fields: dict[str, object], expected: list[set[int]], says: str
 ):
-    corrections.name(gallery, 2, "Mia")
+    corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/individuals/1/faces", **fields)
     assert went(answer)[0] == "/individuals/1"
     assert all(frozenset(faces) in groups(gallery) for faces in expected)
@@ -275,7 +275,7 @@ def test_face_form_splits_moves_and_rejects(
 
 
 def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(corrections, "reject", lambda *_: corrections.Corrected(1, 12))
+    monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
     answer = post(client, "/individuals/1/faces", do="reject", face="1")
     assert told(client, answer) == "1 face taken out; it carried 12 other faces along."
 
@@ -283,10 +283,10 @@ def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytes
 def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
     assert told(client, answer) == "2 faces confirmed."
-    assert who_is_who(gallery).by_user.tolist() == [False, True, True] + [False] * 6
+    assert load_assignments(gallery).by_user.tolist() == [False, True, True] + [False] * 6
     answer = post(client, "/individuals/1/confirm", faces="4")
     assert told(client, answer) == "2 faces confirmed."
-    assert who_is_who(gallery).by_user.tolist() == [True] * 4 + [False] * 5
+    assert load_assignments(gallery).by_user.tolist() == [True] * 4 + [False] * 5
     assert "Confirm all" not in client.get("/individuals/1").text
 
 
@@ -294,14 +294,14 @@ def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery
     answer = post(client, "/individuals/1/confirm", faces="3")
     assert answer.status_code == 409
     assert "4 faces by now" in answer.json()["detail"]
-    assert not who_is_who(gallery).by_user.any()
+    assert not load_assignments(gallery).by_user.any()
 
 
 def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Gallery):
-    corrections.name(gallery, 1, "Rex")
+    corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
     assert told(client, answer) == "1 face confirmed."
-    assert who_is_who(gallery).by_user.tolist() == [True] + [False] * 8
+    assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
 def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Gallery):

@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import decisions
@@ -24,13 +24,13 @@ from support.web_forms import let_go, post, served, told, went
 @pytest.fixture
 def doubtful(tmp_path: Path) -> Iterator[Gallery]:
     """Three pairs of groups that may be one: 1 and 2 (four and three faces), 3 and 4, 5 and 6 (two each)."""
-    with Gallery.create(tmp_path / "doubtful", SPACE, element="float32") as made:
+    with Gallery.create(tmp_path / "doubtful", SPACE, embedding_dtype="float32") as made:
         for axis, sizes in ((0, (4, 3)), (4, (2, 2)), (8, (2, 2))):
             one, other = np.zeros((2, DIM), np.float32)
             one[axis] = 1
             other[axis], other[axis + 1] = 0.5, 0.75**0.5
             enrolled(made, normalize(np.repeat([one, other], sizes, axis=0)), f"of {axis}")
-        group(made)
+        cluster(made)
         yield made
 
 
@@ -44,7 +44,7 @@ def asked(page: str) -> dict[str, str]:
     """The fields of the question on a page."""
     return dict(
         re.findall(
-            r'<input type="hidden" name="(about|\w+_face|first|second|skipped|best|enough)" value="([^"]*)">',
+            r'<input type="hidden" name="(kind|\w+_face|first|second|skipped|best|enough)" value="([^"]*)">',
             page,
         )
     )
@@ -53,7 +53,7 @@ def asked(page: str) -> dict[str, str]:
 def test_asks_most_valuable_question_first(asking: TestClient):
     page = asking.get("/questions").text
     question = asked(page)
-    assert (question["about"], question["first"], question["second"]) == ("join", "1", "2")
+    assert (question["kind"], question["first"], question["second"]) == ("merge", "1", "2")
     assert "About 3 answers left that matter" in page
     assert re.search(r'src="/api/v1/faces/\d+/image\?side=512"', page)
     assert re.search(r'href="/photos/\d+\?face=\d+"', page)
@@ -72,25 +72,25 @@ def test_answer_is_applied_and_next_question_shown(asking: TestClient, doubtful:
 
 
 def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubtful: Gallery):
-    corrections.name(doubtful, 1, "Bella")
-    corrections.name(doubtful, 2, "Rex")
+    corrections.name_identity(doubtful, 1, "Bella")
+    corrections.name_identity(doubtful, 2, "Rex")
     question = asked(asking.get("/questions").text)
     answer = post(asking, "/questions", **question, same="true")
     path, query = went(answer)
     assert (path, query["identity"]) == ("/individuals/merge", "1,2")
     assert query["back"] == f"/questions?best={question['best']}"
-    assert who_is_who(doubtful).names == {1: "Bella", 2: "Rex"}
+    assert load_assignments(doubtful).names == {1: "Bella", 2: "Rex"}
 
 
 def test_join_reports_merged_identity(asking: TestClient, doubtful: Gallery):
-    corrections.name(doubtful, 2, "Bella")
+    corrections.name_identity(doubtful, 2, "Bella")
     answer = post(asking, "/questions", **asked(asking.get("/questions").text), same="true")
     assert told(asking, answer) == "Merged into Bella."
 
 
 def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gallery):
     let_go(doubtful, [5, 8, 10])
-    asks = {"about": "join", "first": "", "same": "true"}
+    asks = {"kind": "merge", "first": "", "same": "true"}
     answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
     assert told(asking, answer) == "1 face moved to #1."
     answer = post(asking, "/questions", **asks, first_face="8", second_face="10", second="")
@@ -139,9 +139,9 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
     [
         {"first_face": "999"},
         {"second": "1"},
-        {"about": "doubt"},
+        {"kind": "outlier"},
         {"first": ""},
-        {"about": "doubt", "first_face": "5", "second_face": "5", "first": "2"},
+        {"kind": "outlier", "first_face": "5", "second_face": "5", "first": "2"},
     ],
 )
 def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
@@ -161,7 +161,7 @@ def test_negative_answer_removes_doubted_face(asking: TestClient, doubtful: Gall
     page = asking.get("/questions").text
     assert "Is this Tom, too?" in page
     question = asked(page)
-    assert (question["about"], question["first_face"]) == ("doubt", str(faces[-1]))
+    assert (question["kind"], question["first_face"]) == ("outlier", str(faces[-1]))
     post(asking, "/questions", **question, same="false")
     assert identity_of(doubtful, faces[-1]) == -1
 

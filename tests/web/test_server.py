@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
@@ -362,4 +362,4 @@ def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
         for thread in threads:
             thread.join()
     with Gallery.open(folder) as gallery:
-        assert set(who_is_who(gallery).names.values()) == {"N1", "N2", "N3"}
+        assert set(load_assignments(gallery).names.values()) == {"N1", "N2", "N3"}

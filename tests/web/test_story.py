@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from familiar.core.types import Photo
-from familiar.gallery.clustering.assignments import NOBODY, who_is_who
+from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
@@ -92,7 +92,7 @@ def opened(browser: Browser, url: str, width: int, scheme: str, delay_ms: int) -
 def shown_in(folder: Path) -> dict[str, set[str]]:
     """Of each named identity, whose photos it holds, by the names in the files'."""
     with Gallery.open(folder) as gallery:
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         with gallery.reading() as connection:
             names = dict(connection.execute("SELECT id, path FROM photos").fetchall())
         of = [Path(names[photo]).name for photo in who.faces.photo_ids.tolist()]
@@ -138,9 +138,9 @@ def test_browser_workflow_from_upload_to_undo(
 
     def groups_of(name: str) -> list[int]:
         with Gallery.open(folder) as gallery:
-            who = who_is_who(gallery)
+            who = load_assignments(gallery)
         faces = zip(who.faces.ids.tolist(), who.identity.tolist(), strict=True)
-        return sorted({number for face, number in faces if number != NOBODY and whose(face) == name})
+        return sorted({number for face, number in faces if number != UNASSIGNED and whose(face) == name})
 
     def call(number: int, name: str) -> None:
         tile = page.locator(f"#individual-{number}")

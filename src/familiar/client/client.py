@@ -86,7 +86,7 @@ class Client:
 
     def unknown_faces(self) -> Iterator[Face]:
         """Those of nobody."""
-        return self._all(Face, "faces/unknown")
+        return self._all(Face, "faces/unassigned")
 
     def add_face(self, photo: int, box_xyxy_px: Box) -> int:
         """By hand; the new face's number."""
@@ -164,8 +164,8 @@ class Client:
     def tell_apart(self, first: int, second: int) -> None:
         self._server.ask("POST", "faces/tell-apart", body={"first": first, "second": second})
 
-    def group(self, *, threshold: float | None = None, afresh: bool = False) -> Grouped:
-        return self._change(Grouped, "group", threshold=threshold, afresh=afresh)
+    def group(self, *, threshold: float | None = None, rebuild: bool = False) -> Grouped:
+        return self._change(Grouped, "group", threshold=threshold, rebuild=rebuild)
 
     def questions(self, limit: int = 10) -> tuple[Question, ...]:
         return self._read(tuple[Question, ...], "questions", limit=limit)

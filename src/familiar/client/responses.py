@@ -22,7 +22,7 @@ class Counts:
     faces: int
     named: int
     unnamed: int
-    unknown: int
+    unassigned: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Corrected:
     """The identity that a correction was about, and how many faces nobody spoke of it carried along."""
 
     identity: int
-    carried: int
+    propagated_faces: int
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Grouped:
 
     identities: int
     faces: int
-    alone: int
+    unassigned: int
     changed: int
     threshold: float
 
@@ -143,16 +143,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Question:
-    """Do two faces show one individual? `about` is "join" or "doubt" (`familiar.gallery.clustering.review_queue`)."""
+    """Do two faces show one individual? `kind` is "merge" or "outlier" (`familiar.gallery.clustering.review_queue`)."""
 
-    about: str
+    kind: str
     first_face: int
     second_face: int
     first: int | None
     second: int | None
     similarity: float
     probability: float
-    worth: float
+    expected_gain: float
 
 
 @dataclass(frozen=True)
@@ -266,8 +266,8 @@ class Page:
 def understood(kind: Any, said: Any) -> Any:
     """A `kind` of what JSON holds; keys that it does not know are left out. FamiliarError where it is none.
 
-    >>> understood(Corrected, {"identity": 3, "carried": 2, "news": True})
-    Corrected(identity=3, carried=2)
+    >>> understood(Corrected, {"identity": 3, "propagated_faces": 2, "news": True})
+    Corrected(identity=3, propagated_faces=2)
     """
     try:
         return _made(kind, said)

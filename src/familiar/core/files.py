@@ -38,7 +38,7 @@ def content_sha256(path: Path) -> bytes:
         return hashlib.file_digest(content, "sha256").digest()
 
 
-def whole_path(path: Path | str) -> Path:
+def absolute_path(path: Path | str) -> Path:
     """From the root, without `..`; links stay as they are."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
 
@@ -48,7 +48,7 @@ def real_path(path: Path | str) -> Path:
     return Path(os.path.realpath(path))  # `resolve` raises where links lead round
 
 
-def flush_names(folder: Path) -> None:
+def fsync_directory(folder: Path) -> None:
     """What was named, renamed or unlinked in a folder is so on the disk, where the system has a way to say that."""
     if os.name == "nt":
         return
@@ -59,7 +59,7 @@ def flush_names(folder: Path) -> None:
         os.close(descriptor)
 
 
-def discard_unfinished(folder: Path, older_than_seconds: float = 0) -> None:
+def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None:
     """Remove what processes killed while they wrote left in a folder.
 
     Where others may be writing there, only what is older than it takes to write a file.

@@ -49,7 +49,7 @@ def prefix(vectors: Float32[np.ndarray, "n d"], length: int) -> Float32[np.ndarr
     return normalize(vectors[:, :length])
 
 
-def shortened(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.ndarray, "n d"]:
+def pca_project(vectors: Float32[np.ndarray, "n k"], length: int) -> Float32[np.ndarray, "n d"]:
     """Unit rows in the `length` directions in which the rows lie most; rows that are no longer stay as they are.
 
     Principal components without centering: of all projections to so few dimensions none keeps more of the squared

@@ -16,7 +16,7 @@ TEMPLATE_112_PX = np.array(
 )
 
 
-def find_face(photo: Photo, detector: Detector, preprocessing: Preprocessing) -> Crop:
+def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing) -> Crop:
     """The crop of the best face that the detector finds. NoFaceFound where there is none."""
     detections = detector.detect(photo)
     if not detections:

@@ -15,7 +15,7 @@ from familiar.detection.detectors import Detector
 from familiar.photos.preprocessing import Preprocessing
 
 SHARP = 100.0  # variance of the Laplacian, 8-bit gray, below which a crop is usually taken for blurred
-SAME_FACE = 0.5  # of the smaller of two boxes: so much in common, and they are one face found twice
+SAME_FACE_OVERLAP = 0.5  # of the smaller of two boxes: so much in common, and they are one face found twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Face:
     quality: float
 
 
-def every_face(photo: Photo, detector: Detector, preprocessing: Preprocessing, min_score: float = 0.0) -> list[Face]:
+def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing, min_score: float = 0.0) -> list[Face]:
     """The faces with a score of `min_score` or more, best first; empty where there is none.
 
     Of boxes that have half of the smaller one in common the best is kept: a face found twice would be two faces in
@@ -41,11 +41,13 @@ def every_face(photo: Photo, detector: Detector, preprocessing: Preprocessing, m
             crop = align(photo, detection, preprocessing)
         except NoFaceFound:
             continue
-        found.append(Face(detection, crop, quality(detection, photo.size_px, crop.rgb_u8)))
+        found.append(Face(detection, crop, face_quality(detection, photo.size_px, crop.rgb_u8)))
     return found
 
 
-def quality(detection: Detection, photo_size_px: tuple[int, int], crop_rgb_u8: UInt8[np.ndarray, "s s 3"]) -> float:
+def face_quality(
+    detection: Detection, photo_size_px: tuple[int, int], crop_rgb_u8: UInt8[np.ndarray, "s s 3"]
+) -> float:
     """The detector's score x sharpness x size x how much of the box lies on the photo, each in [0, 1].
 
     Sharpness is v / (v + 100) with v the variance of the crop's Laplacian (Pech-Pacheco et al. 2000); size, the side
@@ -56,11 +58,11 @@ def quality(detection: Detection, photo_size_px: tuple[int, int], crop_rgb_u8: U
     _, deviation = cv2.meanStdDev(cv2.Laplacian(gray, cv2.CV_16S))  # which holds all it can be
     variance = float(deviation[0, 0]) ** 2
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
-    seen = common_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
+    seen = box_intersection_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
     return detection.score * variance / (variance + SHARP) * size * seen
 
 
-def in_the_file(detection: Detection, photo: Photo) -> Detection:
+def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
     """A detection in pixels of the whole file, which may have been read at a smaller scale."""
     if photo.source_size_px == photo.size_px:
         return detection
@@ -74,17 +76,17 @@ def in_the_file(detection: Detection, photo: Photo) -> Detection:
 def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
     kept: list[Detection] = []
     for detection in best_first:
-        if all(_in_common(detection, other) < SAME_FACE for other in kept):
+        if all(_in_common(detection, other) < SAME_FACE_OVERLAP for other in kept):
             kept.append(detection)
     return kept
 
 
 def _in_common(one: Detection, other: Detection) -> float:
     """The area of both, as a share of the smaller box."""
-    return common_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
+    return box_intersection_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
 
 
-def common_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+def box_intersection_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The area that two boxes share."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])

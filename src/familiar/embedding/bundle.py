@@ -18,7 +18,7 @@ from typing import Any
 from familiar.core import run_files
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadBundle
-from familiar.embedding.zoo import shipped
+from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
 
 FORMAT_VERSION = 1
@@ -69,7 +69,7 @@ def resolve_model(model: Path | str) -> Path:
 
     A file or folder of that name in the working directory goes before the shipped bundle.
     """
-    path, ours = Path(model), shipped()
+    path, ours = Path(model), shipped_bundles()
     if not path.exists():
         path = ours.get(str(model), path)
     if path.is_dir():

@@ -14,7 +14,7 @@ from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.types import Crop, Photo
 from familiar.core.vectors import check_unit_rows, normalize
-from familiar.detection.alignment import find_face
+from familiar.detection.alignment import detect_and_align
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.photos.decoding import load_photo
@@ -80,9 +80,9 @@ class Embedder:
         batches = [crops[start : start + batch_size] for start in range(0, len(crops), batch_size)]
         with ThreadPoolExecutor(self.threads) as pool:
             embeddings = list(pool.map(embed_batch, batches))
-        return np.concatenate([self.no_embeddings(), *embeddings])
+        return np.concatenate([self.empty_embeddings(), *embeddings])
 
-    def no_embeddings(self) -> Float32[np.ndarray, "0 d"]:
+    def empty_embeddings(self) -> Float32[np.ndarray, "0 d"]:
         return np.empty((0, self.metadata.embedding_dim), np.float32)
 
     def run(self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
@@ -133,7 +133,7 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class EmbedResult:
     """Embeddings of the sources that could be read, `rows` saying which those were, and why others were not."""
 
     embeddings: Float32[np.ndarray, "n d"]
@@ -150,11 +150,11 @@ def crop_photo(
 ) -> Crop:
     """The best face of a source as the network sees it; without a detector the photo is a crop already."""
     detector = detector or WholePhoto()
-    photo = open_photo(source, min_side_px=side_to_read_px(detector, preprocessing))
-    return find_face(photo, detector, preprocessing)
+    photo = open_photo(source, min_side_px=min_decoded_side_px(detector, preprocessing))
+    return detect_and_align(photo, detector, preprocessing)
 
 
-def side_to_read_px(detector: Detector, preprocessing: Preprocessing) -> int | None:
+def min_decoded_side_px(detector: Detector, preprocessing: Preprocessing) -> int | None:
     """A detector needs the whole picture (None); a crop is read no larger than the network takes it."""
     whole = isinstance(detector, WholePhoto)
     return max(preprocessing.size_px, preprocessing.resize_px) if whole else None
@@ -169,7 +169,7 @@ def embed_photos(
     flip: bool = False,
     batch_size: int | None = None,
     on_batch: Callable[[int], None] = lambda _: None,
-) -> Embedded:
+) -> EmbedResult:
     """Every source opened, its best face found and embedded; one bad photo never stops the others.
 
     Each of the embedder's threads takes a batch from the files to the vectors. `on_batch` is told how many
@@ -177,7 +177,7 @@ def embed_photos(
     """
     preprocessing = embedder.metadata.preprocessing
 
-    def embed_batch(batch: range) -> tuple[range, Embedded]:
+    def embed_batch(batch: range) -> tuple[range, EmbedResult]:
         crops: dict[int, Crop] = {}
         skipped: list[FamiliarError] = []
         for row in batch:
@@ -186,18 +186,18 @@ def embed_photos(
             except FamiliarError as error:
                 skipped.append(error)
         images = to_tensor(list(crops.values()), preprocessing)
-        embeddings = embedder.run(images, flip=flip) if crops else embedder.no_embeddings()
-        return batch, Embedded(embeddings, np.array(list(crops), np.int64), tuple(skipped))
+        embeddings = embedder.run(images, flip=flip) if crops else embedder.empty_embeddings()
+        return batch, EmbedResult(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
     # Few photos are shared out too.
     size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
     batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
-    parts = [Embedded(embedder.no_embeddings(), np.empty(0, np.int64), ())]
+    parts = [EmbedResult(embedder.empty_embeddings(), np.empty(0, np.int64), ())]
     with ThreadPoolExecutor(embedder.threads) as pool:
         for batch, part in pool.map(embed_batch, batches):
             parts.append(part)
             on_batch(batch.stop)
-    return Embedded(
+    return EmbedResult(
         np.concatenate([part.embeddings for part in parts]),
         np.concatenate([part.rows for part in parts]),
         tuple(error for part in parts for error in part.skipped),

@@ -13,7 +13,7 @@ from familiar.embedding.embedder import Embedder, crop_photo
 
 
 @dataclass(frozen=True)
-class Answer:
+class VerificationResult:
     """`similarity` in [-1, 1]; `probability` that it is one individual, where both answers are equally likely
     beforehand; `same` where the similarity reaches the bundle's balanced `threshold`.
 
@@ -28,7 +28,7 @@ class Answer:
 
 def verify_photos(
     embedder: Embedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
-) -> Answer:
+) -> VerificationResult:
     """UnreadablePhoto or NoFaceFound where one of the two cannot be judged."""
     preprocessing = embedder.metadata.preprocessing
     crops = [crop_photo(photo, preprocessing, detector) for photo in (first, second)]
@@ -38,10 +38,10 @@ def verify_photos(
 
 def verify_embeddings(
     left: Float32[np.ndarray, " d"], right: Float32[np.ndarray, " d"], calibration: Calibration
-) -> Answer:
+) -> VerificationResult:
     """Two embeddings of one bundle, judged as it is calibrated."""
     similarity = float(min(max(left @ right, -1.0), 1.0))
-    return Answer(
+    return VerificationResult(
         similarity=similarity,
         probability=probability_same(similarity, calibration),
         same=similarity >= calibration.balanced.similarity,

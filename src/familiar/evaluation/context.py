@@ -15,7 +15,7 @@ from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, crop_photo, embed_photos
-from familiar.evaluation.verification_pairs import Judged, WhichPairs, judge, judge_listed
+from familiar.evaluation.verification_pairs import ScoredPairs, WhichPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries
@@ -27,7 +27,7 @@ FEW_IDENTITIES = 50  # in a sample; fewer say little of others
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationOptions:
     """What a user may ask beside the suites.
 
     `suites` by name; none means those that apply. `pairs`: every pair there is, or `pair_count` drawn, half of them
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class EvaluationContext:
     """Embedded photos and what was asked about them. `skipped` could not be read or held no face.
 
     `whole` is the data as it was given, `rows` which of its rows `table` has. `pairs` are of the pairs file.
@@ -63,7 +63,7 @@ class Measured:
     known: frozenset[str] = frozenset()
     detector: Detector | None = None
     flip: bool = False
-    asked: Asked = field(default_factory=Asked)
+    asked: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     @property
     def labels(self) -> Int64[np.ndarray, " n"]:
@@ -75,24 +75,24 @@ class Measured:
         return rank_queries(self.embeddings, self.labels)
 
     @cached_property
-    def judged(self) -> Judged:
+    def judged(self) -> ScoredPairs:
         """The pairs asked for, and how similar they are."""
         if self.pairs is not None:
-            return judge_listed(self.embeddings, self.pairs)
+            return score_listed_pairs(self.embeddings, self.pairs)
         calibration = self.embedder.metadata.calibration
-        return judge(self.embeddings, self.labels, self.asked.pairs, self.asked.pair_count, calibration, SEED)
+        return score_pairs(self.embeddings, self.labels, self.asked.pairs, self.asked.pair_count, calibration, SEED)
 
-    def of_rows(self, rows: Int64[np.ndarray, " k"]) -> "Measured":
+    def of_rows(self, rows: Int64[np.ndarray, " k"]) -> "EvaluationContext":
         """These photos alone, with the pairs between them."""
         return replace(
             self,
             table=self.table.rows(rows),
             embeddings=self.embeddings[rows],
             rows=self.rows[rows],
-            pairs=None if self.pairs is None else among(self.pairs, rows, len(self.table))[0],
+            pairs=None if self.pairs is None else restrict_pairs(self.pairs, rows, len(self.table))[0],
         )
 
-    def of_identities(self, names: Iterable[str]) -> "Measured":
+    def of_identities(self, names: Iterable[str]) -> "EvaluationContext":
         """The photos of these identities alone."""
         wanted = set(names)
         keep = np.array([name in wanted for name in self.table.names], bool)
@@ -136,10 +136,10 @@ class Outcome:
     replicates: Replicates = field(default_factory=dict)
 
 
-def measure(
+def build_context(
     embedder: Embedder,
     whole: IdentityTable,
-    asked: Asked | None = None,
+    asked: EvaluationOptions | None = None,
     detector: Detector | None = None,
     *,
     rows: Int64[np.ndarray, " k"] | None = None,
@@ -147,12 +147,12 @@ def measure(
     trained_on: IdentityTable | None = None,
     known: frozenset[str] = frozenset(),
     on_batch: Callable[[int], None] = lambda _: None,
-) -> Measured:
+) -> EvaluationContext:
     """Embed the photos (`rows`: only these), or only those a pairs file names.
 
     Pairs of a photo that was skipped, or is not among `rows`, are left out.
     """
-    asked = asked or Asked()
+    asked = asked or EvaluationOptions()
     rows = np.arange(len(whole)) if rows is None else rows
     pairs = None
     if asked.pairs_file is not None:
@@ -164,14 +164,14 @@ def measure(
         reason = f"; the first reason: {embedded.skipped[0]}" if embedded.skipped else ""
         raise BadDataset(f"not one of the photos could be embedded{reason}")
     kept = rows[embedded.rows]
-    return Measured(
+    return EvaluationContext(
         embedder,
         whole.rows(kept),
         embedded.embeddings,
         whole,
         kept,
         embedded.skipped,
-        None if pairs is None else among(pairs, kept, len(whole))[0],
+        None if pairs is None else restrict_pairs(pairs, kept, len(whole))[0],
         trained_on,
         known,
         detector,
@@ -180,7 +180,7 @@ def measure(
     )
 
 
-def among(pairs: Pairs, rows: Int64[np.ndarray, " k"], total: int) -> tuple[Pairs, Bool[np.ndarray, " p"]]:
+def restrict_pairs(pairs: Pairs, rows: Int64[np.ndarray, " k"], total: int) -> tuple[Pairs, Bool[np.ndarray, " p"]]:
     """The pairs both of whose photos are among `rows` of `total`, renumbered, and which those are."""
     place = np.full(total, -1)
     place[rows] = np.arange(len(rows))

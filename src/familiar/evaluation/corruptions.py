@@ -95,7 +95,7 @@ class Degradation:
 
 # A "25 % center block" is read as a quarter of the area, so half the side: a block of a quarter of the side would
 # hide 6 % of a face.
-DEGRADATIONS: dict[str, Degradation] = {
+CORRUPTIONS: dict[str, Degradation] = {
     "blur": Degradation(blur, 3.5, "sigma, px at 224 px", (1.0, 2.0, 3.5, 5.0, 7.0)),
     "noise": Degradation(noise, 0.05, "std, share of full scale", (0.02, 0.05, 0.1, 0.15, 0.2)),
     "jpeg": Degradation(jpeg, 30, "quality", (70, 50, 30, 15, 5)),

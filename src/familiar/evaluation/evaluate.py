@@ -16,13 +16,13 @@ from familiar.datasets.split import Split
 from familiar.detection.detectors import Detector
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
-from familiar.evaluation.context import REPLICATES, SEED, Asked, Measured, measure
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.leaks import find_leaks
-from familiar.evaluation.missing import absences
+from familiar.evaluation.missing import missing_metrics
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import FORMAT_VERSION, write_results
 from familiar.evaluation.suites.catalog import check_names, run_suites
-from familiar.evaluation.verification_pairs import Judged
+from familiar.evaluation.verification_pairs import ScoredPairs
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
@@ -44,7 +44,7 @@ def evaluate(
     model: Path,
     data: DataSpec,
     output: Path,
-    asked: Asked | None = None,
+    asked: EvaluationOptions | None = None,
     *,
     split: str | None = None,
     leaks: LeakCheck = "check",
@@ -59,7 +59,7 @@ def evaluate(
     photos that give the answer away are listed, or listed and left out. `resize_px`: what the short side of a photo
     is brought to before the crop is cut from its middle, in place of the bundle's own way.
     """
-    asked = asked or Asked()
+    asked = asked or EvaluationOptions()
     check_names(asked.suites)
     model = resolve_model(model)  # a name of one that is shipped, not of whatever stands in this folder
     embedder = _embedder(model, resize_px)
@@ -78,7 +78,7 @@ def evaluate(
             rows = np.setdiff1d(rows, leaking.rows)
     # Photos and blocks are shared out among threads of our own; BLAS's and OpenMP's would only get in their way.
     with threadpool_limits(1):
-        measured = measure(
+        measured = build_context(
             embedder,
             chosen.table,
             asked,
@@ -94,7 +94,7 @@ def evaluate(
             **_header(measured, data, chosen, resize_px),
             "leaks": leaking and leaking.as_dict() | {"excluded": len(chosen.table) - len(rows)},
             "reasons": found.reasons,
-            "absent": dict(absences(found.parts)),
+            "absent": dict(missing_metrics(found.parts)),
             **found.parts,
         }
         on_progress("writing the report")
@@ -103,7 +103,7 @@ def evaluate(
     return results
 
 
-def _judged(measured: Measured) -> Judged | None:
+def _judged(measured: EvaluationContext) -> ScoredPairs | None:
     try:
         return measured.judged
     except NothingToMeasure:
@@ -161,7 +161,7 @@ def _embedder(model: Path, resize_px: int | None) -> Embedder:
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, preprocessing=changed)))
 
 
-def _header(measured: Measured, data: DataSpec, chosen: Chosen, resize_px: int | None) -> dict[str, Any]:
+def _header(measured: EvaluationContext, data: DataSpec, chosen: Chosen, resize_px: int | None) -> dict[str, Any]:
     metadata, table = measured.embedder.metadata, measured.table
     names = set(table.names)
     trained = names & set(() if chosen.trained_on is None else chosen.trained_on.names)

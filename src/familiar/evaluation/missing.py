@@ -18,20 +18,20 @@ WHY = {  # by the end of the figure's path
 }
 
 
-def why_absent(path: str) -> str | None:
+def missing_reason(path: str) -> str | None:
     """The reason of a figure that is None, by its path in the results; None where no figure of that name can be."""
     return next((reason for end, reason in WHY.items() if re.search(rf"(^|\.)({end})$", path)), None)
 
 
-def absences(parts: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
+def missing_metrics(parts: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
     """The path of every None below, and its reason; suites that are None as a whole have their own."""
     for name, value in parts.items():
         path = f"{at}.{name}" if at else name
         if isinstance(value, Mapping):
-            yield from absences(value, path)
+            yield from missing_metrics(value, path)
         elif isinstance(value, list):
             for place, one in enumerate(value):
                 if isinstance(one, Mapping):
-                    yield from absences(one, f"{path}.{place}")
+                    yield from missing_metrics(one, f"{path}.{place}")
         elif value is None and at:
-            yield path, why_absent(path) or "does not exist for these photos"
+            yield path, missing_reason(path) or "does not exist for these photos"

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, Measured
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext
 from familiar.metrics.bootstrap import Replicates, mean_replicates, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.roc import roc_counts
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
+class PerturbationSetup:
     """What is asked of k photos (`rows` of the n that are searched): is each found first, and which pairs match?
 
     `queries`: places in `rows` of photos that have another of their identity. `pairs` are places in `rows`.
@@ -50,10 +50,10 @@ class Probe:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class PerturbationResult:
     """`found`: 1 for each query whose nearest other photo is of its identity, else 0; `scores` of the pairs."""
 
-    probe: Probe
+    probe: PerturbationSetup
     found: Float64[np.ndarray, " q"]
     scores: Float[np.ndarray, " p"]
 
@@ -84,24 +84,26 @@ class Answers:
         )["auc"]
 
 
-def probe(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> Probe:
+def probe(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> PerturbationSetup:
     """These rows as queries, and pairs drawn among them."""
     photos = np.bincount(labels)
     queries = np.flatnonzero(photos[labels[rows]] > 1)
-    return Probe(labels, rows, queries, sample_pairs(labels[rows], PROBED_PAIRS, seed=SEED))
+    return PerturbationSetup(labels, rows, queries, sample_pairs(labels[rows], PROBED_PAIRS, seed=SEED))
 
 
-def answer(asked: Probe, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]) -> Answers:
+def answer(
+    asked: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
+) -> PerturbationResult:
     """Each query among `searched` without its own photo, and each pair's left one with the right one of `searched`.
 
     Unit rows. A stranger as close as a photo of the same identity stands before it.
     """
     both = np.concatenate([embeddings, searched[asked.rows]])
     pairs = Pairs(asked.pairs.left, asked.pairs.right + len(asked.rows), asked.pairs.same)
-    return Answers(asked, _found_first(asked, embeddings, searched), pair_similarities(both, pairs))
+    return PerturbationResult(asked, _found_first(asked, embeddings, searched), pair_similarities(both, pairs))
 
 
-def gains(better: Answers, worse: Answers) -> tuple[dict[str, float | None], Replicates]:
+def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tuple[dict[str, float | None], Replicates]:
     """How much more `recall_at_1` and `auc` are on the one side than on the other, and the same in each replicate.
 
     None where there is no such figure; no replicates below ten identities with two photos.
@@ -122,7 +124,7 @@ def gains(better: Answers, worse: Answers) -> tuple[dict[str, float | None], Rep
 
 
 def map_photos(
-    measured: Measured, rows: Int64[np.ndarray, " k"], work: Callable[[Int64[np.ndarray, " b"]], T]
+    measured: EvaluationContext, rows: Int64[np.ndarray, " k"], work: Callable[[Int64[np.ndarray, " b"]], T]
 ) -> list[T]:
     """`work` of a few rows at a time, in order: each of the embedder's threads takes its photos from file to vectors.
 
@@ -135,7 +137,7 @@ def map_photos(
 
 
 def _found_first(
-    asked: Probe, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
+    asked: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
 ) -> Float64[np.ndarray, " q"]:
     if not len(asked.queries):
         return np.empty(0)

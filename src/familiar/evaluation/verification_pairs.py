@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
-from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs, strangers_above
+from familiar.metrics.pairs import Pairs, negatives_above, pair_similarities, sample_pairs
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
 from familiar.metrics.verification import threshold_above
 
@@ -18,7 +18,7 @@ WhichPairs = Literal["all", "balanced", "natural"]
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class ScoredPairs:
     """The pairs' counts, and `scores` of `pairs` for pictures and intervals: a sample, where all were judged.
 
     `weights`: how many of the pairs that were judged each of these stands for.
@@ -31,14 +31,14 @@ class Judged:
     weights: Float64[np.ndarray, " p"]
 
 
-def judge(
+def score_pairs(
     embeddings: Float32[np.ndarray, "n d"],
     labels: Int64[np.ndarray, " n"],
     which: WhichPairs,
     count: int,
     calibration: Calibration,
     seed: int,
-) -> Judged:
+) -> ScoredPairs:
     """All pairs, or `count` of them: half of each kind ("balanced") or as they come ("natural").
 
     All pairs are too many where more than 20,000,000 are of one identity: then a balanced sample. The rates at the
@@ -48,9 +48,9 @@ def judge(
         thresholds = [getattr(calibration, name).similarity for name in THRESHOLDS]
         counts = roc_counts_all_pairs(embeddings, labels, thresholds)
         pairs, weights = _stand_ins(embeddings, labels, counts, seed)
-        return Judged("all", counts, pair_similarities(embeddings, pairs), pairs, weights)
+        return ScoredPairs("all", counts, pair_similarities(embeddings, pairs), pairs, weights)
     drawn = "natural" if which == "natural" else "balanced"
-    return judge_listed(embeddings, sample_pairs(labels, count, seed, drawn == "balanced"), drawn)
+    return score_listed_pairs(embeddings, sample_pairs(labels, count, seed, drawn == "balanced"), drawn)
 
 
 def _stand_ins(
@@ -67,7 +67,7 @@ def _stand_ins(
         return drawn, np.ones(len(drawn.same))
     many = counts.accepted_different > RESAMPLED_PAIRS // 4
     least = threshold_above(counts, int(np.count_nonzero(many)))
-    close = strangers_above(embeddings, labels, least)
+    close = negatives_above(embeddings, labels, least)
     further = ~drawn.same & (pair_similarities(embeddings, drawn) < np.float32(least))
     chosen = drawn.same | further
     pairs = Pairs(
@@ -81,12 +81,12 @@ def _stand_ins(
     return pairs, np.concatenate([weights, np.ones(len(close.left))])
 
 
-def judge_listed(
+def score_listed_pairs(
     embeddings: Float32[np.ndarray, "n d"],
     pairs: Pairs,
     which: Literal["listed", "balanced", "natural"] = "listed",
-) -> Judged:
+) -> ScoredPairs:
     """These pairs and no others. `NothingToMeasure` without pairs of both kinds."""
     scores = pair_similarities(embeddings, pairs)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
-    return Judged(which, counts, scores, pairs, np.ones(len(scores)))
+    return ScoredPairs(which, counts, scores, pairs, np.ones(len(scores)))

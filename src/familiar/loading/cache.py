@@ -26,7 +26,7 @@ from jaxtyping import UInt8
 
 from familiar.datasets import synthetic
 from familiar.datasets.folders import open_photo
-from familiar.detection.alignment import find_face
+from familiar.detection.alignment import detect_and_align
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import crop_photo
 from familiar.photos.decoding import load_photo
@@ -157,7 +157,7 @@ def remove_pack(pack: Path) -> None:
 def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
     """Of everything that decides a pack's pixels: photos, geometry, our code and the libraries beneath it."""
     geometry = [preprocessing.size_px, preprocessing.resize, preprocessing.resize_px, preprocessing.margin]
-    steps = (open_photo, load_photo, decode_clean_jpeg, crop_photo, WholePhoto, find_face, resize_crop)
+    steps = (open_photo, load_photo, decode_clean_jpeg, crop_photo, WholePhoto, detect_and_align, resize_crop)
     decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in steps]
     drawing = sorted(Path(inspect.getfile(synthetic)).parent.glob("*.py"))
     code = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (*decoding, *drawing)]

@@ -57,7 +57,7 @@ def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> F
     return np.clip(scores, -1.0, 1.0, out=scores)
 
 
-def strangers_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float) -> Pairs:
+def negatives_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], similarity: float) -> Pairs:
     """Every pair of two identities that is at least so similar, found in blocks."""
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)

@@ -22,7 +22,7 @@ _SPARSE = 8  # fewer than one row in so many allowed: they are copied rather tha
 _SLACK = 2 * (UNIT_NORM_TOLERANCE + 1e-4)  # float32 products may be off by a row's length and by rounding
 
 
-def nearest(
+def nearest_neighbors(
     embeddings: Float32[np.ndarray, "n d"],
     k: int,
     queries: Int[np.ndarray, " q"] | None = None,

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int, Int64
 from familiar.core.blockwise import unit_rows
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.neighbors.closeness import closeness
-from familiar.neighbors.constraints import Conflicts, Constraints, nothing_known, ranks
+from familiar.neighbors.constraints import Conflicts, Constraints, no_constraints, ranks
 from familiar.neighbors.knn_graph import Links, links
 
 NEIGHBORS = 60
@@ -26,7 +26,7 @@ THRESHOLDS = tuple(round(step / 50, 2) for step in range(2, 50))  # 0.04 to 0.98
 _STALE = -1  # no group's size
 
 
-def group(
+def cluster(
     embeddings: Float32[np.ndarray, "n d"],
     threshold: float,
     neighbors: int | None = None,
@@ -45,7 +45,7 @@ def group(
     `ValueError` for rows that are no unit vectors, a threshold outside its range, no neighbors, or constraints of
     another number of rows.
     """
-    return groupable(embeddings, neighbors, constraints).groups_at([threshold])[0]
+    return prepare_linkage(embeddings, neighbors, constraints).groups_at([threshold])[0]
 
 
 def fit_threshold(
@@ -61,14 +61,14 @@ def fit_threshold(
     if not thresholds:
         raise ValueError("no thresholds to choose from")
     tried = sorted(thresholds)
-    scores = np.array([score(groups) for groups in groupable(embeddings, neighbors).groups_at(tried)])
+    scores = np.array([score(groups) for groups in prepare_linkage(embeddings, neighbors).groups_at(tried)])
     best = np.flatnonzero(scores == scores.max())
     middle = int(best[(len(best) - 1) // 2])
     return tried[middle], float(scores[middle])
 
 
 @dataclass(frozen=True, eq=False)
-class Groupable:
+class LinkageInput:
     """Rows with their neighbors found once, to be grouped at any thresholds. `groupable` makes it.
 
     `rows` are the items, sorted: the distinct rows, or as many as the constraints tell apart. `item[i]` is that of row
@@ -97,16 +97,16 @@ class Groupable:
         return [found[threshold] for threshold in thresholds]
 
 
-def groupable(
+def prepare_linkage(
     embeddings: Float32[np.ndarray, "n d"],
     neighbors: int | None = None,
     constraints: Constraints | None = None,
-) -> Groupable:
+) -> LinkageInput:
     """The rows ready for grouping. `ValueError` as in `group`."""
     if neighbors is not None and neighbors < 1:
         raise ValueError(f"a row has at least 1 neighbor to look at, not {neighbors}")
     check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
-    known = nothing_known(len(embeddings)) if constraints is None else constraints
+    known = no_constraints(len(embeddings)) if constraints is None else constraints
     if len(known.seeds) != len(embeddings):
         raise ValueError(f"the constraints are of {len(known.seeds)} rows, not of {len(embeddings)}")
     # Sorted and each once, they are the same whatever order they came in, to the last bit of every sum.
@@ -116,12 +116,12 @@ def groupable(
     _, first, which = np.unique(seeds, return_index=True, return_inverse=True)
     start = np.where(seeds < 0, np.arange(len(row)), first[which])
     settled = seeds >= 0
-    settled[settled] = known.settled[seeds[settled]]
+    settled[settled] = known.locked[seeds[settled]]
     many = len(row) >= MANY
     rows = normalize(embeddings[row]) if many else embeddings[row]
     found = links(rows, neighbors or (NEIGHBORS_OF_MANY if many else NEIGHBORS), np.flatnonzero(~settled))
     exact = rows if many else unit_rows(rows)
-    return Groupable(exact, item, start, found, start[settled], start[item[known.apart]])
+    return LinkageInput(exact, item, start, found, start[settled], start[item[known.cannot_link]])
 
 
 class _Merging:
@@ -133,7 +133,7 @@ class _Merging:
     groups has written down. Closeness is rounded to float32, so that what is equal ties exactly.
     """
 
-    def __init__(self, start: Groupable) -> None:
+    def __init__(self, start: LinkageInput) -> None:
         count = len(start.rows)
         self.groups: Int64[np.ndarray, " m"] = start.start.copy()
         self._links = start.links
@@ -161,7 +161,7 @@ class _Merging:
             else:
                 self._look_around(group)
 
-    def _first_entries(self, start: Groupable) -> list[tuple[float, int, int, int, int]]:
+    def _first_entries(self, start: LinkageInput) -> list[tuple[float, int, int, int, int]]:
         """Of the groups of one that searched. What pairs them with one of several, that one finds, looking around."""
         if not start.links.nearest.size:
             return []

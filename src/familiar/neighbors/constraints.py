@@ -17,20 +17,20 @@ class Constraints:
     """
 
     seeds: Int64[np.ndarray, " n"]
-    settled: Bool[np.ndarray, " s"]
-    apart: Int64[np.ndarray, "p 2"]
+    locked: Bool[np.ndarray, " s"]
+    cannot_link: Int64[np.ndarray, "p 2"]
 
     def __post_init__(self) -> None:
-        rows, seeds = len(self.seeds), len(self.settled)
+        rows, seeds = len(self.seeds), len(self.locked)
         if rows and not -1 <= self.seeds.min() <= self.seeds.max() < seeds:
             raise ValueError(f"seeds are -1 or the number of one of {seeds}, not all of those given")
-        if self.apart.size and not 0 <= self.apart.min() <= self.apart.max() < rows:
+        if self.cannot_link.size and not 0 <= self.cannot_link.min() <= self.cannot_link.max() < rows:
             raise ValueError(f"rows that are apart are among {rows}, not all of those given")
-        one, other = self.apart.T
+        one, other = self.cannot_link.T
         seed_of = self.seeds[one]
         impossible = np.flatnonzero((one == other) | ((seed_of >= 0) & (seed_of == self.seeds[other])))
         if impossible.size:
-            pair = self.apart[impossible[0]].tolist()
+            pair = self.cannot_link[impossible[0]].tolist()
             raise ValueError(f"rows {pair[0]} and {pair[1]} are together from the start, and cannot also be apart")
 
     def items(self, place: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
@@ -40,17 +40,17 @@ class Constraints:
         vector, seed and the rows they are apart from, whatever order the rows came in.
         """
         alone = self.seeds < 0
-        if alone.all() and not len(self.apart):
+        if alone.all() and not len(self.cannot_link):
             return place
         kind = ranks(np.where(alone, place, 0), self.seeds)
-        both_ways = np.concatenate([self.apart, self.apart[:, ::-1]])
+        both_ways = np.concatenate([self.cannot_link, self.cannot_link[:, ::-1]])
         of_alone = both_ways[alone[both_ways[:, 0]]]
         itself = np.zeros(len(place), np.int64)
         itself[of_alone[:, 0]] = of_alone[:, 0] + 1
         return ranks(place, self.seeds, np.where(alone, _refined(kind, of_alone), 0), itself)
 
 
-def nothing_known(rows: int) -> Constraints:
+def no_constraints(rows: int) -> Constraints:
     """The constraints that allow any grouping."""
     return Constraints(np.full(rows, -1), np.zeros(0, bool), np.zeros((0, 2), np.int64))
 

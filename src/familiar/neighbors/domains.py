@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
-from familiar.neighbors.clustering import by_first_appearance, group, groupable
+from familiar.neighbors.clustering import by_first_appearance, cluster, prepare_linkage
 from familiar.neighbors.constraints import Constraints
-from familiar.neighbors.whitening import adapt
+from familiar.neighbors.whitening import whiten_to_domain
 
-HOME = 0
+IN_DOMAIN = 0
 # Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
 # photos (docs/grouping.md).
-KIND_THRESHOLD = 0.25
+DOMAIN_THRESHOLD = 0.25
 """The similarity of adapted rows from which they are grouped."""
 WIDER = 0.15
 """Kinds are looked for among groups that are made at so much less similarity: half a kind is harder to know."""
@@ -36,7 +36,7 @@ AGAIN = (0.30, 0.45)
 _RISE = 0.05  # with each doubling in between: of one individual's photos more are alike by chance
 
 
-def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
+def is_domain(embeddings: Float32[np.ndarray, "n d"]) -> bool:
     """Whether rows that were grouped are many individuals, and not one.
 
     Two in five of them or more come together again, in eight groups of three or more, when they are grouped by adapted
@@ -45,62 +45,64 @@ def is_kind(embeddings: Float32[np.ndarray, "n d"]) -> bool:
     if len(embeddings) < MIN_ROWS:
         return False
     threshold = min(AGAIN[1], AGAIN[0] + _RISE * max(0.0, math.log2(len(embeddings) / 100)))
-    sizes = np.bincount(group(adapt(embeddings), threshold))
+    sizes = np.bincount(cluster(whiten_to_domain(embeddings), threshold))
     again = sizes[sizes > 2]
     return bool(len(again) >= INDIVIDUALS and again.sum() >= SHARE * len(embeddings))
 
 
-def views(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+def whiten_by_domain(
+    embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]
+) -> Float32[np.ndarray, "n d"]:
     """Rows to be grouped by: those of each kind adapted among themselves, those at home (0) as they are.
 
     Similarities of rows of different kinds mean nothing.
     """
     seen = embeddings.copy()
-    for kind in np.unique(kinds[kinds != HOME]):
-        seen[kinds == kind] = adapt(embeddings[kinds == kind])
+    for kind in np.unique(kinds[kinds != IN_DOMAIN]):
+        seen[kinds == kind] = whiten_to_domain(embeddings[kinds == kind])
     return seen
 
 
 @dataclass(frozen=True, eq=False)
-class Middle:
+class DomainCentroid:
     """Where a kind lies: the mean of its rows, and their least similarity with it."""
 
-    kind: int
-    mean: Float64[np.ndarray, " d"]
-    least: float
+    domain: int
+    centroid: Float64[np.ndarray, " d"]
+    min_similarity: float
 
 
-def middles(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> list[Middle]:
+def domain_centroids(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> list[DomainCentroid]:
     """Of every kind, by its number."""
-    found: list[Middle] = []
-    for kind in np.unique(kinds[kinds != HOME]).tolist():
+    found: list[DomainCentroid] = []
+    for kind in np.unique(kinds[kinds != IN_DOMAIN]).tolist():
         own = unit_rows(embeddings[kinds == kind])
         mean = own.mean(axis=0)
-        found.append(Middle(kind, mean, float((own @ mean).min())))
+        found.append(DomainCentroid(kind, mean, float((own @ mean).min())))
     return found
 
 
-def beside(embeddings: Float32[np.ndarray, "n d"], kinds: Sequence[Middle]) -> Int64[np.ndarray, " n"]:
+def assign_domain(embeddings: Float32[np.ndarray, "n d"], kinds: Sequence[DomainCentroid]) -> Int64[np.ndarray, " n"]:
     """The kind that each row is of, lying as close to its middle as the furthest of its own; else 0, at home."""
-    found = np.full(len(embeddings), HOME, np.int64)
+    found = np.full(len(embeddings), IN_DOMAIN, np.int64)
     closest = np.full(len(embeddings), -2.0)
     rows = unit_rows(embeddings)
     for kind in kinds:
-        to_middle = rows @ kind.mean
-        nearer = (to_middle >= kind.least) & (to_middle > closest)
-        found[nearer] = kind.kind
+        to_middle = rows @ kind.centroid
+        nearer = (to_middle >= kind.min_similarity) & (to_middle > closest)
+        found[nearer] = kind.domain
         closest[nearer] = to_middle[nearer]
     return found
 
 
-def joined(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def extend_domains(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """The kinds with rows at home that lie as close to the middle of a kind as the furthest of its own."""
-    found, home = kinds.copy(), kinds == HOME
-    found[home] = beside(embeddings[home], middles(embeddings, kinds))
+    found, home = kinds.copy(), kinds == IN_DOMAIN
+    found[home] = assign_domain(embeddings[home], domain_centroids(embeddings, kinds))
     return found
 
 
-def group_by_kind(
+def cluster_by_domain(
     embeddings: Float32[np.ndarray, "n d"],
     threshold: float,
     kinds: Int64[np.ndarray, " n"] | None = None,
@@ -109,26 +111,26 @@ def group_by_kind(
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """The group and the kind of each row; groups as `neighbors.group` makes them, each of one kind.
 
-    Rows at home are grouped from `threshold` on. Where they would be one group at .15 less, and that `is_kind`, they
+    Rows at home are grouped from `threshold` on. Where they would be one group at .15 less, and that `is_domain`, they
     become a kind and are grouped again, adapted. `kinds`: those known already, from 1 on, 0 for all else (None: nothing
     is known), and `seen` their `views` among all the collection. Rows in a group with a seed are never taken for a
     kind.
     `ValueError` as in `group`.
     """
     kinds = np.zeros(len(embeddings), np.int64) if kinds is None else kinds
-    seen = views(embeddings, kinds) if seen is None else seen
+    seen = whiten_by_domain(embeddings, kinds) if seen is None else seen
     groups, wide = np.zeros((2, len(embeddings)), np.int64)
     for kind in np.unique(kinds):
         rows = np.flatnonzero(kinds == kind)
-        at = [threshold, max(-1.0, threshold - WIDER)] if kind == HOME else [KIND_THRESHOLD]
-        found = groupable(seen[rows], constraints=_among(constraints, rows)).groups_at(at)
+        at = [threshold, max(-1.0, threshold - WIDER)] if kind == IN_DOMAIN else [DOMAIN_THRESHOLD]
+        found = prepare_linkage(seen[rows], constraints=_among(constraints, rows)).groups_at(at)
         groups[rows], wide[rows] = groups.max(initial=-1) + 1 + found[0], found[-1]
     new = _new_kinds(embeddings, groups, wide, kinds, constraints)
     changed = np.unique(new[new != kinds])
-    seen = views(embeddings, new) if len(changed) else seen
+    seen = whiten_by_domain(embeddings, new) if len(changed) else seen
     for kind in changed:
         rows = np.flatnonzero(new == kind)
-        found = group(seen[rows], KIND_THRESHOLD, constraints=_among(constraints, rows))
+        found = cluster(seen[rows], DOMAIN_THRESHOLD, constraints=_among(constraints, rows))
         groups[rows] = groups.max(initial=-1) + 1 + found
     return by_first_appearance(groups), new
 
@@ -139,8 +141,8 @@ def _among(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Co
         return None
     place = np.full(len(constraints.seeds), -1)
     place[rows] = np.arange(len(rows))
-    apart = place[constraints.apart]
-    return Constraints(constraints.seeds[rows], constraints.settled, apart[(apart >= 0).all(axis=1)])
+    apart = place[constraints.cannot_link]
+    return Constraints(constraints.seeds[rows], constraints.locked, apart[(apart >= 0).all(axis=1)])
 
 
 def _new_kinds(
@@ -153,11 +155,11 @@ def _new_kinds(
     """The kinds with those among the wide groups at home that are one, and the rows beside them; but for rows in a
     group with a seed."""
     seeded = np.zeros(len(groups), np.bool_) if constraints is None else constraints.seeds >= 0
-    free = (kinds == HOME) & ~np.isin(groups, groups[seeded])
+    free = (kinds == IN_DOMAIN) & ~np.isin(groups, groups[seeded])
     found = kinds.copy()
     numbers, sizes = np.unique(wide[free], return_counts=True)
     for number in numbers[sizes >= MIN_ROWS]:
         rows = np.flatnonzero(free & (wide == number))
-        if is_kind(embeddings[rows]):
+        if is_domain(embeddings[rows]):
             found[rows] = found.max() + 1
-    return np.where(free, joined(embeddings, found), found)
+    return np.where(free, extend_domains(embeddings, found), found)

@@ -14,7 +14,7 @@ SHRINKAGE = 0.5
 _AT_HOME = 0.1  # people outside the training's are at .04, by who happens to be among them
 
 
-def foreignness(embeddings: Float32[np.ndarray, "n d"]) -> float:
+def domain_shift(embeddings: Float32[np.ndarray, "n d"]) -> float:
     """How unlike the embedder's own kind a collection is, in [0, 1]; 0 of fewer than two rows.
 
     The mean similarity of any two rows, over `FOREIGN`, at most 1: among many individuals most pairs are strangers,
@@ -29,7 +29,7 @@ def foreignness(embeddings: Float32[np.ndarray, "n d"]) -> float:
     return min(1.0, max(0.0, alike / FOREIGN))
 
 
-def adapt(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+def whiten_to_domain(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """The rows with the collection's own mean and strongest directions taken out, as far as it is foreign.
 
     An embedder spreads the identities it was trained for all around the sphere. Those of another kind share a
@@ -46,7 +46,7 @@ def adapt(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     rows = unit_rows(embeddings)
     if len(rows) < 2 or not np.ptp(rows, axis=0).any():
         return embeddings
-    strength = foreignness(embeddings)
+    strength = domain_shift(embeddings)
     if strength < _AT_HOME:
         return embeddings
     mean = rows.mean(axis=0)

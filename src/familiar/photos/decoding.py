@@ -76,7 +76,7 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
     """
     _check_side(min_side_px)
     path = Path(path)
-    return decode_photo(photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
+    return decode_photo(read_photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
 
 
 def decode_photo(
@@ -90,7 +90,7 @@ def decode_photo(
         raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
 
 
-def photo_bytes(path: Path) -> bytes:
+def read_photo_bytes(path: Path) -> bytes:
     """A file's content. UnreadablePhoto where it is missing, a folder or a special file."""
     try:
         mode = path.stat().st_mode
@@ -103,14 +103,14 @@ def photo_bytes(path: Path) -> bytes:
         raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
 
 
-def kind_of(head: bytes) -> str | None:
+def detect_format(head: bytes) -> str | None:
     """Pillow's name of the format that a file begins as ("JPEG" includes MPO), by 16 bytes of it; None: no photo."""
     Image.init()
     head = head[:16].ljust(16, b"\0")  # some plugins read on without looking
     return next((name for name in _FORMATS if (is_one := Image.OPEN[name][1]) is None or is_one(head)), None)
 
 
-def header_of(data: bytes, source: Path | str) -> Header:
+def read_header(data: bytes, source: Path | str) -> Header:
     """What a photo's content says of itself. UnreadablePhoto where it is none, or is broken."""
     if (size_px := clean_jpeg_size(data)) is not None:
         return Header("JPEG", size_px)
@@ -232,7 +232,7 @@ def _open(data: bytes) -> ImageFile.ImageFile:
     """
     if not data:
         raise ValueError("the file is empty")
-    if (kind := kind_of(data)) is not None:
+    if (kind := detect_format(data)) is not None:
         image = Image.OPEN[kind][0](io.BytesIO(data), "")
         _refuse_deep_planes(image)
         return image

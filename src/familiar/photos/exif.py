@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import ExifTags, Image
 
 
-def taken_at(path: Path) -> str | None:
+def capture_time(path: Path) -> str | None:
     """ISO 8601 to the second, in the camera's local time; None where the file says nothing, or nothing that is a time.
 
     EXIF's DateTimeOriginal, else its DateTime, which programs set to when they saved the file.

@@ -10,12 +10,12 @@ from familiar.training.loss_settings import LOSSES, LossSettings
 from familiar.training.schedule import Schedule
 
 
-def kinds_of(part: Any, prefix: str = "") -> dict[str, Any]:
+def field_types(part: Any, prefix: str = "") -> dict[str, Any]:
     """The type of every setting, by its key."""
     kinds: dict[str, Any] = {}
     for name, kind in get_type_hints(part).items():
         nested = _is_part(kind)
-        kinds |= kinds_of(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
+        kinds |= field_types(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
     return kinds
 
 
@@ -24,16 +24,16 @@ def _is_part(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind) and kind is not Schedule
 
 
-def plain(value: Any) -> Any:
+def to_primitive(value: Any) -> Any:
     """Numbers, strings, lists and dictionaries; of a loss's settings those it has."""
     if isinstance(value, Schedule):
         return str(value) if value.moves else value.start
     if isinstance(value, tuple):
-        return [plain(item) for item in value]
+        return [to_primitive(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
     names = value.settings if isinstance(value, LossSettings) else [each.name for each in dataclasses.fields(value)]
-    return {name: plain(getattr(value, name)) for name in names}
+    return {name: to_primitive(getattr(value, name)) for name in names}
 
 
 def unknown(key: str, keys: Iterable[str]) -> BadRecipe:
@@ -69,9 +69,9 @@ def parse(text: str, kind: Any, key: str) -> Any:
         raise BadRecipe(f"{key} is {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
 
 
-def from_plain(kind: Any, stored: Any) -> Any:
+def from_primitive(kind: Any, stored: Any) -> Any:
     """What `plain` was made from. BadRecipe for anything else, with the nearest key for an unknown one."""
-    return _part(kind, stored, "", list(kinds_of(kind)))
+    return _part(kind, stored, "", list(field_types(kind)))
 
 
 def _part(kind: Any, stored: Any, prefix: str, keys: list[str]) -> Any:

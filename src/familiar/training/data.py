@@ -84,7 +84,7 @@ def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
 
 def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
     """BadRun, with the settings that differ, where the run was begun with another recipe."""
-    if changed := _differences(run.recipe().to_plain(), recipe.to_plain()):
+    if changed := _differences(run.recipe().to_primitive(), recipe.to_primitive()):
         raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import BadBundle, BadRecipe
-from familiar.core.vectors import normalize, shortened
+from familiar.core.vectors import normalize, pca_project
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.embedding.bundle import resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
@@ -53,7 +53,7 @@ def lessons(recipe: Recipe, table: IdentityTable) -> Lessons | None:
             raise found.skipped[0]
         parts.append(found.embeddings)
     try:
-        taught = shortened(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
+        taught = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
     except ValueError as error:
         raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
     return Lessons(tuple(embedder.metadata.space_id for embedder in embedders), taught)

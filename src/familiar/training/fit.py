@@ -12,7 +12,7 @@ import torch
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadRun, FamiliarError
-from familiar.core.files import discard_unfinished, write_atomically
+from familiar.core.files import remove_unfinished_files, write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
@@ -88,7 +88,7 @@ def fit(
     table = data.read()
     # Too few identities are found out here too, before anything is downloaded.
     split_of(recipe, table)
-    with run.held():
+    with run.locked():
         _check_begun(run, resume)  # again, since another process may have begun it meanwhile
         trainer = _trainer(run, recipe, data, table, resume, device, workers, compiled, cache, on_photo)
         started = time.perf_counter()
@@ -138,7 +138,7 @@ def _trainer(
     fold = make_fold(recipe, read_table(table, recipe.input.preprocessing(), cache, on_photo))
     if resume:
         check_same_data(run, fold)
-        discard_unfinished(run.path)
+        remove_unfinished_files(run.path)
     else:
         record_data(run, data, fold)
         # Last, since its presence is what makes the folder a run.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
-from familiar.training.config_io import from_plain, kinds_of, parse, plain, unknown
+from familiar.training.config_io import field_types, from_primitive, parse, to_primitive, unknown
 from familiar.training.loss_settings import MINED, LossSettings
 
 Normalization = Literal["auto", "imagenet", "symmetric"]
@@ -283,12 +283,12 @@ class Recipe:
             return self.loss.compares_photos and self.mining.mode == "online"
         return self.sampler.name == "identities"
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_primitive(self) -> dict[str, Any]:
         """Numbers, strings, lists and dictionaries; of the loss's settings those it has."""
-        return plain(self)
+        return to_primitive(self)
 
     def to_json(self) -> str:
-        return json.dumps(self.to_plain(), indent=1, ensure_ascii=False)
+        return json.dumps(self.to_primitive(), indent=1, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> "Recipe":
@@ -297,7 +297,7 @@ class Recipe:
             stored = json.loads(text)
         except ValueError as error:
             raise BadRecipe(f"a recipe that is no JSON ({error})") from error
-        return from_plain(Recipe, _with_current_names(stored))
+        return from_primitive(Recipe, _with_current_names(stored))
 
     def with_settings(self, settings: Iterable[str]) -> "Recipe":
         """A recipe changed by `key=value` strings such as `optimizer.lr=1e-3`.
@@ -306,7 +306,7 @@ class Recipe:
         loss's; single ones may differ from them. They are checked together, so that their order does not matter.
         BadRecipe where a key is unknown (naming the nearest) or a value is not of its type or range.
         """
-        stored, kinds = self.to_plain(), kinds_of(Recipe)
+        stored, kinds = self.to_primitive(), field_types(Recipe)
         chosen: dict[str, str] = {}
         for setting in settings:
             key, equals, text = (part.strip() for part in setting.partition("="))
@@ -324,7 +324,7 @@ class Recipe:
                 raise unknown(key, kinds)
             *parents, last = key.split(".")
             functools.reduce(dict.__getitem__, parents, stored)[last] = parse(text, kinds[key], key)
-        return from_plain(Recipe, _with_current_names(stored))
+        return from_primitive(Recipe, _with_current_names(stored))
 
 
 def _with_current_names(stored: Any) -> Any:
@@ -339,7 +339,7 @@ def _with_current_names(stored: Any) -> Any:
 
 def recipe_keys() -> list[str]:
     """Every key that `with_settings` takes."""
-    return list(kinds_of(Recipe))
+    return list(field_types(Recipe))
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

@@ -75,7 +75,7 @@ class RunFolder:
         return self.path / run_files.TENSORBOARD
 
     @property
-    def lock(self) -> Path:
+    def lock_file(self) -> Path:
         """Held by the process that trains in this folder."""
         return self.path / run_files.LOCK
 
@@ -94,14 +94,14 @@ class RunFolder:
         return self.path / run_files.BUNDLE
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the folder and keep other processes from training in it. BadRun where one does.
 
         The hold ends with the process, however that ends; a folder that stays empty is removed again.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.lock)
+            lock = FileLock(self.lock_file)
             lock.acquire(timeout=0)
         except Timeout:
             raise BadRun(f"{self.path}: another process is training in it") from None
@@ -111,7 +111,7 @@ class RunFolder:
             yield
         finally:
             with suppress(OSError):  # Windows keeps a file that is open
-                self.lock.unlink()
+                self.lock_file.unlink()
             lock.release()
             with suppress(OSError):
                 self.path.rmdir()

@@ -11,7 +11,13 @@ from familiar.core.vectors import check_unit_rows
 from familiar.datasets.folders import IdentityTable, by_hash, open_photo
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.embedding.species.classifier import MIN_PROBABILITY, HeldOut, SpeciesHead, check_names, softmax
+from familiar.embedding.species.classifier import (
+    MIN_PROBABILITY,
+    HeldOutAccuracy,
+    SpeciesClassifier,
+    check_names,
+    softmax,
+)
 
 PENALTY = 1e-4  # between 1e-3 and 1e-5 held-out photos of cats, dogs and people are told apart best
 FOLDS = 5
@@ -27,7 +33,7 @@ def fit_on_photos(
     flip: bool = False,
     min_probability: float = MIN_PROBABILITY,
     on_batch: Callable[[int], None] = lambda _: None,
-) -> tuple[SpeciesHead, tuple[FamiliarError, ...]]:
+) -> tuple[SpeciesClassifier, tuple[FamiliarError, ...]]:
     """A head for the species that `tables` show, and the photos that were skipped. BadDataset as `fit_species_head`.
 
     `on_batch` is told how many photos are embedded.
@@ -73,7 +79,7 @@ def fit_species_head(
     min_probability: float = MIN_PROBABILITY,
     penalty: float = PENALTY,
     folds: int = FOLDS,
-) -> SpeciesHead:
+) -> SpeciesClassifier:
     """The head of softmax regression on unit rows of the space `space_id`, its species `names` weighing the same.
 
     First identities are dealt into `folds`, two or more, and each fold is judged by a regression on the others. On
@@ -97,7 +103,7 @@ def fit_species_head(
         logits[out] = x[out] @ weights.T + bias
     temperature = fit_temperature(logits, labels)
     weights, bias = softmax_regression(x, labels, len(names), penalty)
-    return SpeciesHead(
+    return SpeciesClassifier(
         names=names,
         weights=weights,
         bias=bias,
@@ -178,7 +184,7 @@ def fit_temperature(logits: Float64[np.ndarray, "n k"], labels: Int64[np.ndarray
 
 def measure(
     probabilities: Float64[np.ndarray, "n k"], labels: Int64[np.ndarray, " n"], min_probability: float
-) -> HeldOut:
+) -> HeldOutAccuracy:
     """How often the likeliest species is right, and which were sent where at `min_probability`."""
     classes = probabilities.shape[1]
     likeliest = probabilities.argmax(axis=1)
@@ -186,7 +192,7 @@ def measure(
     confusion = np.zeros((classes, classes + 1), np.int64)
     np.add.at(confusion, (labels, sent), 1)
     accuracy = float(np.mean([(likeliest[labels == own] == own).mean() for own in range(classes)]))
-    return HeldOut(accuracy, tuple(tuple(row) for row in confusion.tolist()))
+    return HeldOutAccuracy(accuracy, tuple(tuple(row) for row in confusion.tolist()))
 
 
 def _deal(

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
-from familiar.gallery.database.connection import OWN_PHOTOS, Gallery
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
 from familiar.web.errors import Refused
 
 LONGEST = 4096  # characters of a path, PATH_MAX of Linux
@@ -38,7 +38,7 @@ class Roots:
             if not folder.is_dir():
                 raise FamiliarError(f"{folder}: no such folder")
         folders = told or _folders_of(gallery)
-        own = Path(os.path.realpath(gallery.folder / OWN_PHOTOS))
+        own = Path(os.path.realpath(gallery.folder / UPLOADED_PHOTOS))
         return Roots(_topmost(Path(os.path.realpath(folder)) for folder in folders), own)
 
     def inside(self, path: Path) -> Path:

@@ -26,7 +26,7 @@ class GalleryThreads:
 
     def __init__(self, folder: Path, waiting: int, *, read_only: bool = False) -> None:
         first = Gallery.open(folder)  # says at once what is wrong with it
-        self._opened = [first, *(first.beside() for _ in range(READERS))]
+        self._opened = [first, *(first.new_connection() for _ in range(READERS))]
         self._free: SimpleQueue[Gallery] = SimpleQueue()
         for gallery in self._opened:
             self._free.put(gallery)
@@ -37,7 +37,7 @@ class GalleryThreads:
 
     def beside(self) -> Gallery:
         """One more connection, for a thread of the caller's, who closes it."""
-        return self._opened[0].beside()
+        return self._opened[0].new_connection()
 
     async def read(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`ask(gallery, ...)` in a thread that reads."""
@@ -52,7 +52,7 @@ class GalleryThreads:
         """As `write`, for a change that looks before it writes: meanwhile no job and no other request does."""
 
         def decided(gallery: Gallery) -> T:
-            with gallery.alone():
+            with gallery.write_lock():
                 return change(gallery, *args, **kwargs)
 
         return await self.write(decided)

@@ -20,10 +20,10 @@ from familiar.core.cpu import available_cores
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
 from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detectors import Detector
-from familiar.detection.quality import every_face, in_the_file
-from familiar.embedding.embedder import Embedder, side_to_read_px
+from familiar.detection.quality import detect_faces, to_full_resolution
+from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.enrollment.enroll import MIN_SCORE
-from familiar.photos.decoding import decode_photo, photo_bytes
+from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 from familiar.web.errors import Refused, busy
 from familiar.web.settings import Limits
@@ -169,7 +169,7 @@ class Vision:
         """One unit row per crop, computed together with those of other requests."""
         parts = [crops[start : start + self._batch_size] for start in range(0, len(crops), self._batch_size)]
         rows = [_value(answer) for answer in await self._ask([_Asked(crops=part) for part in parts])]
-        return np.concatenate([self.embedder.no_embeddings(), *rows])
+        return np.concatenate([self.embedder.empty_embeddings(), *rows])
 
     async def _ask(self, things: Sequence[_Asked]) -> list[Any]:
         if any(asked.embed for asked in things):
@@ -241,24 +241,24 @@ class Vision:
             return None
         try:
             photo = self._decoded(asked.photo)
-            faces = every_face(photo, self.detector, self._crops, MIN_SCORE)[: asked.most]
+            faces = detect_faces(photo, self.detector, self._crops, MIN_SCORE)[: asked.most]
         except (BadUpload, UnreadablePhoto) as error:
             # Others of the request may take long, and what led to it holds the photo's bytes.
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
         except Exception as error:  # whoever asked is told
             return error
-        seen = [Seen(in_the_file(face.detection, photo), face.crop, face.quality, None) for face in faces]
+        seen = [Seen(to_full_resolution(face.detection, photo), face.crop, face.quality, None) for face in faces]
         return Looked(photo.source_size_px, tuple(seen))
 
     def _decoded(self, photo: Path | Upload) -> Photo:
         """BadUpload, UnreadablePhoto. Only what cannot be decoded is judged: the header of others is sound."""
-        content = photo.read() if isinstance(photo, Upload) else photo_bytes(photo)
+        content = photo.read() if isinstance(photo, Upload) else read_photo_bytes(photo)
         try:
             return decode_photo(
                 content,
                 _name(photo),
-                min_side_px=side_to_read_px(self.detector, self._crops),
+                min_side_px=min_decoded_side_px(self.detector, self._crops),
                 max_pixels=self._limits.photo_pixels,
             )
         except UnreadablePhoto:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, UnreadablePhoto
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.enrollment.enroll import Enrolled, enroll
+from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search.search import build_index, lacks_index
 from familiar.photos.decoding import find_photos
 from familiar.web.allowed_paths import Roots
@@ -214,7 +214,7 @@ class Jobs:
         show(progress := replace(progress, found=len(paths) + left_out))
         known = frozenset(map(str, paths))
 
-        def looked(done: int, so_far: Enrolled) -> None:
+        def looked(done: int, so_far: EnrollResult) -> None:
             nonlocal progress
             skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:SHOWN])]
             progress = replace(
@@ -241,14 +241,16 @@ class Jobs:
             if lacks_index(gallery) and find_spec("usearch"):
                 self._patiently(lambda: build_index(gallery))
 
-    def _enrolled(self, gallery: Gallery, paths: Sequence[Path], looked: Callable[[int, Enrolled], None]) -> Enrolled:
+    def _enrolled(
+        self, gallery: Gallery, paths: Sequence[Path], looked: Callable[[int, EnrollResult], None]
+    ) -> EnrollResult:
         """As `enroll`; where the gallery was busy it goes on from there."""
-        done, enrolled = 0, Enrolled(0, 0, 0, 0, 0, 0, 0, ())
+        done, enrolled = 0, EnrollResult(0, 0, 0, 0, 0, 0, 0, ())
 
-        def go_on() -> Enrolled:
+        def go_on() -> EnrollResult:
             begun, before = done, enrolled
 
-            def on_batch(count: int, of_these: Enrolled) -> None:
+            def on_batch(count: int, of_these: EnrollResult) -> None:
                 nonlocal done, enrolled
                 done, enrolled = begun + count, _sum(before, of_these)
                 looked(done, enrolled)
@@ -267,7 +269,7 @@ class Jobs:
                 self._stopping.wait(BUSY_SECONDS_APART)
                 self._go_on()
 
-    def _delete_broken(self, places: Sequence[Path], enrolled: Enrolled) -> None:
+    def _delete_broken(self, places: Sequence[Path], enrolled: EnrollResult) -> None:
         """Uploads that are no photos after all, as is told: at the next start they would be looked at again."""
         uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.own))
         for error in filter(is_broken, enrolled.skipped):
@@ -320,8 +322,8 @@ def _together(before: Progress, now: Progress) -> Progress:
     return replace(now, **_sums(before, now, COUNTS), skipped=skipped)
 
 
-def _sum(one: Enrolled, other: Enrolled) -> Enrolled:
-    return Enrolled(**_sums(one, other, [each.name for each in fields(Enrolled)]))
+def _sum(one: EnrollResult, other: EnrollResult) -> EnrollResult:
+    return EnrollResult(**_sums(one, other, [each.name for each in fields(EnrollResult)]))
 
 
 def _sums(one: object, other: object, names: Iterable[str]) -> dict[str, Any]:
@@ -343,7 +345,7 @@ def _grouped(gallery: Gallery) -> int:
     last = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
     with gallery.reading() as connection:
         (before,) = connection.execute(last).fetchone()
-    group(gallery)
+    cluster(gallery)
     with gallery.reading() as connection:
         (made,) = connection.execute("SELECT count(*) FROM identities WHERE id > ?", (before,)).fetchone()
     return made

@@ -44,7 +44,7 @@ class Service:
 
         SpaceMismatch where the gallery was taken over to another model since the server was started.
         """
-        space = Space.of(self.vision.embedder.metadata)
+        space = Space.from_metadata(self.vision.embedder.metadata)
 
         def compare(gallery: Gallery) -> T:
             with gallery.reading():
@@ -87,4 +87,4 @@ def _make_where_missing(settings: Settings, embedder: Embedder | None) -> None:
             f"{settings.gallery}: holds no gallery; give --model to make one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    Gallery.create(settings.gallery, Space.of(embedder.metadata)).close()
+    Gallery.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()

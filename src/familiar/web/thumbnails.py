@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.photos.decoding import decode_photo, header_of, photo_bytes
+from familiar.photos.decoding import decode_photo, read_header, read_photo_bytes
 from familiar.web.errors import busy
 from familiar.web.settings import MB, Limits
 
@@ -150,10 +150,10 @@ def _within(middle: float, side: int, length: int) -> slice:
 
 def _reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int) -> Photo:
     """A photo decoded as small as it may be where all of it is to be reduced by `scale(width, height)`."""
-    data = photo_bytes(path)
+    data = read_photo_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UnreadablePhoto(f"{path}: is another photo than when it was taken in; take it in again")
-    size_px = header_of(data, path).size_px
+    size_px = read_header(data, path).size_px
     least = math.ceil(min(size_px) * min(1.0, scale(*size_px)))
     return decode_photo(data, path, min_side_px=max(1, least), max_pixels=max_pixels)
 

@@ -18,10 +18,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
-from familiar.core.files import discard_unfinished, flush_names, write_atomically
+from familiar.core.files import fsync_directory, remove_unfinished_files, write_atomically
 from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import Gallery
-from familiar.photos.decoding import find_photos, header_of, kind_of
+from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import Refused
 from familiar.web.settings import MB, Limits
 
@@ -61,7 +61,7 @@ class Upload:
     def judge(self, content: bytes, limits: Limits) -> None:
         """BadUpload where what was `read` is no photo, or one of more pixels than are allowed."""
         try:
-            width, height = header_of(content, self.name).size_px
+            width, height = read_header(content, self.name).size_px
         except UnreadablePhoto as error:
             raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
@@ -114,7 +114,7 @@ def left_behind(gallery: Gallery, own: Path) -> list[Path]:
     Half ones are cleared away, but for those that another server may be writing.
     """
     for folder in own.glob("*"):
-        discard_unfinished(folder, older_than_seconds=LONGEST_WRITE_SECONDS)
+        remove_unfinished_files(folder, older_than_seconds=LONGEST_WRITE_SECONDS)
     try:
         uploaded = find_photos([own])
     except UnreadablePhoto:  # there is none
@@ -209,12 +209,12 @@ def _keep(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotWrite(f"{place}: cannot be made ({error.strerror})") from error
-        new = place / f"{name}{_kept_name(upload.name)}{SUFFIX[str(kind_of(content))]}"
+        new = place / f"{name}{_kept_name(upload.name)}{SUFFIX[str(detect_format(content))]}"
         path = next(place.glob(f"{name}*"), new)
         if not (path.is_file() and path.stat().st_size == len(content)):
             write_atomically(path, content)
         kept.append(path)
     # Even where a file was there: whoever put it there may not have come so far.
     for place in {folder.parent, folder, *(path.parent for path in kept)}:
-        flush_names(place)
+        fsync_directory(place)
     return kept

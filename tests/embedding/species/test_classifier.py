@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
-from familiar.embedding.species.classifier import HeldOut, SpeciesHead, check_names
+from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier, check_names
 from support.tiny_router import color_head
 
 
-def poles(slope: float, temperature: float = 1.0) -> SpeciesHead:
+def poles(slope: float, temperature: float = 1.0) -> SpeciesClassifier:
     """Two species at opposite poles of the first axis."""
-    return SpeciesHead(
+    return SpeciesClassifier(
         names=("cat", "dog"),
         weights=np.array([[slope, 0.0], [-slope, 0.0]]),
         bias=np.zeros(2),
         temperature=temperature,
         space_id="s",
         fitted_on={},
-        held_out=HeldOut(1.0, ((1, 0, 0), (0, 1, 0))),
+        held_out=HeldOutAccuracy(1.0, ((1, 0, 0), (0, 1, 0))),
     )
 
 
@@ -91,7 +91,7 @@ def test_rejects_other_space_or_dimension():
         {"temperature": math.inf},
         {"min_probability": 1.1},
         {"min_probability": math.nan},
-        {"held_out": HeldOut(1.0, ((1, 0), (0, 1)))},
+        {"held_out": HeldOutAccuracy(1.0, ((1, 0), (0, 1)))},
         {"names": ("cat", "cat")},
     ],
 )
@@ -115,17 +115,17 @@ def test_check_names_accepts_valid_and_rejects_invalid():
 )
 def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: float):
     table = np.array(rows)
-    head = SpeciesHead(
+    head = SpeciesClassifier(
         names=tuple("abcd"[: len(rows)]),
         weights=table[:, :3],
         bias=table[:, 3],
         temperature=temperature,
         space_id="s",
         fitted_on={"a": {"identities": 2, "photos": 5}},
-        held_out=HeldOut(0.5, ((0,) * (len(rows) + 1),) * len(rows)),
+        held_out=HeldOutAccuracy(0.5, ((0,) * (len(rows) + 1),) * len(rows)),
         min_probability=0.75,
     )
-    again = SpeciesHead.from_dict(json.loads(json.dumps(head.as_dict())))
+    again = SpeciesClassifier.from_dict(json.loads(json.dumps(head.as_dict())))
     vectors = unit_rows(8, 3)
     assert (again.probabilities(vectors, "s") == head.probabilities(vectors, "s")).all()
     assert (again.names, again.min_probability, again.held_out) == (head.names, 0.75, head.held_out)
@@ -133,6 +133,6 @@ def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: floa
 
 
 def test_held_out_shares_weight_species_equally():
-    held_out = HeldOut(0.0, ((6, 2, 2), (0, 50, 50)))  # cats: .2 wrong, .2 unsure; dogs: 0, .5
+    held_out = HeldOutAccuracy(0.0, ((6, 2, 2), (0, 50, 50)))  # cats: .2 wrong, .2 unsure; dogs: 0, .5
     assert held_out.misrouted == pytest.approx(0.1)
     assert held_out.unsure == pytest.approx(0.35)

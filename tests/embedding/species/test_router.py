@@ -74,9 +74,9 @@ def test_embeds_each_row_with_bundle_for_its_species(router: RoutedEmbedder):
     photos = photos_of(RED, GREEN, RED, GREEN, GREEN)
     routed = router.embed_photos(photos, open_photo=opened)
     assert routed.skipped == ()
-    assert {name: own.rows.tolist() for name, own in routed.of.items()} == {"cat": [0, 2], "dog": [1, 3, 4]}
+    assert {name: own.rows.tolist() for name, own in routed.by_species.items()} == {"cat": [0, 2], "dog": [1, 3, 4]}
     for name, width in (("cat", 27), ("dog", 48)):
-        own = routed.of[name]
+        own = routed.by_species[name]
         alone = embed_photos(router.embedders[name], [photos[row] for row in own.rows], open_photo=opened)
         assert own.embeddings.shape == (len(own.rows), width)
         np.testing.assert_allclose(own.embeddings, alone.embeddings, atol=1e-6)
@@ -84,7 +84,7 @@ def test_embeds_each_row_with_bundle_for_its_species(router: RoutedEmbedder):
 
 
 def test_probability_equals_closed_form(router: RoutedEmbedder):
-    (red,) = router.embed([Crop(np.full((48, 48, 3), (90, 0, 0), np.uint8), "red")]).of["cat"].probabilities
+    (red,) = router.embed([Crop(np.full((48, 48, 3), (90, 0, 0), np.uint8), "red")]).by_species["cat"].probabilities
     assert red == pytest.approx(np.exp(10) / (np.exp(10) + 2))
 
 
@@ -99,8 +99,8 @@ def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colors, b
     assert len(routed.by_row()) == sum(rgb in (RED, GREEN) for rgb in colors)
     assert len(routed.by_row()) + len(routed.skipped) == len(photos)
     assert sorted(map(str, routed.skipped)) == sorted(map(str, shuffled.skipped))
-    for name, own in routed.of.items():
-        moved = shuffled.of[name]
+    for name, own in routed.by_species.items():
+        moved = shuffled.by_species[name]
         places = [[order[row] for row in moved.rows].index(row) for row in own.rows]
         np.testing.assert_allclose(own.embeddings, moved.embeddings[places], atol=1e-6)
         np.testing.assert_allclose(own.probabilities, moved.probabilities[places], atol=1e-6)
@@ -144,7 +144,7 @@ def test_min_probability_is_inclusive(router: RoutedEmbedder):
 
 def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
     for routed in (router.embed([]), router.embed_photos([])):
-        assert {name: own.embeddings.shape for name, own in routed.of.items()} == {
+        assert {name: own.embeddings.shape for name, own in routed.by_species.items()} == {
             "cat": (0, 27),
             "dog": (0, 48),
         }
@@ -154,8 +154,10 @@ def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
 def test_accepts_any_crop_size(router: RoutedEmbedder):
     crops = [Crop(colored(RED, "r", size).rgb_u8, "r") for size in (32, 48, 100)]
     routed = router.embed(crops)
-    assert routed.of["cat"].rows.tolist() == [0, 1, 2]
-    np.testing.assert_allclose(routed.of["cat"].embeddings[1:2], router.embedders["cat"].embed(crops[1:2]), atol=1e-6)
+    assert routed.by_species["cat"].rows.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(
+        routed.by_species["cat"].embeddings[1:2], router.embedders["cat"].embed(crops[1:2]), atol=1e-6
+    )
 
 
 def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_path: Path):
@@ -169,7 +171,7 @@ def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_
     pixels[:12] = GREEN
     crop = Crop(pixels, "red below green")
     routed = RoutedEmbedder(features, color_head(), {"cat": cat}).embed([crop])
-    np.testing.assert_allclose(routed.of["cat"].embeddings, cat.embed([crop]), atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, cat.embed([crop]), atol=1e-6)
 
 
 def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
@@ -201,8 +203,8 @@ def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.Mon
     routed = shared.embed_photos(photos, open_photo=opened, batch_size=2)
     assert sum(runs) == 2
     alone = embed_photos(features, photos, open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.of["dog"].embeddings, alone[:1], atol=1e-6)
-    np.testing.assert_allclose(routed.of["cat"].embeddings, alone[1:], atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["dog"].embeddings, alone[:1], atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone[1:], atol=1e-6)
 
 
 def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
@@ -224,7 +226,7 @@ def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     assert sorted(seen) == ["opened 0 None", "opened 1 None", "searched 0", "searched 1"]
     assert [type(error) for error in routed.skipped] == [NoFaceFound]
     alone = embed_photos(router.embedders["cat"], [wide], CenterSquare(), open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.of["cat"].embeddings, alone, atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone, atol=1e-6)
 
 
 def test_each_bundle_crops_with_its_own_margin(mean_color_bundle: Path, tmp_path: Path):
@@ -243,7 +245,7 @@ def test_each_bundle_crops_with_its_own_margin(mean_color_bundle: Path, tmp_path
     framed = Photo(pixels, "framed", (120, 120))
     routed = router.embed_photos([framed], Middle(), open_photo=opened)
     alone = embed_photos(cat, [framed], Middle(), open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.of["cat"].embeddings, alone, atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone, atol=1e-6)
     assert alone.reshape(3, 2, 2)[1].min() > alone.reshape(3, 2, 2)[0].max()  # mostly green
 
 
@@ -267,9 +269,9 @@ def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, t
     red, other, green = photo("r.png", RED), photo("s.png", (180, 60, 20), 1), photo("g.png", GREEN)
     same = verify_routed(router, red, other)
     assert same.species == ("cat", "cat")
-    assert same.answer == verify_photos(router.embedders["cat"], red, other)
+    assert same.verification == verify_photos(router.embedders["cat"], red, other)
     different = verify_routed(router, green, red)
-    assert (different.species, different.answer) == (("dog", "cat"), None)
+    assert (different.species, different.verification) == (("dog", "cat"), None)
     assert min(different.probabilities) > 0.99
     with pytest.raises(UnsureSpecies, match=r"gray\.png"):
         verify_routed(router, red, photo("gray.png", GRAY))
@@ -277,4 +279,4 @@ def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, t
         verify_routed(router, photo("blue.png", BLUE), red)
     with pytest.raises(UnreadablePhoto, match=r"gone\.png"):
         verify_routed(router, red, tmp_path / "gone.png")
-    assert verify_routed(router, red, red).answer.similarity == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert verify_routed(router, red, red).verification.similarity == pytest.approx(1.0)  # type: ignore[union-attr]

@@ -46,15 +46,15 @@ def reseal(path: Path, **changed: Any) -> None:
 
 def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Path):
     before = load_router(folder / "router.json").embed(crops())
-    assert before.of["cat"].rows.tolist() == [0, 2]
-    assert before.of["dog"].rows.tolist() == [1]
+    assert before.by_species["cat"].rows.tolist() == [0, 2]
+    assert before.by_species["dog"].rows.tolist() == [1]
     moved = tmp_path / "moved elsewhere"
     folder.rename(moved)
     again = load_router(moved / "router.json", threads=1)
     after = again.embed(crops())
     for name in ("cat", "dog"):
-        np.testing.assert_array_equal(after.of[name].embeddings, before.of[name].embeddings)
-        np.testing.assert_array_equal(after.of[name].probabilities, before.of[name].probabilities)
+        np.testing.assert_array_equal(after.by_species[name].embeddings, before.by_species[name].embeddings)
+        np.testing.assert_array_equal(after.by_species[name].probabilities, before.by_species[name].probabilities)
     write_router(moved / "again.json", again)
     assert (moved / "again.json").read_bytes() == (moved / "router.json").read_bytes()
     stored = json.loads((moved / "router.json").read_bytes())

@@ -10,7 +10,7 @@ from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_folder_of
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.species.router import Routed, RoutedEmbedder
+    from familiar.embedding.species.router import RoutedEmbedder, RoutedEmbeddings
 
 
 @click.command()
@@ -78,7 +78,7 @@ def embed(
         click.echo(f"{output}: {len(rows)} embeddings, {len(skipped)} photos skipped")
 
 
-def _routed_arrays(routed: "Routed", router: "RoutedEmbedder") -> dict[str, Any]:
+def _routed_arrays(routed: "RoutedEmbeddings", router: "RoutedEmbedder") -> dict[str, Any]:
     """What is known of each embedded photo, then each species' embeddings apart: they do not compare."""
     import numpy as np
 
@@ -88,7 +88,7 @@ def _routed_arrays(routed: "Routed", router: "RoutedEmbedder") -> dict[str, Any]
         "species": np.array([name for _, name, _ in by_row]),
         "probability": np.array([probability for _, _, probability in by_row], np.float32),
     }
-    for name, own in routed.of.items():
+    for name, own in routed.by_species.items():
         arrays[f"{name}_embeddings"] = own.embeddings
         arrays[f"{name}_rows"] = np.array([place[row] for row in own.rows.tolist()], np.int64)
         arrays[f"{name}_space_id"] = np.array(router.embedders[name].metadata.space_id)

@@ -9,7 +9,7 @@ from familiar.cli.console import StatusLine, list_skipped, note, print_json
 from familiar.cli.options import FILE, data_spec, embedding_options, json_option, limit_options
 
 if TYPE_CHECKING:
-    from familiar.evaluation.context import Asked
+    from familiar.evaluation.context import EvaluationOptions
     from familiar.evaluation.evaluate import LeakCheck
 
 SAMPLED = ("balanced", "natural")
@@ -118,18 +118,18 @@ def evaluate(
         click.echo(f"report: {output / 'report.html'}")
 
 
-def _asked(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple[str, ...]) -> "Asked":
-    from familiar.evaluation.context import Asked
+def _asked(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple[str, ...]) -> "EvaluationOptions":
+    from familiar.evaluation.context import EvaluationOptions
 
     which, _, count = pairs.partition(":")
     if which == "all" and not count:
-        return Asked(suites, slices=slices, by=by)
+        return EvaluationOptions(suites, slices=slices, by=by)
     if which not in SAMPLED or Path(pairs).exists():
-        return Asked(suites, pairs_file=Path(pairs), slices=slices, by=by)
+        return EvaluationOptions(suites, pairs_file=Path(pairs), slices=slices, by=by)
     if count and not (count.isdecimal() and int(count) > 0):
         raise click.BadParameter(f"{count!r} is no number of pairs", param_hint="--pairs")
-    pair_count = int(count) if count else Asked.pair_count
-    return Asked(suites, "natural" if which == "natural" else "balanced", pair_count, slices=slices, by=by)
+    pair_count = int(count) if count else EvaluationOptions.pair_count
+    return EvaluationOptions(suites, "natural" if which == "natural" else "balanced", pair_count, slices=slices, by=by)
 
 
 def _compare(files: tuple[Path, Path], as_json: bool) -> None:

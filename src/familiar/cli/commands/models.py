@@ -89,11 +89,11 @@ def _shipped(name: str | None, as_json: bool) -> None:
     from familiar.core.errors import BadBundle
     from familiar.embedding import zoo
 
-    files = zoo.shipped()
+    files = zoo.shipped_bundles()
     if name is not None:
         if name not in files:
             raise BadBundle(f"no shipped bundle is called {name!r}; there are {', '.join(files) or 'none'}")
-        card = zoo.card(name)
+        card = zoo.model_card(name)
         if as_json:
             print_json(_bundle_row(files[name]) | {"card": card})
         else:

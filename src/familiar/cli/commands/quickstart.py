@@ -115,10 +115,10 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     All photos of each but the last, which for the first cat is what is searched for.
     """
     from familiar.embedding.embedder import crop_photo
-    from familiar.gallery.clustering.assignments import NOBODY, who_is_who
-    from familiar.gallery.clustering.cluster import group
+    from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+    from familiar.gallery.clustering.cluster import cluster
     from familiar.gallery.database.connection import Gallery, Space
-    from familiar.gallery.editing.corrections import name, split
+    from familiar.gallery.editing.corrections import name_identity, split
     from familiar.gallery.enrollment.enroll import enroll
     from familiar.gallery.search.search import search_identities
     from familiar.photos.decoding import save_photo
@@ -130,15 +130,15 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
         save_photo(photo.draw(), output / "album" / f"{number:02}.png") for number, photo in enumerate(shuffled, 1)
     ]
     new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
-    with Gallery.create(output / "gallery", Space.of(embedder.metadata)) as gallery:
+    with Gallery.create(output / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, paths)
-        grouped = group(gallery)
-        who = who_is_who(gallery)
+        grouped = cluster(gallery)
+        who = load_assignments(gallery)
         tom, face = int(who.identity[0]), int(who.faces.ids[0])
-        if tom == NOBODY:
+        if tom == UNASSIGNED:
             split(gallery, [face], "Tom")
         else:
-            name(gallery, tom, "Tom")
+            name_identity(gallery, tom, "Tom")
         query = embedder.embed([crop_photo(new, embedder.metadata.preprocessing)])[0]
         likest = search_identities(gallery, query, 1)[0]
     found = (likest.name or f"#{likest.identity}") if likest.known else "nobody here"
@@ -146,6 +146,6 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
         "photos": len(paths),
         "cats": len(cats),
         "identities": grouped.identities,
-        "alone": grouped.alone,
+        "unassigned": grouped.unassigned,
         "found": found,
     }

@@ -20,7 +20,7 @@ def recipes(
     from familiar.recipes import RECIPES
 
     if as_json:
-        print_json({name: make().to_plain() for name, make in RECIPES.items()})
+        print_json({name: make().to_primitive() for name, make in RECIPES.items()})
         return
     for name, make in RECIPES.items():
         click.echo(f"{name:32} {(make.__doc__ or '').splitlines()[0]}")

@@ -10,7 +10,7 @@ from familiar.cli.console import StatusLine, list_skipped, note, print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_folder_of
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.species.classifier import SpeciesHead
+    from familiar.embedding.species.classifier import SpeciesClassifier
 
 
 @click.command()
@@ -142,7 +142,7 @@ def _assignment(text: str, hint: str) -> tuple[str, str]:
     return name, value
 
 
-def _summary(head: "SpeciesHead") -> dict[str, Any]:
+def _summary(head: "SpeciesClassifier") -> dict[str, Any]:
     held_out = head.held_out
     return {
         "fitted_on": head.fitted_on,
@@ -161,7 +161,7 @@ def _summary(head: "SpeciesHead") -> dict[str, Any]:
     }
 
 
-def _lines(head: "SpeciesHead") -> Iterable[str]:
+def _lines(head: "SpeciesClassifier") -> Iterable[str]:
     held_out = head.held_out
     for name, counts in head.fitted_on.items():
         yield f"{name}: {counts['photos']:,} photos of {counts['identities']:,} identities"

@@ -9,7 +9,7 @@ from familiar.cli.console import print_json
 from familiar.cli.options import FILE, embedding_options, json_option, model_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.verification import Answer
+    from familiar.embedding.verification import VerificationResult
 
 
 @click.command()
@@ -44,7 +44,7 @@ def verify(
     opened, found = open_model(model), build_detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
         routed = verify_routed(opened, first, second, found, flip=tta)
-        answer, species = routed.answer, list(zip(routed.species, routed.probabilities, strict=True))
+        answer, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
     else:
         answer, species = verify_photos(opened, first, second, found, flip=tta), []
     if as_json:
@@ -55,20 +55,20 @@ def verify(
     click.echo(f"{shown}: {said}" if species else said)
 
 
-def _said(answer: "Answer") -> str:
+def _said(answer: "VerificationResult") -> str:
     return (
         f"{'the same individual' if answer.same else 'different individuals'}: similarity "
         f"{answer.similarity:.3f} ({_trust(answer)})"
     )
 
 
-def _trust(answer: "Answer") -> str:
+def _trust(answer: "VerificationResult") -> str:
     if answer.probability is None:
         return f"threshold {answer.threshold:.3f}, a fixed one: this bundle was never calibrated, so it proves little"
     return f"threshold {answer.threshold:.3f}, probability {answer.probability:.1%}"
 
 
-def _answered(answer: "Answer | None") -> dict[str, Any]:
+def _answered(answer: "VerificationResult | None") -> dict[str, Any]:
     if answer is None:  # of two species: two individuals, with nothing to compare
         return {"similarity": None, "probability": None, "same": False, "threshold": None}
     return {

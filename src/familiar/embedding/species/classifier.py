@@ -15,7 +15,7 @@ MIN_PROBABILITY = 0.9  # of the likeliest species; below, a photo is left to a p
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutAccuracy:
     """How heads judged photos of identities that they were not fitted on, each photo once.
 
     `accuracy`, in [0, 1]: the share of photos whose likeliest species is theirs, every species weighing the same.
@@ -38,7 +38,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class SpeciesHead:
+class SpeciesClassifier:
     """`softmax((weights @ embedding + bias) / temperature)` over the species `names`, for the vectors of `space_id`.
 
     A species is decided on where its probability reaches `min_probability`, in [0, 1]. `fitted_on` says for each
@@ -51,7 +51,7 @@ class SpeciesHead:
     temperature: float
     space_id: str
     fitted_on: Mapping[str, Mapping[str, int]]
-    held_out: HeldOut
+    held_out: HeldOutAccuracy
     min_probability: float = MIN_PROBABILITY
 
     def __post_init__(self) -> None:
@@ -106,16 +106,16 @@ class SpeciesHead:
         }
 
     @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> "SpeciesHead":
+    def from_dict(stored: Mapping[str, Any]) -> "SpeciesClassifier":
         """KeyError, TypeError or ValueError where something is missing or cannot be."""
         held_out = stored["held_out"]
-        return SpeciesHead(
+        return SpeciesClassifier(
             **{
                 **stored,
                 "names": tuple(stored["names"]),
                 "weights": np.array(stored["weights"], np.float64),
                 "bias": np.array(stored["bias"], np.float64),
-                "held_out": HeldOut(held_out["accuracy"], tuple(map(tuple, held_out["confusion"]))),
+                "held_out": HeldOutAccuracy(held_out["accuracy"], tuple(map(tuple, held_out["confusion"]))),
             }
         )
 

@@ -13,16 +13,16 @@ from familiar.core.types import Crop
 from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder, OpenPhoto, Source, crop_photo
-from familiar.embedding.species.classifier import SpeciesHead
-from familiar.embedding.verification import Answer, verify_embeddings
+from familiar.embedding.species.classifier import SpeciesClassifier
+from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, resize_crop, to_tensor
 
-Cuts = Mapping[Preprocessing, Crop]  # one face, as each of the networks wants it
+CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, as each of the networks wants it
 
 
 @dataclass(frozen=True, eq=False)
-class OfSpecies:
+class SpeciesEmbeddings:
     """The rows sent to one species' bundle, ascending, the probability of that species, and its embeddings."""
 
     rows: Int64[np.ndarray, " n"]
@@ -31,21 +31,21 @@ class OfSpecies:
 
 
 @dataclass(frozen=True, eq=False)
-class Routed:
+class RoutedEmbeddings:
     """Embeddings by species, apart, since those of different species do not compare; and the rows without one.
 
     `of` holds every species that has a bundle. `skipped` are `UnsureSpecies`, `NoBundleForSpecies`, and photos that
     could not be read or held no face.
     """
 
-    of: Mapping[str, OfSpecies]
+    by_species: Mapping[str, SpeciesEmbeddings]
     skipped: tuple[FamiliarError, ...]
 
     def by_row(self) -> list[tuple[int, str, float]]:
         """(row, species, its probability) of each row that has an embedding, ascending."""
         return sorted(
             (row, name, probability)
-            for name, own in self.of.items()
+            for name, own in self.by_species.items()
             for row, probability in zip(own.rows.tolist(), own.probabilities.tolist(), strict=True)
         )
 
@@ -58,7 +58,7 @@ class RoutedEmbedder:
     SpaceMismatch where the head was fitted with another bundle than `features`.
     """
 
-    def __init__(self, features: Embedder, head: SpeciesHead, embedders: Mapping[str, Embedder]) -> None:
+    def __init__(self, features: Embedder, head: SpeciesClassifier, embedders: Mapping[str, Embedder]) -> None:
         if unknown := sorted(embedders.keys() - set(head.names)):
             raise ValueError(f"a bundle for {unknown[0]!r}, but the head knows {', '.join(head.names)}")
         head.check_space(features.metadata.space_id, features.metadata.embedding_dim)
@@ -67,7 +67,7 @@ class RoutedEmbedder:
         self.embedders = {name: embedders[name] for name in head.names if name in embedders}
         self._preprocessings = {e.metadata.preprocessing for e in (features, *self.embedders.values())}
 
-    def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> Routed:
+    def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
         """Crops of one margin; each network is given them at its own size. `flip` as in `Embedder.embed`."""
         return self._embed(len(crops), lambda row: self._resized(crops[row]), flip, batch_size)
 
@@ -80,15 +80,15 @@ class RoutedEmbedder:
         flip: bool = False,
         batch_size: int | None = None,
         on_batch: Callable[[int], None] = lambda _: None,
-    ) -> Routed:
+    ) -> RoutedEmbeddings:
         """As `embedder.embed_photos`, each photo's best face cropped as each network's preprocessing says."""
 
-        def cut(row: int) -> Cuts:
+        def cut(row: int) -> CropsByPreprocessing:
             return _cut(sources[row], self._preprocessings, detector, open_photo)
 
         return self._embed(len(sources), cut, flip, batch_size, on_batch)
 
-    def _resized(self, crop: Crop) -> Cuts:
+    def _resized(self, crop: Crop) -> CropsByPreprocessing:
         def at(preprocessing: Preprocessing) -> Crop:
             return Crop(resize_crop(crop.rgb_u8, replace(preprocessing, resize="stretch")), crop.source)
 
@@ -97,11 +97,11 @@ class RoutedEmbedder:
     def _embed(
         self,
         count: int,
-        cut: Callable[[int], Cuts],
+        cut: Callable[[int], CropsByPreprocessing],
         flip: bool,
         batch_size: int | None,
         on_batch: Callable[[int], None] = lambda _: None,
-    ) -> Routed:
+    ) -> RoutedEmbeddings:
         threads = self.features.threads
         size = max(1, min(batch_size or self.features.batch_size, -(-count // threads)))
         batches = [range(start, min(start + size, count)) for start in range(0, count, size)]
@@ -113,8 +113,8 @@ class RoutedEmbedder:
                 on_batch(batch.stop)
         return _joined(parts)
 
-    def _embed_batch(self, batch: range, cut: Callable[[int], Cuts], flip: bool) -> Routed:
-        cuts: dict[int, Cuts] = {}
+    def _embed_batch(self, batch: range, cut: Callable[[int], CropsByPreprocessing], flip: bool) -> RoutedEmbeddings:
+        cuts: dict[int, CropsByPreprocessing] = {}
         skipped: dict[int, FamiliarError] = {}
         for row in batch:
             try:
@@ -131,7 +131,7 @@ class RoutedEmbedder:
             except FamiliarError as error:
                 skipped[row] = error
         rows, faces = np.array(list(cuts), np.int64), list(cuts.values())
-        of: dict[str, OfSpecies] = {}
+        of: dict[str, SpeciesEmbeddings] = {}
         for name, embedder in self.embedders.items():
             own = np.array(places[name], np.int64)
             # A bundle that is also the head's has embedded its photos already.
@@ -140,8 +140,8 @@ class RoutedEmbedder:
                 if embedder is self.features
                 else _vectors(embedder, [faces[place] for place in own], flip)
             )
-            of[name] = OfSpecies(rows[own], probabilities[own, self.head.names.index(name)], embeddings)
-        return Routed(of, tuple(error for _, error in sorted(skipped.items(), key=lambda item: item[0])))
+            of[name] = SpeciesEmbeddings(rows[own], probabilities[own, self.head.names.index(name)], embeddings)
+        return RoutedEmbeddings(of, tuple(error for _, error in sorted(skipped.items(), key=lambda item: item[0])))
 
     def _route(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
         """The species whose bundle it is for; UnsureSpecies or NoBundleForSpecies where there is none."""
@@ -158,7 +158,7 @@ class RoutedEmbedder:
 
 
 @dataclass(frozen=True)
-class RoutedAnswer:
+class RoutedVerification:
     """The species of two photos and their probabilities; `answer` is that species' bundle's.
 
     `answer` is None where the species differ: two individuals, whose embeddings are not compared.
@@ -166,12 +166,12 @@ class RoutedAnswer:
 
     species: tuple[str, str]
     probabilities: tuple[float, float]
-    answer: Answer | None
+    verification: VerificationResult | None
 
 
 def verify_routed(
     router: RoutedEmbedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
-) -> RoutedAnswer:
+) -> RoutedVerification:
     """UnsureSpecies, NoBundleForSpecies, UnreadablePhoto or NoFaceFound where one of the two cannot be judged."""
     routed = router.embed_photos([first, second], detector, flip=flip)
     if routed.skipped:
@@ -180,9 +180,9 @@ def verify_routed(
     answer = None
     if left == right:
         # Both photos went to one bundle, so its two rows are theirs.
-        one, other = routed.of[left].embeddings
+        one, other = routed.by_species[left].embeddings
         answer = verify_embeddings(one, other, router.embedders[left].metadata.calibration)
-    return RoutedAnswer((left, right), (p, q), answer)
+    return RoutedVerification((left, right), (p, q), answer)
 
 
 def _cut(
@@ -190,7 +190,7 @@ def _cut(
     preprocessings: set[Preprocessing],
     detector: Detector | None,
     open_photo: OpenPhoto[Source],
-) -> Cuts:
+) -> CropsByPreprocessing:
     """The best face as each network wants it. What is opened whole, and searched, is so once."""
     if detector is None or isinstance(detector, WholePhoto):
         return {wanted: crop_photo(source, wanted, open_photo=open_photo) for wanted in preprocessings}
@@ -201,20 +201,22 @@ def _cut(
     return {wanted: align(photo, detections[0], wanted) for wanted in preprocessings}
 
 
-def _vectors(embedder: Embedder, cuts: Sequence[Cuts], flip: bool) -> Float32[np.ndarray, "n d"]:
+def _vectors(embedder: Embedder, cuts: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
     if not cuts:
-        return embedder.no_embeddings()
+        return embedder.empty_embeddings()
     preprocessing = embedder.metadata.preprocessing
     return embedder.run(to_tensor([cut[preprocessing] for cut in cuts], preprocessing), flip=flip)
 
 
-def _joined(parts: Sequence[Routed]) -> Routed:
-    def of(name: str) -> OfSpecies:
-        own = [part.of[name] for part in parts]
-        return OfSpecies(
+def _joined(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
+    def of(name: str) -> SpeciesEmbeddings:
+        own = [part.by_species[name] for part in parts]
+        return SpeciesEmbeddings(
             np.concatenate([part.rows for part in own]),
             np.concatenate([part.probabilities for part in own]),
             np.concatenate([part.embeddings for part in own]),
         )
 
-    return Routed({name: of(name) for name in parts[0].of}, tuple(e for part in parts for e in part.skipped))
+    return RoutedEmbeddings(
+        {name: of(name) for name in parts[0].by_species}, tuple(e for part in parts for e in part.skipped)
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from familiar.core.errors import BadBundle
 from familiar.core.files import write_atomically
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.classifier import SpeciesHead
+from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 
 FORMAT_VERSION = 1
@@ -68,7 +68,7 @@ def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
     try:
         return RoutedEmbedder(
             embedder("of the head", stored["features"]),
-            SpeciesHead.from_dict(stored["head"]),
+            SpeciesClassifier.from_dict(stored["head"]),
             {name: embedder(f"for {name}", named) for name, named in stored["bundles"].items()},
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

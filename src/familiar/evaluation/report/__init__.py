@@ -4,16 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.files import write_atomically
-from familiar.evaluation.context import Measured
+from familiar.evaluation.context import EvaluationContext
 from familiar.evaluation.plots.photos import sheet
 from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Evidence, gather
 from familiar.evaluation.report.page import render
 from familiar.evaluation.report.photos import mistake_sheet, neighbor_sheet
-from familiar.evaluation.verification_pairs import Judged
+from familiar.evaluation.verification_pairs import ScoredPairs
 
 
-def write_report(folder: Path, results: dict[str, Any], measured: Measured, judged: Judged | None) -> Path:
+def write_report(
+    folder: Path, results: dict[str, Any], measured: EvaluationContext, judged: ScoredPairs | None
+) -> Path:
     """Write page and pictures into `folder` (made if missing); the path of the page.
 
     `results` is the whole of `eval_results.json`; `judged` None where there were no pairs of both kinds.

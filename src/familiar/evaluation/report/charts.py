@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from familiar.evaluation.context import SEED, Measured
+from familiar.evaluation.context import SEED, EvaluationContext
 from familiar.evaluation.plots.bars import share_bars, sizes_chart, sweep_chart
 from familiar.evaluation.plots.chart import Chart
 from familiar.evaluation.plots.curves import (
@@ -18,7 +18,7 @@ from familiar.evaluation.plots.curves import (
 )
 from familiar.evaluation.plots.map import MOST_OF_ONE, layout, map_chart, mapped_rows, named_identities
 from familiar.evaluation.report.examples import identity_name
-from familiar.evaluation.verification_pairs import THRESHOLDS, Judged
+from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 
 SLICES_DRAWN = 16
 
@@ -33,7 +33,9 @@ class Drawn:
     key: tuple[str, ...] = ()
 
 
-def draw_charts(results: Mapping[str, Any], measured: Measured, judged: Judged | None) -> dict[str, Drawn]:
+def draw_charts(
+    results: Mapping[str, Any], measured: EvaluationContext, judged: ScoredPairs | None
+) -> dict[str, Drawn]:
     """By name; those of suites that were not run, or could not be computed, are not there."""
     drawn = _verification(results, judged) if judged is not None and results.get("verification") else {}
     drawn |= _robustness(results.get("robustness") or {})
@@ -54,7 +56,7 @@ def side_by_side(markup: Mapping[str, str], *keys: str) -> str:
     return f'<div class="charts">{shown}</div>' if shown else ""
 
 
-def _verification(results: Mapping[str, Any], judged: Judged) -> dict[str, Drawn]:
+def _verification(results: Mapping[str, Any], judged: ScoredPairs) -> dict[str, Drawn]:
     found, counts = results["verification"], judged.counts
     thresholds = {name.replace("_", " "): found["at_bundle_thresholds"][name]["similarity"] for name in THRESHOLDS}
     drawn = {
@@ -138,7 +140,7 @@ def _slices(key: str, column: str, slices: list[dict[str, Any]], results: Mappin
     return {key: Drawn(chart, f"Bars: {label} by {column}", caption)}
 
 
-def _map(measured: Measured) -> Drawn:
+def _map(measured: EvaluationContext) -> Drawn:
     rows = mapped_rows(measured.labels, SEED)
     labels = measured.labels[rows]
     named = named_identities(labels)

@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float32, Int64
 from familiar.core.calibration import Calibration
 from familiar.core.terminal_text import printable
 from familiar.datasets.folders import IdentityTable
-from familiar.evaluation.context import SEED, Measured
+from familiar.evaluation.context import SEED, EvaluationContext
 from familiar.evaluation.plots.photos import Pixels, example_queries, read_tiles
 from familiar.metrics.calibration import ProbabilityCurve
 from familiar.metrics.mistakes import Mistakes, worst_mistakes, worst_of_pairs
-from familiar.neighbors.brute_force import nearest
+from familiar.neighbors.brute_force import nearest_neighbors
 
 QUERIES, NEIGHBORS = 10, 5
 MISTAKES = 12
@@ -56,7 +56,7 @@ class Evidence:
     probability: ProbabilityCurve | None = None
 
 
-def gather(measured: Measured, results: dict[str, Any]) -> Evidence:
+def gather(measured: EvaluationContext, results: dict[str, Any]) -> Evidence:
     """Everything shown of single photos, for the suites that were asked for."""
     neighbors = _neighbors(measured) if results.get("retrieval") else None
     mistakes = _mistakes(measured) if "verification" in results else None
@@ -107,20 +107,20 @@ def _probability(calibration: Calibration) -> ProbabilityCurve | None:
     return ProbabilityCurve(calibration.slope, calibration.intercept)
 
 
-def _neighbors(measured: Measured) -> Neighbors:
+def _neighbors(measured: EvaluationContext) -> Neighbors:
     table = measured.table
     queries = example_queries(table.labels, QUERIES, SEED)
-    found, similarity = nearest(measured.embeddings, min(NEIGHBORS, len(table) - 1), queries)
+    found, similarity = nearest_neighbors(measured.embeddings, min(NEIGHBORS, len(table) - 1), queries)
     return Neighbors(queries, found, similarity, table.labels[found] == table.labels[queries][:, None])
 
 
-def _mistakes(measured: Measured) -> Mistakes:
+def _mistakes(measured: EvaluationContext) -> Mistakes:
     if measured.pairs is not None:
         return worst_of_pairs(measured.embeddings, measured.pairs, MISTAKES)
     return worst_mistakes(measured.embeddings, measured.labels, MISTAKES)
 
 
-def _failing(measured: Measured) -> tuple[tuple[Failing, ...], int, int]:
+def _failing(measured: EvaluationContext) -> tuple[tuple[Failing, ...], int, int]:
     """The identities that fail most, how many never do, and how many were searched for."""
     ranked, table = measured.ranked, measured.table
     missed_queries = ranked.first_match_rank > 1
@@ -141,10 +141,10 @@ def _failing(measured: Measured) -> tuple[tuple[Failing, ...], int, int]:
     return failing, int(np.count_nonzero((asked > 0) & (missed == 0))), int(np.count_nonzero(asked))
 
 
-def _taken_for(measured: Measured, rows: Int64[np.ndarray, " k"]) -> str:
+def _taken_for(measured: EvaluationContext, rows: Int64[np.ndarray, " k"]) -> str:
     """The stranger that stands first most often; a photo of one's own that ties with it does not count."""
     depth = min(int(measured.table.photos_per_identity.max()) + 1, len(measured.table) - 1)
-    found, _ = nearest(measured.embeddings, depth, rows)
+    found, _ = nearest_neighbors(measured.embeddings, depth, rows)
     strangers: Sequence[int] = [
         next((label for label in measured.labels[near].tolist() if label != own), own)
         for near, own in zip(found, measured.labels[rows].tolist(), strict=True)

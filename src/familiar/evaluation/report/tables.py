@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from familiar.core.terminal_text import printable
-from familiar.evaluation.missing import why_absent
+from familiar.evaluation.missing import missing_reason
 from familiar.evaluation.report.labels import PERCENT, POINTS, figure, written
 
 NO_REASON = "does not exist for these photos"
@@ -24,7 +24,7 @@ def absent(reason: str) -> str:
 def cell(path: str, value: Any, interval: Sequence[float] | None = None) -> str:
     """A figure, its interval beneath it."""
     if value is None:
-        return absent(why_absent(path) or NO_REASON)
+        return absent(missing_reason(path) or NO_REASON)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return name(str(value))
     beneath = f"<small>{escape(between(path, interval))}</small>" if interval else ""

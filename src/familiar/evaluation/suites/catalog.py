@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
-from familiar.evaluation.context import Measured, Outcome
+from familiar.evaluation.context import EvaluationContext, Outcome
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
@@ -30,8 +30,8 @@ class Suite:
     """`applies`: whether it is run where no suite is named; named, it is always run."""
 
     about: str
-    run: Callable[[Measured], Outcome]
-    applies: Callable[[Measured], bool] = lambda _: True
+    run: Callable[[EvaluationContext], Outcome]
+    applies: Callable[[EvaluationContext], bool] = lambda _: True
 
 
 SUITES: dict[str, Suite] = {
@@ -66,7 +66,9 @@ def check_names(names: Sequence[str]) -> None:
             raise BadDataset(f"no suite is called {name!r}; there are {', '.join(SUITES)}")
 
 
-def run_suites(measured: Measured, names: Sequence[str], on_suite: Callable[[str], None] = lambda _: None) -> Results:
+def run_suites(
+    measured: EvaluationContext, names: Sequence[str], on_suite: Callable[[str], None] = lambda _: None
+) -> Results:
     """The suites named, or all that apply."""
     check_names(names)
     found = Results()

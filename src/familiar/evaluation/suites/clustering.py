@@ -6,18 +6,18 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
-from familiar.neighbors.clustering import group
-from familiar.neighbors.whitening import adapt, foreignness
+from familiar.neighbors.clustering import cluster
+from familiar.neighbors.whitening import domain_shift, whiten_to_domain
 
 FEW_TO_ADAPT = 8  # individuals: what the photos of fewer share is not what all of their kind share
 LOWERED = 0.4  # by so much of itself in a wholly foreign collection, where adapted similarities are lower
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of groups its time grows with the square of the photos
 
 
-def clustering(measured: Measured) -> Outcome:
+def clustering(measured: EvaluationContext) -> Outcome:
     """`kmeans` is told the true number of groups; `groups` is told nothing but a similarity of the bundle.
 
     That is lowered for photos unlike those the bundle was made for, whose embeddings are adapted first.
@@ -25,12 +25,12 @@ def clustering(measured: Measured) -> Outcome:
     if len(measured.table.names) < 2:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
     threshold, source = _threshold(measured)
-    foreign = foreignness(measured.embeddings)
+    foreign = domain_shift(measured.embeddings)
     embeddings = measured.embeddings
     if len(measured.table.names) >= FEW_TO_ADAPT:
-        embeddings, threshold = adapt(embeddings), threshold * (1 - LOWERED * foreign)
+        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - LOWERED * foreign)
         source += ", lowered as far as these photos are foreign to it" if foreign else ""
-    found = group(embeddings, threshold)
+    found = cluster(embeddings, threshold)
     table = contingency(measured.labels, found)
     replicates = resampled(measured.labels, lambda: _replicates(table))
     figures: dict[str, Any] = {
@@ -50,14 +50,14 @@ def clustering(measured: Measured) -> Outcome:
     return Outcome(figures, replicates)
 
 
-def _threshold(measured: Measured) -> tuple[float, str]:
+def _threshold(measured: EvaluationContext) -> tuple[float, str]:
     """The bundle's high precision: a wrong pair in a group draws whole groups together."""
     calibration = measured.embedder.metadata.calibration
     fitted = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one: nothing is known"
     return calibration.high_precision.similarity, fitted
 
 
-def _kmeans(measured: Measured) -> dict[str, Any]:
+def _kmeans(measured: EvaluationContext) -> dict[str, Any]:
     rows = measured.sample_of(MAX_KMEANS_PHOTOS)
     labels = measured.labels[rows]
     k = len(np.unique(labels))

@@ -6,7 +6,7 @@ from typing import Any
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
-from familiar.evaluation.context import Measured, Outcome
+from familiar.evaluation.context import EvaluationContext, Outcome
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.triplets import triplets
@@ -22,11 +22,11 @@ HEADLINES = {
 OF_FULL_LENGTH = ("at_bundle_thresholds", "probability", "thresholds_fitted")
 
 
-def has_prefixes(measured: Measured) -> bool:
+def has_prefixes(measured: EvaluationContext) -> bool:
     return len(_prefixes(measured)) > 1
 
 
-def harmonic(measured: Measured) -> Outcome:
+def harmonic(measured: EvaluationContext) -> Outcome:
     """Every headline of each prefix, scaled to unit length, and the bytes of an embedding.
 
     Not how the bundle's thresholds fare: those are for the full length.
@@ -48,7 +48,7 @@ def harmonic(measured: Measured) -> Outcome:
     return Outcome({"prefixes": rows})
 
 
-def _figures(suite: Callable[[Measured], Outcome], shortened: Measured) -> dict[str, Any] | None:
+def _figures(suite: Callable[[EvaluationContext], Outcome], shortened: EvaluationContext) -> dict[str, Any] | None:
     try:
         figures = suite(shortened).figures
     except NothingToMeasure:
@@ -56,6 +56,6 @@ def _figures(suite: Callable[[Measured], Outcome], shortened: Measured) -> dict[
     return {name: value for name, value in figures.items() if name not in OF_FULL_LENGTH}
 
 
-def _prefixes(measured: Measured) -> list[int]:
+def _prefixes(measured: EvaluationContext) -> list[int]:
     metadata = measured.embedder.metadata
     return sorted({*metadata.prefixes, metadata.embedding_dim})

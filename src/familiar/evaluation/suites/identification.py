@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.identification import (
     FARS,
@@ -24,7 +24,7 @@ RANKS = (1, 5, 10)
 PHOTOS_ENROLLED = 1
 
 
-def identification(measured: Measured) -> Outcome:
+def identification(measured: EvaluationContext) -> Outcome:
     """DIR at FAR, ranks without a threshold, and what the bundle's balanced threshold does; one photo is enrolled."""
     enrollment = enroll_split(measured.labels, SEED, PHOTOS_ENROLLED)
     gallery, probes = (

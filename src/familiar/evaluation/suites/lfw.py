@@ -5,7 +5,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, among
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, restrict_pairs
 from familiar.metrics.bootstrap import Replicates, intervals, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities
@@ -17,17 +17,17 @@ MAX_LEFT_OUT = 0.02  # of View 2, for photos that cannot be read or leak
 DEV_TRAIN, DEV_TEST = "pairsDevTrain.txt", "pairsDevTest.txt"
 
 
-def has_lfw_files(measured: Measured) -> bool:
+def has_lfw_files(measured: EvaluationContext) -> bool:
     if measured.asked.pairs_file is not None:  # then only the photos that it names are embedded
         return False
     return _any_beside(measured)
 
 
-def _any_beside(measured: Measured) -> bool:
+def _any_beside(measured: EvaluationContext) -> bool:
     return any(_beside(measured, name) is not None for name in (VIEW_2, DEV_TEST))
 
 
-def lfw(measured: Measured) -> Outcome:
+def lfw(measured: EvaluationContext) -> Outcome:
     """The views whose pairs files lie beside the identities, and whose photos are all in the data.
 
     View 2: ten folds, each judged at the threshold best on the other nine; mean and standard error. View 1: the
@@ -52,7 +52,7 @@ def lfw(measured: Measured) -> Outcome:
     return Outcome(figures, replicates)
 
 
-def _view_2(measured: Measured) -> Outcome:
+def _view_2(measured: EvaluationContext) -> Outcome:
     folded, left_out = _read(measured, VIEW_2)
     if left_out > MAX_LEFT_OUT * (left_out + len(folded.fold)):
         raise NothingToMeasure(f"{VIEW_2}: {left_out} of its pairs are of photos that are not judged")
@@ -73,7 +73,7 @@ def _view_2(measured: Measured) -> Outcome:
     return Outcome(figures)
 
 
-def _view_1(measured: Measured) -> Outcome:
+def _view_1(measured: EvaluationContext) -> Outcome:
     chosen_on = _read(measured, DEV_TRAIN)[0].pairs
     folded, left_out = _read(measured, DEV_TEST)
     judged = folded.pairs
@@ -102,17 +102,17 @@ def _view_1(measured: Measured) -> Outcome:
     return Outcome(figures, replicates)
 
 
-def _read(measured: Measured, name: str) -> tuple[FoldedPairs, int]:
+def _read(measured: EvaluationContext, name: str) -> tuple[FoldedPairs, int]:
     """The pairs of a file whose photos were both embedded, and how many others there are."""
     path = _beside(measured, name)
     if path is None:
         raise NothingToMeasure(f"{name} is in none of the data's folders")
     folded = read_lfw_folds(path, measured.whole)
-    pairs, kept = among(folded.pairs, measured.rows, len(measured.whole))
+    pairs, kept = restrict_pairs(folded.pairs, measured.rows, len(measured.whole))
     return FoldedPairs(pairs, folded.fold[kept]), len(kept) - len(pairs.left)
 
 
-def _beside(measured: Measured, name: str) -> Path | None:
+def _beside(measured: EvaluationContext, name: str) -> Path | None:
     """A protocol file in one of the folders that hold the identities' own."""
     roots = sorted({photo.parent.parent for photo in measured.whole.photos if isinstance(photo, Path)})
     return next((root / name for root in roots if (root / name).is_file()), None)

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome, measure
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome, build_context
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.metrics.retrieval import rank_queries
 
@@ -14,11 +14,11 @@ PHOTOS_EACH = 2  # the most that sets with few photos have
 DRAWS = 20
 
 
-def knows_training_photos(measured: Measured) -> bool:
+def knows_training_photos(measured: EvaluationContext) -> bool:
     return measured.trained_on is not None and len(measured.trained_on) > 0
 
 
-def overfitting(measured: Measured) -> Outcome:
+def overfitting(measured: EvaluationContext) -> Outcome:
     """Galleries of the same size: as many identities of either side, two photos each, drawn anew twenty times."""
     if measured.trained_on is None or not knows_training_photos(measured):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
@@ -29,7 +29,7 @@ def overfitting(measured: Measured) -> Outcome:
     if identities < 2:
         raise NothingToMeasure("overfitting: needs two identities trained on and two others, with two photos each")
     chosen = measured.trained_on.of_identities(_drawn(known_names, identities)).at_most(MAX_PHOTOS)
-    known = measure(measured.embedder, chosen, detector=measured.detector, flip=measured.flip)
+    known = build_context(measured.embedder, chosen, detector=measured.detector, flip=measured.flip)
     unseen = unseen.of_identities(_drawn(unseen_names, identities))
     trained, tested = (_recall_of_identities(side.embeddings, side.labels) for side in (known, unseen))
     return Outcome(

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 NEAREST = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # as many are looked at
 
 
-def retrieval(measured: Measured) -> Outcome:
+def retrieval(measured: EvaluationContext) -> Outcome:
     """Leave-one-out, and half of each identity's photos against the other half; intervals over identities."""
     found = outcome_of(measured.ranked, len(measured.table) - 1)
     return Outcome(found.figures | {"query_gallery": _query_gallery(measured)}, found.replicates)
@@ -28,7 +28,7 @@ def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray,
     return place < (photos[labels] + 1) // 2
 
 
-def _query_gallery(measured: Measured) -> dict[str, Any]:
+def _query_gallery(measured: EvaluationContext) -> dict[str, Any]:
     enrolled = gallery_half(measured.labels, SEED)
     gallery = measured.embeddings[enrolled], measured.labels[enrolled]
     ranked = rank_queries(measured.embeddings[~enrolled], measured.labels[~enrolled], gallery)

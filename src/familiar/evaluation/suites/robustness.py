@@ -7,9 +7,9 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
 from familiar.core.types import Crop
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, Measured, Outcome
-from familiar.evaluation.corruptions import DEGRADATIONS
-from familiar.evaluation.perturbation import Answers, answer, gains, map_photos, probe
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome
+from familiar.evaluation.corruptions import CORRUPTIONS
+from familiar.evaluation.perturbation import PerturbationResult, answer, map_photos, metric_deltas, probe
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.photos.preprocessing import to_tensor
 
@@ -19,7 +19,7 @@ Variant = tuple[str, float | None]
 """A degradation's name and a severity."""
 
 
-def robustness(measured: Measured) -> Outcome:
+def robustness(measured: EvaluationContext) -> Outcome:
     """Each degradation at its severity, with intervals over identities, and a sweep of severities.
 
     `similarity_drop`: mean of 1 - cosine between a photo and its degraded self. `recall_at_1_drop`: how much less
@@ -35,8 +35,8 @@ def robustness(measured: Measured) -> Outcome:
     parts: dict[str, Any] = {}
     sweeps: dict[str, list[dict[str, Any]]] = {}
     degraded = _embed_degraded(measured, rows)
-    for name, degradation in DEGRADATIONS.items():
-        steps: dict[float | None, tuple[Float64[np.ndarray, " k"], Answers]] = {
+    for name, degradation in CORRUPTIONS.items():
+        steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
             severity: (
                 _similarity_drop(originals, embeddings),
                 answer(asked, embeddings, measured.embeddings),
@@ -73,12 +73,14 @@ def robustness(measured: Measured) -> Outcome:
     )
 
 
-def _embed_degraded(measured: Measured, rows: Int64[np.ndarray, " k"]) -> dict[Variant, Float32[np.ndarray, "k d"]]:
+def _embed_degraded(
+    measured: EvaluationContext, rows: Int64[np.ndarray, " k"]
+) -> dict[Variant, Float32[np.ndarray, "k d"]]:
     """Each photo read once, and degraded in every way."""
     embedder, preprocessing = measured.embedder, measured.embedder.metadata.preprocessing
     variants: list[Variant] = [
         (name, severity)
-        for name, degradation in DEGRADATIONS.items()
+        for name, degradation in CORRUPTIONS.items()
         for severity in dict.fromkeys([degradation.severity, *degradation.sweep])
     ]
 
@@ -86,7 +88,7 @@ def _embed_degraded(measured: Measured, rows: Int64[np.ndarray, " k"]) -> dict[V
         crops = [measured.crop(row) for row in batch.tolist()]
         found: list[Float32[np.ndarray, "b d"]] = []
         for name, severity in variants:
-            apply = DEGRADATIONS[name].apply
+            apply = CORRUPTIONS[name].apply
             spoilt = [Crop(apply(crop.rgb_u8, severity), crop.source) for crop in crops]
             found.append(embedder.run(to_tensor(spoilt, preprocessing), flip=measured.flip))
         return found
@@ -103,9 +105,9 @@ def _similarity_drop(
 
 
 def _drops(
-    clean: Answers, similarity_drop: Float64[np.ndarray, " k"], degraded: Answers
+    clean: PerturbationResult, similarity_drop: Float64[np.ndarray, " k"], degraded: PerturbationResult
 ) -> tuple[dict[str, float | None], Replicates]:
-    lost, replicates = gains(clean, degraded)
+    lost, replicates = metric_deltas(clean, degraded)
     figures: dict[str, float | None] = {"similarity_drop": float(similarity_drop.mean())}
     figures |= {f"{name}_drop": value for name, value in lost.items()}
     drawn: Replicates = {}

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.separation import Distribution, dunn, silhouettes, similarity_distributions
 
 MAX_PHOTOS = 20_000  # distances of all pairs, in float64: beyond that a sample of identities
 
 
-def separation(measured: Measured) -> Outcome:
+def separation(measured: EvaluationContext) -> Outcome:
     """The three Dunn indices of unit embeddings, the silhouette, and how similarities of either kind spread."""
     rows = measured.sample_of(MAX_PHOTOS)
     embeddings, labels = measured.embeddings[rows], measured.labels[rows]

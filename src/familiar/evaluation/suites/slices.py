@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.context import Measured, Outcome
+from familiar.evaluation.context import EvaluationContext, Outcome
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import outcome_of
@@ -18,7 +18,7 @@ from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.retrieval import RankedQueries
 
-SLICED: dict[str, Callable[[Measured], Outcome]] = {
+SLICED: dict[str, Callable[[EvaluationContext], Outcome]] = {
     "verification": verification,
     "triplets": triplets,
     "clustering": clustering,
@@ -28,11 +28,11 @@ SLICED: dict[str, Callable[[Measured], Outcome]] = {
 SLICED_UNASKED = ("retrieval", "verification", "triplets")
 
 
-def has_slices(measured: Measured) -> bool:
+def has_slices(measured: EvaluationContext) -> bool:
     return measured.asked.slices is not None
 
 
-def slices(measured: Measured) -> Outcome:
+def slices(measured: EvaluationContext) -> Outcome:
     """Retrieval finds a slice's photos among all photos; every other figure is of the slice's photos alone.
 
     So strangers are of the same slice too, which is harder than any stranger. Worst first: by recall@1, or by AUC.
@@ -47,7 +47,7 @@ def slices(measured: Measured) -> Outcome:
     return Outcome({"columns": figures})
 
 
-def _figures(measured: Measured, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
+def _figures(measured: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:
     part = measured.of_rows(rows)
     found: dict[str, Any] = {"value": value, "photos": len(rows), "identities": len(part.table.names)}
     reasons: dict[str, str] = {}

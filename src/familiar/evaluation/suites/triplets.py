@@ -1,6 +1,6 @@
 """Is a photo closer to its own identity than to strangers? Over every triplet, or a sample where they are too many."""
 
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets
@@ -8,7 +8,7 @@ from familiar.metrics.triplets import all_triplets, sampled_triplets
 SAMPLED_TRIPLETS = 20_000  # as seed 004 has it
 
 
-def triplets(measured: Measured) -> Outcome:
+def triplets(measured: EvaluationContext) -> Outcome:
     """Violation rate and average margin, with 95 % intervals over the anchors' identities."""
     every = pair_totals(measured.labels)[0] <= MAX_SAME_PAIRS
     found = (

@@ -12,9 +12,16 @@ from familiar.core.types import Crop
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
 from familiar.embedding.embedder import crop_photo
-from familiar.evaluation.context import SEED, Measured, Outcome
+from familiar.evaluation.context import SEED, EvaluationContext, Outcome
 from familiar.evaluation.corruptions import mirror
-from familiar.evaluation.perturbation import Answers, Probe, answer, gains, map_photos, probe
+from familiar.evaluation.perturbation import (
+    PerturbationResult,
+    PerturbationSetup,
+    answer,
+    map_photos,
+    metric_deltas,
+    probe,
+)
 from familiar.metrics.bootstrap import intervals
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
@@ -29,7 +36,7 @@ Batch = tuple[dict[str, Float32[np.ndarray, "b d"]], dict[str, float]]
 """Embeddings of a few photos in each way, and how many seconds a photo took."""
 
 
-def tta(measured: Measured) -> Outcome:
+def tta(measured: EvaluationContext) -> Outcome:
     """Gains of recall@1 and ROC AUC over the plain photo, in all and per source, with intervals over identities.
 
     "flip" averages photo and mirror image, "five_crops" the four corners and the middle of the photo enlarged by
@@ -42,10 +49,10 @@ def tta(measured: Measured) -> Outcome:
     labels = measured.labels[rows]
     embeddings, ms_a_photo = _embed_each_way(measured, rows)
 
-    def ask(way: str, asked: Probe) -> Answers:
+    def ask(way: str, asked: PerturbationSetup) -> PerturbationResult:
         return answer(asked, embeddings[way][asked.rows], embeddings[way])
 
-    def compare(asked: Probe) -> dict[str, dict[str, Any]]:
+    def compare(asked: PerturbationSetup) -> dict[str, dict[str, Any]]:
         plain = ask("plain", asked)
         return {way: _gains(ask(way, asked), plain) for way in PASSES}
 
@@ -87,14 +94,14 @@ def five_crops(rgb_u8: UInt8[np.ndarray, "l l 3"], size_px: int) -> list[UInt8[n
     return [rgb_u8[top : top + size_px, left : left + size_px] for top, left in corners]
 
 
-def _gains(averaged: Answers, plain: Answers) -> dict[str, Any]:
-    found, drawn = gains(averaged, plain)
+def _gains(averaged: PerturbationResult, plain: PerturbationResult) -> dict[str, Any]:
+    found, drawn = metric_deltas(averaged, plain)
     replicates = {f"{name}_gain": values for name, values in drawn.items()}
     return {f"{name}_gain": value for name, value in found.items()} | {"interval": intervals(replicates)}
 
 
 def _embed_each_way(
-    measured: Measured, rows: Int64[np.ndarray, " k"]
+    measured: EvaluationContext, rows: Int64[np.ndarray, " k"]
 ) -> tuple[dict[str, Float32[np.ndarray, "k d"]], dict[str, float]]:
     """Embeddings in each way, plain ones too: those measured may be averaged already. And milliseconds a photo."""
     batches = map_photos(measured, rows, lambda batch: _embed_batch(measured, batch))
@@ -103,7 +110,7 @@ def _embed_each_way(
     return embeddings, ms_a_photo
 
 
-def _embed_batch(measured: Measured, batch: Int64[np.ndarray, " b"]) -> Batch:
+def _embed_batch(measured: EvaluationContext, batch: Int64[np.ndarray, " b"]) -> Batch:
     """A way's time is its own reading of the photos and its passes, whatever the ways share here."""
     embedder, preprocessing = measured.embedder, measured.embedder.metadata.preprocessing
     rows: list[int] = batch.tolist()

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from familiar.core.calibration import Threshold
-from familiar.evaluation.context import REPLICATES, SEED, Measured, Outcome, resampled
-from familiar.evaluation.verification_pairs import THRESHOLDS, Judged
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
 from familiar.metrics.roc import RocCounts
@@ -24,7 +24,7 @@ PATHS = {  # where the bootstrap's figures stand below
 }
 
 
-def verification(measured: Measured) -> Outcome:
+def verification(measured: EvaluationContext) -> Outcome:
     """Same or different, over pairs, with 95 % intervals over identities; and how the bundle's thresholds fare.
 
     `best_accuracy` and the accuracies at thresholds weigh both kinds alike; `best_accuracy_as_listed` weighs the
@@ -82,7 +82,7 @@ def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
     }
 
 
-def _reliability(measured: Measured, judged: Judged) -> dict[str, Any] | None:
+def _reliability(measured: EvaluationContext, judged: ScoredPairs) -> dict[str, Any] | None:
     """How often pairs are of one individual where the bundle's curve says so with some probability."""
     calibration = measured.embedder.metadata.calibration
     if calibration.slope is None or calibration.intercept is None:

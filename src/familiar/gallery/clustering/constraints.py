@@ -3,13 +3,13 @@
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.gallery.clustering.assignments import NOBODY, Who
-from familiar.gallery.database.connection import Faces, Gallery
+from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
+from familiar.gallery.database.connection import FaceTable, Gallery
 from familiar.neighbors.constraints import Constraints
 
 
-def known(
-    gallery: Gallery, who: Who, kept: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " m"]
+def build_constraints(
+    gallery: Gallery, who: FaceAssignments, kept: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " m"]
 ) -> tuple[Constraints, Int64[np.ndarray, " s"]]:
     """What holds for the faces in `rows`, where those whose identity is `kept` stay in it.
 
@@ -17,25 +17,25 @@ def known(
     same. Apart are faces of one photo, those that the user told apart, and a face and an identity it was rejected from.
     """
     seeds, numbers = _seeds(gallery, who, kept[rows], rows)
-    settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=NOBODY)) + 1) < len(numbers)
+    settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(numbers)
     return Constraints(seeds, settled, _apart(gallery, who, kept, rows, seeds)), numbers
 
 
 def _seeds(
-    gallery: Gallery, who: Who, kept: Int64[np.ndarray, " m"], rows: Int64[np.ndarray, " m"]
+    gallery: Gallery, who: FaceAssignments, kept: Int64[np.ndarray, " m"], rows: Int64[np.ndarray, " m"]
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " s"]]:
     """What starts together: the faces of an identity, then those that the user called the same. The former's numbers.
 
     `seeds` below the count of these are settled.
     """
-    numbers = np.unique(kept[kept != NOBODY])
-    seeds = np.where(kept == NOBODY, NOBODY, np.searchsorted(numbers, kept))
+    numbers = np.unique(kept[kept != UNASSIGNED])
+    seeds = np.where(kept == UNASSIGNED, UNASSIGNED, np.searchsorted(numbers, kept))
     free = len(numbers)
     for first, second in _pairs(gallery, who.faces, rows, same=True).tolist():
-        if seeds[first] == seeds[second] == NOBODY:
+        if seeds[first] == seeds[second] == UNASSIGNED:
             seeds[first] = seeds[second] = free
             free += 1
-        elif NOBODY in (seeds[first], seeds[second]):
+        elif UNASSIGNED in (seeds[first], seeds[second]):
             seeds[first] = seeds[second] = max(seeds[first], seeds[second])
         elif max(seeds[first], seeds[second]) >= len(numbers):
             low, high = sorted((int(seeds[first]), int(seeds[second])))
@@ -48,7 +48,7 @@ def _seeds(
 
 def _apart(
     gallery: Gallery,
-    who: Who,
+    who: FaceAssignments,
     kept: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
     seeds: Int64[np.ndarray, " m"],
@@ -62,7 +62,7 @@ def _apart(
         ]
     )
     # The user's word goes before all: what was put together stays so.
-    together = (seeds[pairs[:, 0]] == seeds[pairs[:, 1]]) & (seeds[pairs[:, 0]] != NOBODY)
+    together = (seeds[pairs[:, 0]] == seeds[pairs[:, 1]]) & (seeds[pairs[:, 0]] != UNASSIGNED)
     return pairs[~together]
 
 
@@ -78,7 +78,9 @@ def _in_one_photo(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
     return np.concatenate(pairs)
 
 
-def _pairs(gallery: Gallery, faces: Faces, rows: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
+def _pairs(
+    gallery: Gallery, faces: FaceTable, rows: Int64[np.ndarray, " m"], *, same: bool
+) -> Int64[np.ndarray, "p 2"]:
     with gallery.reading() as connection:
         told = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)).fetchall()
     return _places(np.array(told, np.int64).reshape(-1, 2), faces.ids[rows])
@@ -86,7 +88,7 @@ def _pairs(gallery: Gallery, faces: Faces, rows: Int64[np.ndarray, " m"], *, sam
 
 def _rejected(
     gallery: Gallery,
-    faces: Faces,
+    faces: FaceTable,
     before: Int64[np.ndarray, " n"],
     kept: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],

@@ -7,14 +7,14 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import NOBODY, Who, who_is_who
-from familiar.gallery.clustering.calibration import calibration, grouping
-from familiar.gallery.clustering.cluster import threshold_of
+from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.calibration import calibration, clustering_calibration
+from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.corrections import central_face
-from familiar.neighbors.brute_force import nearest
-from familiar.neighbors.domains import HOME
+from familiar.neighbors.brute_force import nearest_neighbors
+from familiar.neighbors.domains import IN_DOMAIN
 
 CLOSEST = 10  # others that a group may be asked to join
 UNKNOWN_SLOPE = 20.0  # of the probability, where a model was never calibrated
@@ -24,32 +24,32 @@ UNKNOWN_SLOPE = 20.0  # of the probability, where a model was never calibrated
 class Question:
     """Do `first_face` and `second_face` show one individual?
 
-    `about` "join": they stand for two groups (`first` and `second`; None is a face of its own), which would become one.
-    `about` "doubt": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
+    `about` "merge": they stand for two groups (`first` and `second`; None is a face of its own), which would become one.
+    `about` "outlier": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
     `worth`: that times the root of the product of both sizes, between the faces and the pairs that it would set right.
     """
 
-    about: Literal["join", "doubt"]
+    kind: Literal["merge", "outlier"]
     first_face: int
     second_face: int
     first: int | None
     second: int | None
     similarity: float
     probability: float
-    worth: float
+    expected_gain: float
 
 
-def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
+def propose_questions(gallery: Gallery, count: int = 10) -> list[Question]:
     """The questions of highest worth, at most `count`, each group in one of them at most.
 
     What was answered is never asked again, nor what cannot be: two faces of one photo, two that were told apart.
     """
     with gallery.reading():  # what others write meanwhile is not seen
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         if len(who.faces.ids) < 2 or count < 1:
             return []
         units = _units(who)
-        seen = who.seen()
+        seen = who.domain_adapted_embeddings()
         sums = np.zeros((int(units.max()) + 1, seen.shape[1]), np.float32)
         np.add.at(sums, units, seen)
         members = np.split(np.argsort(units, kind="stable"), np.cumsum(np.bincount(units))[:-1])
@@ -57,7 +57,7 @@ def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
             *_joins(gallery, who, units, sums, members),
             *_doubts(gallery, who, units, seen, sums, members),
         ]
-    every.sort(key=lambda question: (-question.worth, question.first_face, question.second_face))
+    every.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
     asked: set[int] = set()
     chosen: list[Question] = []
     place = dict(zip(who.faces.ids.tolist(), units.tolist(), strict=True))
@@ -71,23 +71,23 @@ def suggest(gallery: Gallery, count: int = 10) -> list[Question]:
     return chosen
 
 
-def stands(gallery: Gallery, question: Question) -> bool:
+def is_still_valid(gallery: Gallery, question: Question) -> bool:
     """Whether both faces are still whose they were when it was asked. KeyError where one is gone."""
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     rows = who.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
     return [_identity(who, row) for row in rows[:, None]] == [question.first, question.second]
 
 
-def answer(gallery: Gallery, question: Question, same: bool) -> None:
+def answer_question(gallery: Gallery, question: Question, same: bool) -> None:
     """The user's word on a question, as a decision."""
     first, second = question.first_face, question.second_face
-    if question.about == "doubt":
+    if question.kind == "outlier":
         if same:
             corrections.confirm(gallery, [first])
         else:
             corrections.reject(gallery, [first], question.first)
     elif not same:
-        corrections.tell_apart(gallery, first, second)
+        corrections.mark_different(gallery, first, second)
     elif question.first is not None and question.second is not None:
         corrections.merge(gallery, question.first, [question.second])
     elif question.first is None and question.second is None:
@@ -99,16 +99,16 @@ def answer(gallery: Gallery, question: Question, same: bool) -> None:
         corrections.move(gallery, [second], question.first)
 
 
-def _units(who: Who) -> Int64[np.ndarray, " n"]:
+def _units(who: FaceAssignments) -> Int64[np.ndarray, " n"]:
     """Of each face the number of its group among all, a face of nobody being one of its own."""
-    alone = who.identity == NOBODY
+    alone = who.identity == UNASSIGNED
     key = np.where(alone, -1 - np.arange(len(alone)), who.identity)
     return np.unique(key, return_inverse=True)[1].astype(np.int64)
 
 
 def _joins(
     gallery: Gallery,
-    who: Who,
+    who: FaceAssignments,
     units: Int64[np.ndarray, " n"],
     sums: Float32[np.ndarray, "g d"],
     members: list[Int64[np.ndarray, " _"]],
@@ -117,12 +117,12 @@ def _joins(
     sizes = np.bincount(units)
     if len(sizes) < 2:
         return []
-    near, similarity = nearest(normalize(sums), min(CLOSEST, len(sizes) - 1))
+    near, similarity = nearest_neighbors(normalize(sums), min(CLOSEST, len(sizes) - 1))
     one = np.repeat(np.arange(len(sizes)), near.shape[1])
     pairs = np.stack([np.minimum(one, near.reshape(-1)), np.maximum(one, near.reshape(-1))], axis=1)
     keys, first = np.unique(pairs[:, 0] * len(sizes) + pairs[:, 1], return_index=True)
     kinds = np.zeros(len(sizes), np.int64)
-    kinds[units] = who.kind
+    kinds[units] = who.domain
     apart = kinds[keys // len(sizes)] != kinds[keys % len(sizes)]
     open_ones = ~apart & ~np.isin(keys, _closed(gallery, who, units, len(sizes)))
     one, other = np.divmod(keys[open_ones], len(sizes))
@@ -135,7 +135,7 @@ def _joins(
         mine, theirs = members[one[at]], members[other[at]]
         found.append(
             Question(
-                "join",
+                "merge",
                 central_face(who, mine),
                 central_face(who, theirs),
                 _identity(who, mine),
@@ -150,7 +150,7 @@ def _joins(
 
 def _doubts(
     gallery: Gallery,
-    who: Who,
+    who: FaceAssignments,
     units: Int64[np.ndarray, " n"],
     seen: Float32[np.ndarray, "n d"],
     sums: Float32[np.ndarray, "g d"],
@@ -160,16 +160,16 @@ def _doubts(
     sizes = np.bincount(units)
     others = sums[units] - seen
     similarity = (seen * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
-    probability = _probability(gallery, similarity.astype(np.float64), who.kind)
+    probability = _probability(gallery, similarity.astype(np.float64), who.domain)
     worth = (1 - probability) * np.sqrt(sizes[units] - 1)
-    asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != NOBODY))
+    asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != UNASSIGNED))
     found: list[Question] = []
     for row in asked[np.argsort(-worth[asked], kind="stable")][:1000]:
         rest = np.setdiff1d(members[units[row]], [row])
         number = int(who.identity[row])
         found.append(
             Question(
-                "doubt",
+                "outlier",
                 int(who.faces.ids[row]),
                 central_face(who, rest),
                 number,
@@ -187,17 +187,19 @@ def _probability(
 ) -> Float64[np.ndarray, " q"]:
     """That groups so alike are one individual: a half at the similarity from which faces are grouped."""
     slope = calibration(gallery).slope or UNKNOWN_SLOPE
-    at_home = grouping(gallery).threshold
-    half = np.where(kinds == HOME, at_home, threshold_of(at_home, HOME + 1))
+    at_home = clustering_calibration(gallery).threshold
+    half = np.where(kinds == IN_DOMAIN, at_home, domain_threshold(at_home, IN_DOMAIN + 1))
     return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - half)))
 
 
-def _identity(who: Who, rows: Int64[np.ndarray, " k"]) -> int | None:
+def _identity(who: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
     number = int(who.identity[rows[0]])
-    return None if number == NOBODY else number
+    return None if number == UNASSIGNED else number
 
 
-def _closed(gallery: Gallery, who: Who, units: Int64[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " c"]:
+def _closed(
+    gallery: Gallery, who: FaceAssignments, units: Int64[np.ndarray, " n"], count: int
+) -> Int64[np.ndarray, " c"]:
     """Pairs of groups that can never be one, as one number each."""
     with gallery.reading() as connection:
         apart = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = 0").fetchall()

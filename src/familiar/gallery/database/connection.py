@@ -29,7 +29,7 @@ from familiar.neighbors.hnsw import erase
 
 DATABASE = "gallery.sqlite"
 HIGH_WATER = "gallery.revision"
-OWN_PHOTOS = "photos"  # a folder of those that were uploaded, each named by its content
+UPLOADED_PHOTOS = "photos"  # a folder of those that were uploaded, each named by its content
 BUSY_SECONDS = 10.0  # a writer waits so long for another
 _ROWS_AT_ONCE = 20_000
 _CACHE_KB = 64 * 1024  # the index by content is met at random: of a million photos it is as large
@@ -50,7 +50,7 @@ class Space:
     calibration: Calibration
 
     @staticmethod
-    def of(metadata: BundleMetadata) -> "Space":
+    def from_metadata(metadata: BundleMetadata) -> "Space":
         """That of a bundle."""
         return Space(metadata.space_id, metadata.embedding_dim, metadata.prefixes, metadata.calibration)
 
@@ -70,7 +70,7 @@ class Space:
 
 
 @dataclass(frozen=True, eq=False)
-class Faces:
+class FaceTable:
     """Every face of a gallery, by rising number, as they were at one `revision` of the gallery's faces."""
 
     ids: Int64[np.ndarray, " n"]
@@ -107,13 +107,13 @@ class Gallery:
         self._turn = threading.RLock()  # of whoever writes here or beside it
 
     @staticmethod
-    def create(folder: Path, space: Space, *, element: str = "float16") -> "Gallery":
+    def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "Gallery":
         """A new, empty gallery for embeddings of `space`, kept as `element` ("float16" or "float32").
 
         BadGallery where there is one already.
         """
-        if element not in ("float16", "float32"):
-            raise ValueError(f"embeddings are kept as 'float16' or 'float32', not {element!r}")
+        if embedding_dtype not in ("float16", "float32"):
+            raise ValueError(f"embeddings are kept as 'float16' or 'float32', not {embedding_dtype!r}")
         path = folder / DATABASE
         if path.exists():
             raise BadGallery(f"{folder}: holds a gallery already; open it, or name another folder")
@@ -124,14 +124,14 @@ class Gallery:
         # Made under another name, so that a process killed meanwhile leaves no half gallery.
         unfinished = folder / f".{DATABASE}.{os.getpid()}"
         unfinished.unlink(missing_ok=True)
-        with told(folder):
+        with translate_sqlite_errors(folder):
             connection = _connect(unfinished)
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
             connection.execute(
                 "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
-                (secrets.token_hex(16), space.to_json(), element),
+                (secrets.token_hex(16), space.to_json(), embedding_dtype),
             )
             connection.execute("COMMIT")
             connection.close()
@@ -156,7 +156,7 @@ class Gallery:
         path = folder / DATABASE
         _check_header(path)
         file = _file_of(folder)  # first: where it is replaced meanwhile, nothing is written
-        with told(folder):
+        with translate_sqlite_errors(folder):
             connection = _connect(path)
             try:
                 _prepare(connection, folder, check=check)
@@ -164,17 +164,17 @@ class Gallery:
                 connection.close()
                 raise
         gallery = Gallery(folder, connection, file)
-        gallery.try_to_erase()
+        gallery.purge_deleted()
         return gallery
 
-    def beside(self) -> "Gallery":
+    def new_connection(self) -> "Gallery":
         """Another connection to the same gallery, for another thread; both share what they hold in memory, and write
         in turns.
 
         BadGallery where its file has been replaced since it was opened.
         """
         self._check_in_place()
-        with told(self.folder):
+        with translate_sqlite_errors(self.folder):
             connection = _connect(self.folder / DATABASE)
             _configure(connection)
         other = Gallery(self.folder, connection, self._file)
@@ -193,7 +193,7 @@ class Gallery:
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection, None, None]:
         """The gallery as it is now, whatever others write meanwhile. Within `writing`, as that has left it so far."""
-        with told(self.folder):
+        with translate_sqlite_errors(self.folder):
             if self._connection.in_transaction:
                 yield self._connection
                 return
@@ -211,7 +211,7 @@ class Gallery:
         BadGallery where the file has been replaced since it was opened. `faces_change`: faces come or go, or their
         embeddings change.
         """
-        with told(self.folder), self.alone():
+        with translate_sqlite_errors(self.folder), self.write_lock():
             self._connection.execute("BEGIN IMMEDIATE")
             self._writing, self._faces_change = True, faces_change
             try:
@@ -231,7 +231,7 @@ class Gallery:
             _note_high_water(self.folder, revision)
 
     @contextlib.contextmanager
-    def alone(self) -> Generator[None, None, None]:
+    def write_lock(self) -> Generator[None, None, None]:
         """For a change that looks before it writes: no connection `beside` this one writes meanwhile. Other processes
         may. GalleryBusy after ten seconds."""
         if not self._turn.acquire(timeout=BUSY_SECONDS):
@@ -253,7 +253,7 @@ class Gallery:
             return int(connection.execute("SELECT revision FROM gallery").fetchone()[0])
 
     @property
-    def element(self) -> np.dtype[Any]:
+    def embedding_dtype(self) -> np.dtype[Any]:
         """How embeddings are kept: little-endian float16 or float32."""
         with self.reading() as connection:
             return np.dtype(connection.execute("SELECT element FROM gallery").fetchone()[0]).newbyteorder("<")
@@ -268,7 +268,7 @@ class Gallery:
                 f"familiar gallery migrate"
             )
 
-    def faces(self) -> Faces:
+    def faces(self) -> FaceTable:
         """All faces, kept in memory until one comes, goes or changes."""
         with self.reading() as connection:
             space, element, revision = connection.execute(
@@ -276,34 +276,34 @@ class Gallery:
             ).fetchone()
             dim = Space.from_json(space).embedding_dim
             kept_as = np.dtype(element).newbyteorder("<")
-            return self.kept("faces", revision, lambda: _load_faces(connection, kept_as, dim, revision, self.folder))
+            return self.cached("faces", revision, lambda: _load_faces(connection, kept_as, dim, revision, self.folder))
 
-    def kept(self, what: str, revision: int, make: Callable[[], T]) -> T:
+    def cached(self, key: str, revision: int, factory: Callable[[], T]) -> T:
         """What is made of the gallery at a revision, held in memory until it is asked for at another.
 
         Within a transaction that changes what it is made of it is made each time; None is never held.
         """
-        if self._writing and (what != "faces" or self._faces_change):
-            return make()
-        at, made = self._kept.get(what, (None, None))
+        if self._writing and (key != "faces" or self._faces_change):
+            return factory()
+        at, made = self._kept.get(key, (None, None))
         if at != revision or made is None:
-            made = make()
-            self._kept[what] = (revision, made)
+            made = factory()
+            self._kept[key] = (revision, made)
         return made
 
-    def packed(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
+    def encode_embeddings(self, embeddings: Float32[np.ndarray, "n d"]) -> list[bytes]:
         """Unit rows as the file keeps them. ValueError where they are none."""
         check_unit_rows(embeddings)
-        return [row.tobytes() for row in embeddings.astype(self.element)]
+        return [row.tobytes() for row in embeddings.astype(self.embedding_dtype)]
 
-    def try_to_erase(self) -> bool:
+    def purge_deleted(self) -> bool:
         """What was forgotten leaves the index, the file's unused pages and its write-ahead log too, where that is due.
 
         False where it cannot now, since another process has the gallery open, or the disk is full; whoever opens the
         gallery next tries again.
         """
         try:
-            with told(self.folder):
+            with translate_sqlite_errors(self.folder):
                 if not self._connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
                     return True
                 erase(self.folder)  # the index, which holds every vector
@@ -439,7 +439,9 @@ def _note_high_water(folder: Path, revision: int) -> None:
             os.close(descriptor)
 
 
-def _load_faces(connection: sqlite3.Connection, element: np.dtype[Any], dim: int, revision: int, folder: Path) -> Faces:
+def _load_faces(
+    connection: sqlite3.Connection, element: np.dtype[Any], dim: int, revision: int, folder: Path
+) -> FaceTable:
     rows = connection.execute("SELECT id, photo_id, quality, embedding FROM faces ORDER BY id")
     ids, photo_ids, quality = ([np.empty(0, kind)] for kind in (np.int64, np.int64, np.float32))
     embeddings = [np.empty((0, dim), element)]
@@ -454,7 +456,7 @@ def _load_faces(connection: sqlite3.Connection, element: np.dtype[Any], dim: int
             raise CorruptGallery(
                 f"{folder}: embeddings are damaged ({error}); save the others with: familiar gallery repair {folder}"
             ) from error
-    return Faces(
+    return FaceTable(
         np.concatenate(ids),
         np.concatenate(photo_ids),
         np.concatenate(quality),
@@ -464,7 +466,7 @@ def _load_faces(connection: sqlite3.Connection, element: np.dtype[Any], dim: int
 
 
 @contextlib.contextmanager
-def told(folder: Path) -> Generator[None, None, None]:
+def translate_sqlite_errors(folder: Path) -> Generator[None, None, None]:
     """SQLite's errors as ours."""
     try:
         yield

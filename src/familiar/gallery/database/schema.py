@@ -152,10 +152,10 @@ def update_tables(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def restore(connection: sqlite3.Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
+def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
     """One row of `changes` put back: (id, table_name, first, second, before). Foreign keys must be deferred.
 
-    A face whose photo is gone since, or has other content, stays as it is: `drop_what_lost_its_face` afterwards.
+    A face whose photo is gone since, or has other content, stays as it is: `delete_orphan_rows` afterwards.
     """
     number, table, first, second, before = change
     keys, others = _LOGGED[table]
@@ -178,7 +178,7 @@ def restore(connection: sqlite3.Connection, change: tuple[int, str, int, int | N
     )
 
 
-def drop_what_lost_its_face(connection: sqlite3.Connection) -> None:
+def delete_orphan_rows(connection: sqlite3.Connection) -> None:
     """Rows about faces that are not there, where foreign keys are deferred or off."""
     for table in ("assignments", "kinds", "rejections", "next_embeddings"):
         connection.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")

@@ -13,9 +13,15 @@ from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.core.errors import Contradiction
 from familiar.core.terminal_text import printable
-from familiar.gallery.clustering.assignments import NOBODY, Who, check_faces, check_identities, who_is_who
-from familiar.gallery.clustering.calibration import grouping
-from familiar.gallery.clustering.cluster import regroup, threshold_of
+from familiar.gallery.clustering.assignments import (
+    UNASSIGNED,
+    FaceAssignments,
+    check_faces,
+    check_identities,
+    load_assignments,
+)
+from familiar.gallery.clustering.calibration import clustering_calibration
+from familiar.gallery.clustering.cluster import domain_threshold, recluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import decision
 
@@ -24,32 +30,32 @@ _ROUNDS = 10  # of letting go of faces that are more like those taken out than l
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectionResult:
     """The `identity` that a correction was about, and how many faces nobody spoke of it `carried` along."""
 
     identity: int
-    carried: int
+    propagated_faces: int
 
 
 @dataclass(frozen=True)
-class Individual:
+class IdentityFaces:
     """Whom `faces` show: the one who is `called` so, known already or not; None: somebody without a name."""
 
-    called: str | None
+    name: str | None
     faces: tuple[int, ...]
 
 
-def name(gallery: Gallery, identity: int, called: str, *, confirm: bool = False) -> Corrected:
+def name_identity(gallery: Gallery, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
     """Calls an identity by a name, which it keeps for ever; `confirm`: all its faces are rightly there.
 
     Contradiction where another has that name already, or where it is none: empty, or a number such as #12.
     """
     with decision(gallery, "name") as connection:
         check_identities(gallery, [identity])
-        _call(gallery, connection, identity, called)
+        _call(gallery, connection, identity, new_name)
         if confirm:
             connection.execute("UPDATE assignments SET by_user = 1 WHERE identity_id = ? AND by_user = 0", (identity,))
-    return Corrected(identity, 0)
+    return CorrectionResult(identity, 0)
 
 
 def confirm(gallery: Gallery, faces: Sequence[int]) -> None:
@@ -62,7 +68,7 @@ def confirm(gallery: Gallery, faces: Sequence[int]) -> None:
         )
 
 
-def merge(gallery: Gallery, into: int, others: Sequence[int]) -> Corrected:
+def merge(gallery: Gallery, into: int, others: Sequence[int]) -> CorrectionResult:
     """All these identities are one, called as `into` is, or as the first of the others that has a name.
 
     Contradiction where one photo shows two of them.
@@ -70,7 +76,7 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> Corrected:
     others = [other for other in dict.fromkeys(others) if other != into]
     with decision(gallery, "merge") as connection:
         check_identities(gallery, [into, *others])
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         for other in others:
             rows, own = who.rows_of_identity(other), who.rows_of_identity(into)
             _require_different_photos(connection, who, own, rows)
@@ -93,12 +99,12 @@ def merge(gallery: Gallery, into: int, others: Sequence[int]) -> Corrected:
             connection.execute("DELETE FROM identities WHERE id = ?", (other,))
             if own_name is None and their_name is not None:
                 connection.execute("UPDATE identities SET name = ? WHERE id = ?", (their_name, into))
-            who = who_is_who(gallery)
-        carried = regroup(gallery, connection, np.empty(0, np.int64), [into]).changed
-    return Corrected(into, carried)
+            who = load_assignments(gallery)
+        carried = recluster(gallery, connection, np.empty(0, np.int64), [into]).changed
+    return CorrectionResult(into, carried)
 
 
-def move(gallery: Gallery, faces: Sequence[int], to: int) -> Corrected:
+def move(gallery: Gallery, faces: Sequence[int], to: int) -> CorrectionResult:
     """These faces show `to`, and not whom they were said to show.
 
     Contradiction where that identity is in one of their photos already, or two of them are.
@@ -106,18 +112,18 @@ def move(gallery: Gallery, faces: Sequence[int], to: int) -> Corrected:
     with decision(gallery, "move") as connection:
         check_faces(gallery, faces)
         check_identities(gallery, [to])
-        return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
+        return CorrectionResult(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
 
 
-def split(gallery: Gallery, faces: Sequence[int], called: str | None = None) -> Corrected:
+def split(gallery: Gallery, faces: Sequence[int], name: str | None = None) -> CorrectionResult:
     """These faces show somebody of their own, who gets a new number. Contradiction as in `move` and `name`."""
     with decision(gallery, "split") as connection:
         check_faces(gallery, faces)
-        to = _new(gallery, connection, called)
-        return Corrected(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
+        to = _new(gallery, connection, name)
+        return CorrectionResult(to, _take_out(gallery, connection, dict.fromkeys(faces, to)))
 
 
-def assign(gallery: Gallery, individuals: Sequence[Individual]) -> int:
+def assign(gallery: Gallery, individuals: Sequence[IdentityFaces]) -> int:
     """What a list says of many faces, as one decision; how many faces nobody spoke of it carried along.
 
     Those whom some of them were grouped with are judged anew; faces of nobody wait for the next `group`. Somebody
@@ -129,19 +135,19 @@ def assign(gallery: Gallery, individuals: Sequence[Individual]) -> int:
         raise ValueError("a face shows one individual")
     with decision(gallery, "import") as connection:
         check_faces(gallery, faces)
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         places: dict[int, int] = {}
         taken: set[int] = set()
-        for individual in sorted(individuals, key=lambda individual: individual.called is None):
+        for individual in sorted(individuals, key=lambda individual: individual.name is None):
             to = _known(connection, who, individual)
-            if to is None or (individual.called is None and to in taken):
-                to = _new(gallery, connection, individual.called)
+            if to is None or (individual.name is None and to in taken):
+                to = _new(gallery, connection, individual.name)
             taken.add(to)
             places |= dict.fromkeys(individual.faces, to)
         return _take_out(gallery, connection, places, join=False)
 
 
-def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) -> Corrected:
+def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
     """These faces do not show `identity` (None: whom they are said to show), which is never said again.
 
     Contradiction where no identity is given and one of the faces is nobody's.
@@ -149,11 +155,11 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
     with decision(gallery, "reject") as connection:
         check_faces(gallery, faces)
         check_identities(gallery, [] if identity is None else [identity])
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         rows = who.faces.rows_of(np.array(faces, np.int64))
         numbers = who.identity[rows] if identity is None else np.full(len(rows), identity)
-        if (numbers == NOBODY).any():
-            face = faces[int(np.flatnonzero(numbers == NOBODY)[0])]
+        if (numbers == UNASSIGNED).any():
+            face = faces[int(np.flatnonzero(numbers == UNASSIGNED)[0])]
             raise Contradiction(f"face {face} is nobody's, so there is nobody to reject; say who it is not")
         connection.executemany(
             "INSERT OR IGNORE INTO rejections VALUES (?, ?)", zip(faces, numbers.tolist(), strict=True)
@@ -164,11 +170,11 @@ def reject(gallery: Gallery, faces: Sequence[int], identity: int | None = None) 
         )
         free, left = _let_go(gallery, connection, who, leaving)
         free = np.concatenate([who.faces.ids[leaving], free])
-        carried = regroup(gallery, connection, free, left).changed
-    return Corrected(int(numbers[0]), carried)
+        carried = recluster(gallery, connection, free, left).changed
+    return CorrectionResult(int(numbers[0]), carried)
 
 
-def tell_apart(gallery: Gallery, first: int, second: int) -> None:
+def mark_different(gallery: Gallery, first: int, second: int) -> None:
     """Two faces show two individuals, and so do the identities they are in.
 
     Contradiction where both were confirmed to show one.
@@ -177,12 +183,12 @@ def tell_apart(gallery: Gallery, first: int, second: int) -> None:
         raise Contradiction(f"face {first} cannot be told apart from itself; name two faces")
     with decision(gallery, "tell apart") as connection:
         check_faces(gallery, (first, second))
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         rows = who.faces.rows_of(np.array([first, second], np.int64))
         _tell(connection, first, second, same=False)
         one, other = who.identity[rows].tolist()
-        if one != other or one == NOBODY:
-            known = [(face, number) for face, number in ((first, other), (second, one)) if number != NOBODY]
+        if one != other or one == UNASSIGNED:
+            known = [(face, number) for face, number in ((first, other), (second, one)) if number != UNASSIGNED]
             connection.executemany("INSERT OR IGNORE INTO rejections VALUES (?, ?)", known)
             return
         if who.by_user[rows].all():
@@ -190,10 +196,10 @@ def tell_apart(gallery: Gallery, first: int, second: int) -> None:
         leaving = rows[~who.by_user[rows]][-1:]
         connection.execute("DELETE FROM assignments WHERE face_id = ?", (int(who.faces.ids[leaving[0]]),))
         free, left = _let_go(gallery, connection, who, leaving)
-        regroup(gallery, connection, np.concatenate([who.faces.ids[leaving], free]), left)
+        recluster(gallery, connection, np.concatenate([who.faces.ids[leaving], free]), left)
 
 
-def central_face(who: Who, rows: Int64[np.ndarray, " k"]) -> int:
+def central_face(who: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int:
     """The face most like all of them; of those that the user confirmed, where there are any."""
     mean = who.faces.unit_rows(rows).mean(axis=0)
     asked = rows[who.by_user[rows]] if who.by_user[rows].any() else rows
@@ -223,12 +229,12 @@ def _new(gallery: Gallery, connection: sqlite3.Connection, called: str | None) -
     return number
 
 
-def _known(connection: sqlite3.Connection, who: Who, individual: Individual) -> int | None:
-    if individual.called is not None:
-        row = connection.execute("SELECT id FROM identities WHERE name = ?", (individual.called,)).fetchone()
+def _known(connection: sqlite3.Connection, who: FaceAssignments, individual: IdentityFaces) -> int | None:
+    if individual.name is not None:
+        row = connection.execute("SELECT id FROM identities WHERE name = ?", (individual.name,)).fetchone()
         return None if row is None else int(row[0])
     held = np.unique(who.identity[who.faces.rows_of(np.array(individual.faces, np.int64))])
-    return int(held[0]) if len(held) == 1 and held[0] != NOBODY else None
+    return int(held[0]) if len(held) == 1 and held[0] != UNASSIGNED else None
 
 
 def _take_out(gallery: Gallery, connection: sqlite3.Connection, places: Mapping[int, int], *, join: bool = True) -> int:
@@ -236,13 +242,13 @@ def _take_out(gallery: Gallery, connection: sqlite3.Connection, places: Mapping[
 
     `join`: lone faces may join these identities.
     """
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     rows = who.faces.rows_of(np.array(list(places), np.int64))
     to = np.array(list(places.values()), np.int64)
     for number in np.unique(to).tolist():
         staying = np.setdiff1d(who.rows_of_identity(number), rows)
         _require_different_photos(connection, who, staying, rows[to == number])
-    leaving = rows[(who.identity[rows] != to) & (who.identity[rows] != NOBODY)]
+    leaving = rows[(who.identity[rows] != to) & (who.identity[rows] != UNASSIGNED)]
     connection.executemany(
         "INSERT OR IGNORE INTO rejections VALUES (?, ?)",
         zip(who.faces.ids[leaving].tolist(), who.identity[leaving].tolist(), strict=True),
@@ -252,19 +258,23 @@ def _take_out(gallery: Gallery, connection: sqlite3.Connection, places: Mapping[
         _reconcile(connection, number)
     free, left = _let_go(gallery, connection, who, leaving)
     touched = [*np.unique(to).tolist(), *left] if join else []
-    return regroup(gallery, connection, free, touched).changed
+    return recluster(gallery, connection, free, touched).changed
 
 
 def _let_go(
-    gallery: Gallery, connection: sqlite3.Connection, who: Who, leaving: Int64[np.ndarray, " k"]
+    gallery: Gallery, connection: sqlite3.Connection, who: FaceAssignments, leaving: Int64[np.ndarray, " k"]
 ) -> tuple[Int64[np.ndarray, " f"], list[int]]:
     """The faces that follow those that leave an identity; and who was left."""
     gone: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
-    left, seen, threshold = np.unique(who.identity[leaving]).tolist(), who.seen(), grouping(gallery).threshold
+    left, seen, threshold = (
+        np.unique(who.identity[leaving]).tolist(),
+        who.domain_adapted_embeddings(),
+        clustering_calibration(gallery).threshold,
+    )
     for number in left:
         out = leaving[who.identity[leaving] == number]
         rest = np.setdiff1d(who.rows_of_identity(number), out)
-        alike = threshold_of(threshold, int(who.kind[out[0]]))
+        alike = domain_threshold(threshold, int(who.domain[out[0]]))
         following = _following(seen[rest], who.by_user[rest], seen[out], alike)
         gone.append(who.faces.ids[rest[following]])
         if len(rest):  # numbers come and go, faces stay: so it holds when they are grouped afresh, too
@@ -361,7 +371,7 @@ def _tell(connection: sqlite3.Connection, one: int, other: int, *, same: bool) -
 
 
 def _require_different_photos(
-    connection: sqlite3.Connection, who: Who, one: Int64[np.ndarray, " k"], other: Int64[np.ndarray, " m"]
+    connection: sqlite3.Connection, who: FaceAssignments, one: Int64[np.ndarray, " k"], other: Int64[np.ndarray, " m"]
 ) -> None:
     """Contradiction where a photo shows two of these faces that would be one individual."""
     photos = who.faces.photo_ids[np.concatenate([one, other])]

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.core.files import flush_names, real_path, whole_path
+from familiar.core.files import absolute_path, fsync_directory, real_path
 from familiar.gallery.clustering.assignments import check_identities
-from familiar.gallery.clustering.cluster import sweep
-from familiar.gallery.database.connection import OWN_PHOTOS, Gallery
-from familiar.gallery.editing.undo_log import drop_empty
+from familiar.gallery.clustering.cluster import delete_empty_identities
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
+from familiar.gallery.editing.undo_log import delete_empty_decisions
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetResult:
     """How much went, and whether its bytes have left the disk: not while another process has the gallery open."""
 
     photos: int
@@ -27,7 +27,7 @@ class Forgotten:
     erased: bool
 
 
-def forget_identity(gallery: Gallery, number: int) -> Forgotten:
+def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
     """An identity, its name, and every face that shows it, or did when it was deleted by hand.
 
     Their photos stay known, so that enrolling the same folder again does not bring the faces back. Where a face was
@@ -47,11 +47,11 @@ def forget_identity(gallery: Gallery, number: int) -> Forgotten:
         faces = _erase_faces(connection)
         connection.execute("DELETE FROM rejections WHERE identity_id = ?", (number,))
         connection.execute("DELETE FROM identities WHERE id = ?", (number,))
-        sweep(connection)
-    return Forgotten(0, faces, gallery.try_to_erase())
+        delete_empty_identities(connection)
+    return ForgetResult(0, faces, gallery.purge_deleted())
 
 
-def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
+def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> ForgetResult:
     """Photos and every face in them. Enrolled again, they are new. Files in the gallery's own folder, where uploaded
     ones lie, go as well, copies of a photo that lies elsewhere too; all others are the user's.
 
@@ -63,12 +63,12 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         numbers: list[int] = []
         files: set[Path] = set()
         for path in dict.fromkeys(paths):
-            found = _known_as(connection, whole_path(path)) or _known_as(connection, real_path(path))
+            found = _known_as(connection, absolute_path(path)) or _known_as(connection, real_path(path))
             if not found:
                 raise NotInGallery(f"{path}: is no photo of {gallery.folder}; nothing was forgotten")
             numbers += [number for number, _, _ in found]
             for _, name, sha256 in found:
-                files |= _own_files(gallery.folder / OWN_PHOTOS, Path(name), sha256)
+                files |= _own_files(gallery.folder / UPLOADED_PHOTOS, Path(name), sha256)
         in_them = (
             "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first FROM changes "
             "JOIN faces_before ON change_id = changes.id WHERE photo_id IN (SELECT value FROM json_each(?1))"
@@ -76,9 +76,9 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> Forgotten:
         _gather(connection, in_them, json.dumps(numbers))
         faces = _erase_faces(connection)
         connection.executemany("DELETE FROM photos WHERE id = ?", ((number,) for number in numbers))
-        sweep(connection)
+        delete_empty_identities(connection)
         _delete(files)  # the last that can fail before the commit
-    return Forgotten(len(numbers), faces, gallery.try_to_erase())
+    return ForgetResult(len(numbers), faces, gallery.purge_deleted())
 
 
 def _known_as(connection: sqlite3.Connection, path: Path) -> list[tuple[int, str, bytes]]:
@@ -91,7 +91,7 @@ def _known_as(connection: sqlite3.Connection, path: Path) -> list[tuple[int, str
 def _own_files(own: Path, path: Path, sha256: bytes) -> set[Path]:
     """A photo's files in the gallery's own folder: uploaded ones, named by its content, and the one it is known by."""
     files = set((own / sha256.hex()[:2]).glob(f"{sha256.hex()}*"))
-    is_own = any(path.is_relative_to(place) for place in (whole_path(own), real_path(own)))
+    is_own = any(path.is_relative_to(place) for place in (absolute_path(own), real_path(own)))
     return files | ({path} if is_own else set())
 
 
@@ -100,7 +100,7 @@ def _delete(files: Collection[Path]) -> None:
         for path in files:
             path.unlink(missing_ok=True)
         for folder in {path.parent for path in files if path.parent.is_dir()}:
-            flush_names(folder)
+            fsync_directory(folder)
     except OSError as error:
         raise CannotWrite(f"{error.filename}: cannot be deleted ({error.strerror}); nothing was forgotten") from error
 
@@ -149,7 +149,7 @@ def _erase_faces(connection: sqlite3.Connection) -> int:
         "AND first IN (SELECT id FROM going)"
     )
     connection.execute("DELETE FROM changes WHERE table_name = 'constraints' AND second IN (SELECT id FROM going)")
-    drop_empty(connection)
+    delete_empty_decisions(connection)
     faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM going)").rowcount
     connection.execute("UPDATE gallery SET erasure_due = 1")
     return faces

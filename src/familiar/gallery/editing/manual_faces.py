@@ -16,13 +16,13 @@ from familiar.core.errors import Contradiction, NotInGallery, UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.core.types import Detection, Photo
 from familiar.detection.alignment import align
-from familiar.detection.quality import SAME_FACE, common_px, quality
+from familiar.detection.quality import SAME_FACE_OVERLAP, box_intersection_px, face_quality
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import check_faces, who_is_who
-from familiar.gallery.clustering.cluster import regroup, sweep
+from familiar.gallery.clustering.assignments import check_faces, load_assignments
+from familiar.gallery.clustering.cluster import delete_empty_identities, recluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import decision
-from familiar.neighbors.domains import HOME, joined
+from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import to_tensor
 
@@ -111,7 +111,7 @@ def delete_face(gallery: Gallery, face: int) -> None:
     with decision(gallery, "delete face", faces_change=True) as connection:
         check_faces(gallery, [face])
         connection.execute("DELETE FROM faces WHERE id = ?", (face,))  # and all that refers to it
-        sweep(connection)
+        delete_empty_identities(connection)
 
 
 # --- looking at the photo: without writing ------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _look(
     preprocessing = embedder.metadata.preprocessing
     crop = align(photo, detection, preprocessing)
     (embedding,) = embedder.run(to_tensor([crop], preprocessing))
-    return _Seen(number, detection, quality(detection, photo.size_px, crop.rgb_u8), embedding)
+    return _Seen(number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
 
 
 def _check_space(gallery: Gallery, embedder: Embedder) -> None:
@@ -187,7 +187,7 @@ def _require_place(
     ):
         box = seen.detection.box_xyxy_px
         smaller = min(seen.detection.area_px, (there[2] - there[0]) * (there[3] - there[1]))
-        if common_px(box, tuple(there)) >= SAME_FACE * smaller:
+        if box_intersection_px(box, tuple(there)) >= SAME_FACE_OVERLAP * smaller:
             raise Contradiction(f"{path}: face {face} is there already; move or delete that one")
 
 
@@ -199,18 +199,18 @@ def _values(gallery: Gallery, seen: _Seen) -> tuple[Any, ...]:
         None if landmarks is None else landmarks.astype("<f4").tobytes(),
         seen.detection.score,
         seen.quality,
-        gallery.packed(seen.embedding[None])[0],
+        gallery.encode_embeddings(seen.embedding[None])[0],
     )
 
 
 def _find_place(gallery: Gallery, connection: sqlite3.Connection, face: int) -> None:
     """The kind of a face, and, where it is nobody's, whose it is."""
     if connection.execute("SELECT 1 FROM kinds LIMIT 1").fetchone():
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         row = who.faces.rows_of(np.array([face], np.int64))
-        asked = np.union1d(np.flatnonzero(who.kind != HOME), row)
-        kind = int(joined(who.faces.unit_rows(asked), who.kind[asked])[asked == row][0])
-        if kind != HOME:
+        asked = np.union1d(np.flatnonzero(who.domain != IN_DOMAIN), row)
+        kind = int(extend_domains(who.faces.unit_rows(asked), who.domain[asked])[asked == row][0])
+        if kind != IN_DOMAIN:
             connection.execute("INSERT INTO kinds (face_id, kind) VALUES (?, ?)", (face, kind))
     if not connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone():
-        regroup(gallery, connection, np.array([face], np.int64), [])
+        recluster(gallery, connection, np.array([face], np.int64), [])

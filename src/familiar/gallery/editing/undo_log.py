@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.database.schema import drop_what_lost_its_face, restore
+from familiar.gallery.database.schema import delete_orphan_rows, restore_change
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
             (last[0].number,),
         ).fetchall()
         for change in changes:
-            restore(connection, change)
+            restore_change(connection, change)
         if any(table == "faces" for _, table, *_ in changes):
             # The number of this write, as `writing(faces_change=True)` has it, which is known only now.
             connection.execute("UPDATE gallery SET faces_revision = revision + 1")
-        drop_what_lost_its_face(connection)
+        delete_orphan_rows(connection)
         # An identity that came to hold nobody may have been swept away since; those who return to it need it.
         connection.execute(
             "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
@@ -86,7 +86,7 @@ def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
         return _decisions(connection, limit)
 
 
-def drop_empty(connection: sqlite3.Connection) -> None:
+def delete_empty_decisions(connection: sqlite3.Connection) -> None:
     """A decision of which nothing is left has nothing to undo."""
     connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
 

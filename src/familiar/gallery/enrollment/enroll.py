@@ -15,14 +15,14 @@ import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
-from familiar.core.files import content_sha256, whole_path
+from familiar.core.files import absolute_path, content_sha256
 from familiar.core.types import Crop, Detection
 from familiar.detection.detectors import Detector, WholePhoto
-from familiar.detection.quality import every_face, in_the_file
-from familiar.embedding.embedder import Embedder, side_to_read_px
+from familiar.detection.quality import detect_faces, to_full_resolution
+from familiar.embedding.embedder import Embedder, min_decoded_side_px
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.decoding import load_photo
-from familiar.photos.exif import taken_at
+from familiar.photos.exif import capture_time
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
 MIN_SCORE = 0.5  # of the detector, below which what it found is often no face
@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 20_000  # of a transaction, which writes nearly every page of a 
 
 
 @dataclass(frozen=True)
-class Enrolled:
+class EnrollResult:
     """What became of the photos of one call.
 
     `photos` are new, with `faces` in them, and `without_face` of them show none; `known` were here already, `moved` of
@@ -93,8 +93,8 @@ def enroll(
     flip: bool = False,
     species: str | None = None,
     min_score: float = MIN_SCORE,
-    on_batch: Callable[[int, Enrolled], None] = lambda _, __: None,
-) -> Enrolled:
+    on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+) -> EnrollResult:
     """Every photo's faces, found by `detector` (None: photos are crops already) and embedded.
 
     Each batch is on the disk before `on_batch` is told the number of photos done and what became of them; what it
@@ -132,9 +132,9 @@ def enroll(
     return _enrolled(counts, skipped)
 
 
-def _enrolled(counts: Counter[str], skipped: Sequence[FamiliarError]) -> Enrolled:
+def _enrolled(counts: Counter[str], skipped: Sequence[FamiliarError]) -> EnrollResult:
     named = ("photos", "faces", "without_face", "known", "moved", "copies", "edited")
-    return Enrolled(**{name: counts[name] for name in named}, skipped=tuple(skipped))
+    return EnrollResult(**{name: counts[name] for name in named}, skipped=tuple(skipped))
 
 
 def enroll_embeddings(
@@ -149,7 +149,7 @@ def enroll_embeddings(
     added: list[int] = []
     for start in range(0, len(embeddings), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
-        packed, encoded = gallery.packed(embeddings[part]), [os.fsencode(name) for name in names[part]]
+        packed, encoded = gallery.encode_embeddings(embeddings[part]), [os.fsencode(name) for name in names[part]]
         of = {
             hashlib.sha256(name + b"\0" + row).digest(): (name, row) for name, row in zip(encoded, packed, strict=True)
         }
@@ -199,13 +199,13 @@ def _look(
     seen: list[tuple[int, Detection, float]] = []  # of each crop: its file, where it is, its quality
     for path in paths:
         try:
-            file = _look_at(whole_path(path), known)
+            file = _look_at(absolute_path(path), known)
             if file is not None and file.sha256 not in known.contents:
-                file = replace(file, taken_at=taken_at(file.path), faces=())
-                photo = load_photo(file.path, min_side_px=side_to_read_px(detector, _crops(embedder)))
-                for face in every_face(photo, detector, _crops(embedder), min_score):
+                file = replace(file, taken_at=capture_time(file.path), faces=())
+                photo = load_photo(file.path, min_side_px=min_decoded_side_px(detector, _crops(embedder)))
+                for face in detect_faces(photo, detector, _crops(embedder), min_score):
                     crops.append(face.crop)
-                    seen.append((len(files), in_the_file(face.detection, photo), face.quality))
+                    seen.append((len(files), to_full_resolution(face.detection, photo), face.quality))
         except FamiliarError as error:
             skipped.append(error)
         else:
@@ -267,7 +267,7 @@ def _write(connection: sqlite3.Connection, gallery: Gallery, file: _File, specie
             None if landmarks is None else landmarks.astype("<f4").tobytes(),
             face.detection.score,
             face.quality,
-            gallery.packed(face.embedding[None])[0],
+            gallery.encode_embeddings(face.embedding[None])[0],
         )
         if place in before:
             # What a migration under way has made of it was made of the photo as it was.
@@ -321,7 +321,7 @@ def _faces_before(connection: sqlite3.Connection, gallery: Gallery, file: _File,
     now = np.stack([face.embedding for face in file.faces])
     for _, old in groupby(rows, key=lambda row: row[0]):
         numbers, packed = zip(*((row[1], row[2]) for row in old), strict=True)
-        before = np.stack([np.frombuffer(row, gallery.element) for row in packed]).astype(np.float32)
+        before = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in packed]).astype(np.float32)
         similarity = before @ now.T
         places = similarity.argmax(axis=1).tolist()
         if len(set(places)) == len(numbers) and similarity.max(axis=1).min() >= SAME_PICTURE:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
-from familiar.gallery.clustering.calibration import calibration, uncalibrate
-from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space, told
-from familiar.gallery.database.schema import VERSION, create_tables, drop_what_lost_its_face
-from familiar.gallery.integrity.recovery import TABLES, rescue
+from familiar.gallery.clustering.calibration import calibration, reset_calibration
+from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space, translate_sqlite_errors
+from familiar.gallery.database.schema import VERSION, create_tables, delete_orphan_rows
+from familiar.gallery.integrity.recovery import TABLES, recover_rows
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
 _PLAUSIBLE = 100  # versions; a damaged header may claim more
@@ -25,7 +25,7 @@ ERASURE_DUE = (
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What a check saw. `problems` is empty where the gallery is whole.
 
     `missing` photos are not where they were, and `changed` ones have another size than they had when enrolled: their
@@ -40,14 +40,14 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairResult:
     """Rows saved of each table that had any, and the folder where the damaged file was put."""
 
     saved: dict[str, int]
     kept_in: Path
 
 
-def check(gallery: Gallery) -> Checked:
+def check(gallery: Gallery) -> CheckResult:
     """Every page, every reference, every embedding, and where the photos are."""
     problems: list[str] = []
     missing: list[str] = []
@@ -76,10 +76,10 @@ def check(gallery: Gallery) -> Checked:
                 read(gallery)
             except CorruptGallery as error:
                 problems.append(str(error))
-    return Checked(photos, faces, tuple(problems), tuple(missing), tuple(changed))
+    return CheckResult(photos, faces, tuple(problems), tuple(missing), tuple(changed))
 
 
-def repair(folder: Path, space: Space | None = None) -> Repaired:
+def repair(folder: Path, space: Space | None = None) -> RepairResult:
     """Makes a whole gallery of what can still be read of a damaged one; the damaged file is kept as it is.
 
     What is lost are the rows on damaged pages, what referred to them, and the log of decisions. `space` is that of the
@@ -113,8 +113,8 @@ def repair(folder: Path, space: Space | None = None) -> Repaired:
         try:
             calibration(gallery)
         except CorruptGallery:
-            uncalibrate(gallery)
-    return Repaired(saved, kept_in)
+            reset_calibration(gallery)
+    return RepairResult(saved, kept_in)
 
 
 def _copy_file(path: Path, to: Path) -> None:
@@ -131,12 +131,12 @@ def _copy_file(path: Path, to: Path) -> None:
 
 def _made_anew(damaged: Path, fresh: Path, folder: Path, space: Space | None) -> dict[str, int]:
     """Rows saved of each table that had any."""
-    with told(folder), contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
+    with translate_sqlite_errors(folder), contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
         target.text_factory = bytes
         target.execute("BEGIN IMMEDIATE")
         create_tables(target)
         try:
-            rescue(damaged, target, space)
+            recover_rows(damaged, target, space)
         except KeyError as error:
             raise BadGallery(
                 f"{folder / DATABASE}: the row that says which model it belongs to is lost, if it is a gallery at all; "
@@ -170,7 +170,7 @@ def _mend(target: sqlite3.Connection) -> None:
             f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
-    drop_what_lost_its_face(target)
+    delete_orphan_rows(target)
     target.execute(
         # Another gallery, so that no index of the damaged one is taken for its own.
         "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "

@@ -50,7 +50,7 @@ _UNREADABLE = (
 )  # the latter where SQLite's message quotes garbled text
 
 
-def rescue(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
+def recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
     """Fills the empty tables of `target`, whose text is bytes. KeyError where nothing tells the model's space: the
     gallery's own row is lost, and `space` is None."""
     rescued = _Rescued(damaged, target)

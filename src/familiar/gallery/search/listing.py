@@ -10,13 +10,19 @@ from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.embedding.verification import probability_same
-from familiar.gallery.clustering.assignments import NOBODY, Who, check_faces, check_identities, who_is_who
-from familiar.gallery.clustering.calibration import calibration, grouping
-from familiar.gallery.clustering.cluster import threshold_of
+from familiar.gallery.clustering.assignments import (
+    UNASSIGNED,
+    FaceAssignments,
+    check_faces,
+    check_identities,
+    load_assignments,
+)
+from familiar.gallery.clustering.calibration import calibration, clustering_calibration
+from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search.templates import central_faces, templates
-from familiar.neighbors.domains import HOME
-from familiar.neighbors.whitening import adapt
+from familiar.neighbors.domains import IN_DOMAIN
+from familiar.neighbors.whitening import whiten_to_domain
 
 BEST = 4  # faces on a tile
 _LARGEST = 2**63 - 1  # number that SQLite takes
@@ -55,7 +61,7 @@ class KnownPhoto:
 
 
 @dataclass(frozen=True)
-class Likely:
+class FaceConfidence:
     """How like the mean of its identity's other faces a face is: `similarity` in [-1, 1], 1 where there is no other.
 
     `probability` that both are one individual, where that is as likely as not beforehand; None where there is no other
@@ -68,7 +74,7 @@ class Likely:
 
 
 @dataclass(frozen=True)
-class Tile:
+class IdentitySummary:
     """An identity: how many faces it holds, how many of them the user `confirmed`, and the `best` to show, at most
     four: the central ones first, of different photos."""
 
@@ -87,7 +93,7 @@ class Counts:
     faces: int
     named: int
     unnamed: int
-    unknown: int
+    unassigned: int
 
 
 def face(gallery: Gallery, number: int) -> KnownFace:
@@ -119,13 +125,13 @@ def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit
     return [KnownPhoto(number, path, sha256.hex(), taken, of.get(number, ())) for number, path, sha256, taken in rows]
 
 
-def tiles(
+def identity_summaries(
     gallery: Gallery,
     *,
     named: bool | None = None,
     after: tuple[int, int] | None = None,
     limit: int = 100,
-) -> list[Tile]:
+) -> list[IdentitySummary]:
     """Identities with most faces first, then by number; `after`: the (faces, identity) of the last one seen.
 
     `named` True or False: only those that have a name, or have none. One without a name and a face is not shown.
@@ -140,41 +146,41 @@ def tiles(
     return [everyone.tile(place) for place in np.flatnonzero(shown)[:limit].tolist()]
 
 
-def tile(gallery: Gallery, identity: int) -> Tile:
+def identity_summary(gallery: Gallery, identity: int) -> IdentitySummary:
     """One of them. NotInGallery where there is none such."""
     with gallery.reading():
         check_identities(gallery, [identity])
         everyone = _everyone(gallery)
     places = np.flatnonzero(everyone.numbers == identity).tolist()
-    return everyone.tile(places[0]) if places else Tile(identity, None, 0, 0, ())
+    return everyone.tile(places[0]) if places else IdentitySummary(identity, None, 0, 0, ())
 
 
-def likely(gallery: Gallery, identity: int) -> list[Likely]:
+def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
     """All faces of an identity, the likeliest first. NotInGallery where there is none such."""
     with gallery.reading() as connection:
         check_identities(gallery, [identity])
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         rows = who.rows_of_identity(identity)
         known = _faces(connection, "identity_id = ?", [identity])
-        at_home, means = grouping(gallery).threshold, calibration(gallery)
-    found: list[tuple[float, Likely]] = []
+        at_home, means = clustering_calibration(gallery).threshold, calibration(gallery)
+    found: list[tuple[float, FaceConfidence]] = []
     faces = {one.face: one for one in known}
-    for kind in np.unique(who.kind[rows]).tolist():
-        own = rows[who.kind[rows] == kind]
+    for kind in np.unique(who.domain[rows]).tolist():
+        own = rows[who.domain[rows] == kind]
         # In a kind nothing is known but from where its faces are grouped, as in `search.verify`.
-        shift = 0.0 if kind == HOME else means.balanced.similarity - threshold_of(at_home, kind)
+        shift = 0.0 if kind == IN_DOMAIN else means.balanced.similarity - domain_threshold(at_home, kind)
         for row, similarity in zip(own.tolist(), _with_the_others(who, own, kind).tolist(), strict=True):
             probability = None if len(own) < 2 else probability_same(similarity + shift, means)
-            one = Likely(faces[int(who.faces.ids[row])], similarity, probability)
+            one = FaceConfidence(faces[int(who.faces.ids[row])], similarity, probability)
             found.append((similarity + shift, one))
     return [one for _, one in sorted(found, key=lambda pair: (-pair[0], pair[1].face.face))]
 
 
-def unknown(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[KnownFace]:
+def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[KnownFace]:
     """Faces of nobody whose number is above `after`, by rising number."""
     with gallery.reading() as connection:
-        who = who_is_who(gallery)
-        nobodys = who.faces.ids[(who.identity == NOBODY) & (who.faces.ids > after)][:limit].tolist()
+        who = load_assignments(gallery)
+        nobodys = who.faces.ids[(who.identity == UNASSIGNED) & (who.faces.ids > after)][:limit].tolist()
         found = _faces(connection, f"faces.id IN ({', '.join('?' * len(nobodys))})", nobodys)
     return sorted(found, key=lambda one: one.face)
 
@@ -182,13 +188,13 @@ def unknown(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[Known
 def counts(gallery: Gallery) -> Counts:
     """What there is, kept until something is written."""
     with gallery.reading():
-        return gallery.kept("counts", gallery.revision, lambda: _counted(gallery))
+        return gallery.cached("counts", gallery.revision, lambda: _counted(gallery))
 
 
 def names(gallery: Gallery, beginning: str, limit: int = 10) -> list[str]:
     """Names that begin so, in upper or lower case, by alphabet."""
     wanted = beginning.strip().casefold()
-    known = who_is_who(gallery).names.values()
+    known = load_assignments(gallery).names.values()
     return sorted((name for name in known if name.casefold().startswith(wanted)), key=str.casefold)[:limit]
 
 
@@ -203,15 +209,15 @@ class _Everyone:
     named: Bool[np.ndarray, " i"]
     names: dict[int, str]
 
-    def tile(self, place: int) -> Tile:
+    def tile(self, place: int) -> IdentitySummary:
         number = int(self.numbers[place])
-        best = tuple(face for face in self.best[place].tolist() if face != NOBODY)
-        return Tile(number, self.names.get(number), int(self.faces[place]), int(self.confirmed[place]), best)
+        best = tuple(face for face in self.best[place].tolist() if face != UNASSIGNED)
+        return IdentitySummary(number, self.names.get(number), int(self.faces[place]), int(self.confirmed[place]), best)
 
 
 def _everyone(gallery: Gallery) -> _Everyone:
     def everyone() -> _Everyone:
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         of = templates(who, np.arange(len(who.identity)))
         best = central_faces(who, of, BEST)
         # With those who have a name, and no face.
@@ -220,33 +226,33 @@ def _everyone(gallery: Gallery) -> _Everyone:
         faces, confirmed = np.zeros((2, len(numbers)), np.int64)
         faces[: len(of.numbers)] = of.sizes
         confirmed[: len(of.numbers)] = np.bincount(of.places, who.by_user[of.rows], len(of.numbers))
-        shown = np.full((len(numbers), BEST), NOBODY, np.int64)
-        shown[: len(of.numbers)] = np.where(best == NOBODY, NOBODY, who.faces.ids[best])
+        shown = np.full((len(numbers), BEST), UNASSIGNED, np.int64)
+        shown[: len(of.numbers)] = np.where(best == UNASSIGNED, UNASSIGNED, who.faces.ids[best])
         order = np.argsort(-faces, kind="stable")  # of equally many by number, as they are
         named = np.isin(numbers, np.array(list(who.names), np.int64))
         return _Everyone(numbers[order], faces[order], confirmed[order], shown[order], named[order], who.names)
 
     with gallery.reading():
-        return gallery.kept("everyone", gallery.revision, everyone)
+        return gallery.cached("everyone", gallery.revision, everyone)
 
 
 def _counted(gallery: Gallery) -> Counts:
     with gallery.reading() as connection:
         (photos,) = connection.execute("SELECT count(*) FROM photos").fetchone()
-        who = who_is_who(gallery)
-    held = who.identity[who.identity != NOBODY]
+        who = load_assignments(gallery)
+    held = who.identity[who.identity != UNASSIGNED]
     unnamed = len(np.setdiff1d(held, np.array(list(who.names), np.int64)))
     return Counts(photos, len(who.identity), len(who.names), unnamed, len(who.identity) - len(held))
 
 
-def _with_the_others(who: Who, rows: Int64[np.ndarray, " k"], kind: int) -> Float32[np.ndarray, " k"]:
+def _with_the_others(who: FaceAssignments, rows: Int64[np.ndarray, " k"], kind: int) -> Float32[np.ndarray, " k"]:
     """Similarity of each face of an identity and a kind with the mean of its others; 1 where there is none."""
     vectors = who.faces.unit_rows(rows)
     if len(rows) < 2:
         return np.ones(len(rows), np.float32)
-    if kind != HOME:
-        alike = np.flatnonzero(who.kind == kind)
-        vectors = adapt(who.faces.unit_rows(alike))[np.searchsorted(alike, rows)]
+    if kind != IN_DOMAIN:
+        alike = np.flatnonzero(who.domain == kind)
+        vectors = whiten_to_domain(who.faces.unit_rows(alike))[np.searchsorted(alike, rows)]
     others = vectors.sum(axis=0) - vectors
     lengths = np.maximum(np.linalg.norm(others, axis=1), np.finfo(np.float32).tiny)
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)

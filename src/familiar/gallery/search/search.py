@@ -11,16 +11,16 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as prefix_of
-from familiar.embedding.verification import Answer, probability_same
-from familiar.gallery.clustering.assignments import NOBODY, Who, check_identities, who_is_who
-from familiar.gallery.clustering.calibration import calibration, grouping
-from familiar.gallery.clustering.cluster import threshold_of
-from familiar.gallery.database.connection import Faces, Gallery
+from familiar.embedding.verification import VerificationResult, probability_same
+from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
+from familiar.gallery.clustering.calibration import calibration, clustering_calibration
+from familiar.gallery.clustering.cluster import domain_threshold
+from familiar.gallery.database.connection import FaceTable, Gallery
 from familiar.gallery.search.templates import Templates, templates
 from familiar.neighbors import brute_force
-from familiar.neighbors.domains import HOME, Middle, beside, middles
+from familiar.neighbors.domains import IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
 from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
-from familiar.neighbors.whitening import adapt
+from familiar.neighbors.whitening import whiten_to_domain
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
 MORE = 10  # faces that the index is asked for beyond those wanted: it computes in float16
@@ -119,7 +119,7 @@ def search_photos(
 
 
 def _by_index(
-    faces: Faces, index: HnswIndex, queries: Float32[np.ndarray, "1 d"], k: int
+    faces: FaceTable, index: HnswIndex, queries: Float32[np.ndarray, "1 d"], k: int
 ) -> tuple[Int64[np.ndarray, "1 found"], Float32[np.ndarray, "1 found"]]:
     try:
         candidates = faces.rows_of(index.search(queries, k + MORE)[0][0])
@@ -145,10 +145,10 @@ def search_identities(
     """
     _check_query(gallery, query, k)
     with gallery.reading():
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         asked = _as_seen(gallery, who, query)
         of = _compared(gallery, who, asked, only)
-        means, home = calibration(gallery), grouping(gallery).threshold
+        means, home = calibration(gallery), clustering_calibration(gallery).threshold
     if not len(of.numbers):
         return []
     mean = (of.sums @ asked.query) / np.maximum(of.lengths, np.finfo(np.float32).tiny)
@@ -172,19 +172,21 @@ def search_identities(
     return found
 
 
-def _compared(gallery: Gallery, who: Who, asked: "_Asked", only: Filter) -> Templates:
+def _compared(gallery: Gallery, who: FaceAssignments, asked: "_Asked", only: Filter) -> Templates:
     """Of the faces that the query compares with, and that pass the filter."""
-    if only.empty and asked.kind == HOME:
-        return gallery.kept("templates", gallery.revision, lambda: templates(who, np.flatnonzero(who.kind == HOME)))
-    mask = who.kind == asked.kind
+    if only.empty and asked.kind == IN_DOMAIN:
+        return gallery.cached(
+            "templates", gallery.revision, lambda: templates(who, np.flatnonzero(who.domain == IN_DOMAIN))
+        )
+    mask = who.domain == asked.kind
     if not only.empty:
         mask &= _allowed(gallery, who.faces, only)
-    rows = np.flatnonzero(mask & (who.identity != NOBODY))
+    rows = np.flatnonzero(mask & (who.identity != UNASSIGNED))
     return templates(who, rows, asked.vectors(who, rows))
 
 
 def _nearest(
-    who: Who, asked: "_Asked", of: Templates, mean: Float32[np.ndarray, " i"], k: int
+    who: FaceAssignments, asked: "_Asked", of: Templates, mean: Float32[np.ndarray, " i"], k: int
 ) -> list[tuple[int, int, float]]:
     """The places of k identities of highest mean, the best face of each, and its similarity.
 
@@ -201,27 +203,29 @@ def _nearest(
     return sorted(found, key=lambda one: (-float(mean[one[0]]), -one[2], one[0]))[:k]
 
 
-def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> Answer:
+def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Does `query` show that identity? Compared with the mean of its faces. NotInGallery where there is none such,
     FamiliarError where it has no face."""
     check_identities(gallery, [identity])
     _check_query(gallery, query, 1)
     with gallery.reading():
-        who = who_is_who(gallery)
+        who = load_assignments(gallery)
         own = who.rows_of_identity(identity)
         if not len(own):
             raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
         asked = _as_seen(gallery, who, query)
-    mine = own[who.kind[own] == asked.kind]
+    mine = own[who.domain[own] == asked.kind]
     if not len(mine):  # a cat, say, and the identity is a person
-        asked, mine = _Asked(HOME, query), own
+        asked, mine = _Asked(IN_DOMAIN, query), own
     template = normalize(asked.vectors(who, mine).mean(axis=0, keepdims=True))[0]
     means = calibration(gallery)
     # In a kind nothing is known but from where its faces are grouped.
-    threshold = means.balanced.similarity if not asked.shift else grouping(gallery).threshold - asked.shift
+    threshold = (
+        means.balanced.similarity if not asked.shift else clustering_calibration(gallery).threshold - asked.shift
+    )
     similarity = float(np.clip(template @ asked.query, -1.0, 1.0))
     probability = probability_same(similarity - threshold + means.balanced.similarity, means)
-    return Answer(similarity, probability, similarity >= threshold, threshold)
+    return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,25 +238,25 @@ class _Asked:
     adapted: Float32[np.ndarray, "m d"] | None = None  # all faces of the kind
     shift: float = 0.0
 
-    def vectors(self, who: Who, rows: Int64[np.ndarray, " k"]) -> Float32[np.ndarray, "k d"]:
+    def vectors(self, who: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> Float32[np.ndarray, "k d"]:
         """Those faces of the kind."""
         if self.adapted is None:
             return who.faces.unit_rows(rows)
-        return self.adapted[np.searchsorted(np.flatnonzero(who.kind == self.kind), rows)]
+        return self.adapted[np.searchsorted(np.flatnonzero(who.domain == self.kind), rows)]
 
 
-def _as_seen(gallery: Gallery, who: Who, query: Float32[np.ndarray, " d"]) -> _Asked:
-    def known() -> list[Middle]:
-        own = np.flatnonzero(who.kind != HOME)
-        return middles(who.faces.unit_rows(own), who.kind[own])
+def _as_seen(gallery: Gallery, who: FaceAssignments, query: Float32[np.ndarray, " d"]) -> _Asked:
+    def known() -> list[DomainCentroid]:
+        own = np.flatnonzero(who.domain != IN_DOMAIN)
+        return domain_centroids(who.faces.unit_rows(own), who.domain[own])
 
-    (kind,) = beside(query[None], gallery.kept("middles", gallery.revision, known)).tolist()
-    if kind == HOME:
-        return _Asked(HOME, query)
-    rows = np.flatnonzero(who.kind == kind)
-    adapted = adapt(np.concatenate([who.faces.unit_rows(rows), query[None]]))
-    home = grouping(gallery).threshold
-    return _Asked(kind, adapted[-1], adapted[:-1], home - threshold_of(home, kind))
+    (kind,) = assign_domain(query[None], gallery.cached("middles", gallery.revision, known)).tolist()
+    if kind == IN_DOMAIN:
+        return _Asked(IN_DOMAIN, query)
+    rows = np.flatnonzero(who.domain == kind)
+    adapted = whiten_to_domain(np.concatenate([who.faces.unit_rows(rows), query[None]]))
+    home = clustering_calibration(gallery).threshold
+    return _Asked(kind, adapted[-1], adapted[:-1], home - domain_threshold(home, kind))
 
 
 def _odds(
@@ -283,20 +287,20 @@ def open_index(gallery: Gallery) -> HnswIndex | None:
     if len(faces.ids) < INDEX_FROM:
         return None
     stamp = Stamp(len(faces.ids), _watermark(gallery, faces))
-    return gallery.kept("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
+    return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
 
 
-def _watermark(gallery: Gallery, faces: Faces) -> str:
+def _watermark(gallery: Gallery, faces: FaceTable) -> str:
     with gallery.reading() as connection:
         (uid,) = connection.execute("SELECT uid FROM gallery").fetchone()
     return f"{uid} {faces.revision}"
 
 
-def _prefixes(gallery: Gallery, faces: Faces, length: int) -> Float16[np.ndarray, "n p"]:
+def _prefixes(gallery: Gallery, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
         raise ValueError(f"the model's valid prefixes are {', '.join(map(str, valid))}, not {length}")
-    return gallery.kept(
+    return gallery.cached(
         f"prefix {length}", faces.revision, lambda: prefix_of(faces.unit_rows(), length).astype(np.float16)
     )
 
@@ -309,7 +313,7 @@ def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> 
     check_unit_rows(query[None])
 
 
-def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, " n"]:
+def _allowed(gallery: Gallery, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Marks the faces that pass."""
     tests: list[str] = []
     values: list[str | int] = []
@@ -337,7 +341,7 @@ def _allowed(gallery: Gallery, faces: Faces, only: Filter) -> Bool[np.ndarray, "
 
 
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
-    individuals = who_is_who(gallery).individuals
+    individuals = load_assignments(gallery).estimated_identity_count
     odds = _odds(similarity.astype(np.float64), individuals, calibration(gallery))
     with gallery.reading() as connection:
         rows = connection.execute(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.calibration import Grouping, grouping
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.calibration import ClusteringCalibration, clustering_calibration
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.search import open_index
@@ -31,7 +31,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Overview:
+class GalleryStatistics:
     """`identities`, most faces first; faces `alone` are nobody's. `indexed`: an index is there and up to date.
 
     `decisions`: the last ones, newest first, that can be taken back.
@@ -40,15 +40,15 @@ class Overview:
     photos: int
     faces: int
     identities: tuple[Identity, ...]
-    alone: int
+    unassigned: int
     space: Space
-    grouping: Grouping
+    grouping: ClusteringCalibration
     size_bytes: int
     indexed: bool
     decisions: tuple[Decision, ...]
 
 
-def overview(gallery: Gallery) -> Overview:
+def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
     """All of it as it is at one moment."""
     with gallery.reading() as connection:
         (photos,) = connection.execute("SELECT count(*) FROM photos").fetchone()
@@ -58,13 +58,13 @@ def overview(gallery: Gallery) -> Overview:
         numbers = [row[0] for row in connection.execute("SELECT id FROM identities")]
         identities = _identities(gallery, numbers, paths)
         faces = len(gallery.faces().ids)
-        return Overview(
+        return GalleryStatistics(
             photos=photos,
             faces=faces,
             identities=identities,
-            alone=faces - sum(identity.faces for identity in identities),
+            unassigned=faces - sum(identity.faces for identity in identities),
             space=gallery.space,
-            grouping=grouping(gallery),
+            grouping=clustering_calibration(gallery),
             size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
             decisions=tuple(decisions(gallery, LAST_DECISIONS)),
@@ -80,7 +80,7 @@ def _size_bytes(gallery: Gallery) -> int:
 
 
 def _identities(gallery: Gallery, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     of = templates(who, np.arange(len(who.identity)))
     central = who.faces.ids[central_faces(who, of, 1)[:, 0]].tolist()
     confirmed = np.bincount(of.places, who.by_user[of.rows], len(of.numbers)).astype(np.int64).tolist()

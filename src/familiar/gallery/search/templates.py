@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from familiar.core.blockwise import blocks
-from familiar.gallery.clustering.assignments import NOBODY, Who
+from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
 
 _ROWS_AT_ONCE = 1 << 14  # in float32: 8 MB of 128 dimensions
 
@@ -41,9 +41,11 @@ class Templates:
         return self.rows[self.starts[place] : end]
 
 
-def templates(who: Who, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarray, "k d"] | None = None) -> Templates:
+def templates(
+    who: FaceAssignments, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarray, "k d"] | None = None
+) -> Templates:
     """Of those among the faces in `rows`, rising, that are somebody's; `vectors` if they are seen another way."""
-    held = np.flatnonzero(who.identity[rows] != NOBODY)
+    held = np.flatnonzero(who.identity[rows] != UNASSIGNED)
     held = held[np.argsort(who.identity[rows[held]], kind="stable")]
     numbers, starts = np.unique(who.identity[rows[held]], return_index=True)
     places = np.repeat(np.arange(len(numbers)), np.diff(starts, append=len(held)))
@@ -55,7 +57,7 @@ def templates(who: Who, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarr
     return Templates(numbers, rows[held], starts.astype(np.int64), sums)
 
 
-def central_faces(who: Who, of: Templates, most: int) -> Int64[np.ndarray, "i most"]:
+def central_faces(who: FaceAssignments, of: Templates, most: int) -> Int64[np.ndarray, "i most"]:
     """Rows of the faces that stand for each identity, from different photos, filled up with -1.
 
     Those that the user confirmed come first, and of these as of the others those most like all: the first is the
@@ -70,6 +72,6 @@ def central_faces(who: Who, of: Templates, most: int) -> Int64[np.ndarray, "i mo
     first = np.sort(np.unique(places * len(numbers) + photos, return_index=True)[1])  # face of a photo
     rank = np.arange(len(first)) - np.searchsorted(places[first], places[first])
     few = first[rank < most]
-    found = np.full((len(of.numbers), most), NOBODY, np.int64)
+    found = np.full((len(of.numbers), most), UNASSIGNED, np.int64)
     found[places[few], rank[rank < most]] = of.rows[order[few]]
     return found

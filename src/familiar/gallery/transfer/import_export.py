@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.core.files import content_sha256, whole_path, write_atomically
+from familiar.core.files import absolute_path, content_sha256, write_atomically
 from familiar.core.terminal_text import printable
-from familiar.detection.quality import common_px
+from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.editing.corrections import Individual, assign
+from familiar.gallery.editing.corrections import IdentityFaces, assign
 from familiar.photos.decoding import find_photos
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
@@ -28,7 +28,7 @@ _Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """How many `faces` were said to show how many `identities`, and how many others that `carried` along.
 
     `skipped`: each row or photo that says nothing of a face in the gallery, and why.
@@ -36,12 +36,12 @@ class Imported:
 
     faces: int
     identities: int
-    carried: int
+    propagated_faces: int
     skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """Photos put into the folders of so many `identities`; `missing` ones are not where they were."""
 
     photos: int
@@ -79,7 +79,7 @@ def export_csv(gallery: Gallery, path: Path) -> int:
     return len(rows)
 
 
-def import_csv(gallery: Gallery, path: Path) -> Imported:
+def import_csv(gallery: Gallery, path: Path) -> ImportResult:
     """Takes a table for the user's word, all of it in one decision.
 
     It has the columns `path` and `name` at least, as `export_csv` writes them. A photo that shows several faces needs
@@ -115,7 +115,7 @@ def import_csv(gallery: Gallery, path: Path) -> Imported:
     return _assign(gallery, {face: row.label for face, row in faces.items()}, skipped)
 
 
-def import_folders(gallery: Gallery, root: Path) -> Imported:
+def import_folders(gallery: Gallery, root: Path) -> ImportResult:
     """Takes ROOT/IDENTITY/PHOTO for the user's word, all of it in one decision.
 
     Photos are known by their content, or else by their path; each shows one face, or is skipped. A folder called #12
@@ -148,7 +148,7 @@ def import_folders(gallery: Gallery, root: Path) -> Imported:
     return _assign(gallery, {face: label for face, (label, _) in said.items()}, skipped)
 
 
-def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] = "link") -> Exported:
+def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] = "link") -> ExportResult:
     """Makes FOLDER/NAME/PHOTO of every face that is somebody's: links to the photos where they lie, or copies.
 
     Who has no name is #12. CannotWrite where the folder is there already and not empty, or by the system.
@@ -182,18 +182,18 @@ def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] 
                 shutil.copy2(source, target)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
-    return Exported(len(rows) - len(missing), len(within), tuple(missing))
+    return ExportResult(len(rows) - len(missing), len(within), tuple(missing))
 
 
-def _assign(gallery: Gallery, label_of: Mapping[int, str], skipped: list[str]) -> Imported:
+def _assign(gallery: Gallery, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
     people: defaultdict[str, list[int]] = defaultdict(list)
     for face, label in label_of.items():
         people[label].append(face)
     carried = assign(
         gallery,
-        [Individual(None if label.startswith("#") else label, tuple(faces)) for label, faces in people.items()],
+        [IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in people.items()],
     )
-    return Imported(len(label_of), len(people), carried, tuple(skipped))
+    return ImportResult(len(label_of), len(people), carried, tuple(skipped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class _Known:
         return _Known({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
 
     def at(self, path: str) -> int | None:
-        return self.by_path.get(path, self.by_path.get(str(whole_path(path))))
+        return self.by_path.get(path, self.by_path.get(str(absolute_path(path))))
 
     def shown_in(self, path: Path) -> int | None:
         """OSError where the file cannot be read."""
@@ -275,7 +275,7 @@ def _row(line: int, cells: Mapping[str, str]) -> _Row:
 
 def _overlap(one: _Box, other: _Box) -> float:
     """Intersection over union."""
-    common = common_px(one, other)
+    common = box_intersection_px(one, other)
     areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
     return common / (areas - common) if common else 0.0
 

@@ -25,8 +25,8 @@ from familiar.core.vectors import Bridge, normalize, prefix, ridge_bridge
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import calibrate
-from familiar.gallery.database.connection import Faces, Gallery, Space
-from familiar.gallery.editing.undo_log import drop_empty
+from familiar.gallery.database.connection import FaceTable, Gallery, Space
+from familiar.gallery.editing.undo_log import delete_empty_decisions
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
@@ -35,7 +35,7 @@ HELD_OUT = 5  # every so many-th of them tells how well the bridge does
 
 
 @dataclass(frozen=True)
-class Migrated:
+class MigrationResult:
     """How the faces came over: from their `photos`, by their first components (`prefix`), or over a `bridge`.
 
     `bridge_cosine`: of bridged faces with the new model's own embedding of them, over faces that the bridge was not
@@ -65,7 +65,7 @@ def migrate(
     *,
     flip: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
-) -> Migrated:
+) -> MigrationResult:
     """Takes a gallery over to another model.
 
     Where the new model speaks the same space with fewer numbers, one of the old model's valid prefixes, the stored
@@ -77,7 +77,7 @@ def migrate(
     learned: nothing is swapped then, and what was embedded is kept for the next call. The gallery's own calibration is
     fitted again, if it had one and enough is confirmed.
     """
-    old, new = gallery.space, Space.of(embedder.metadata)
+    old, new = gallery.space, Space.from_metadata(embedder.metadata)
     if new.space_id == old.space_id:
         return _cut(gallery, old, new)
     _begin(gallery, new)
@@ -92,7 +92,7 @@ def migrate(
         # Another process has enrolled photos meanwhile.
 
 
-def _cut(gallery: Gallery, old: Space, new: Space) -> Migrated:
+def _cut(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
     if new.embedding_dim == old.embedding_dim:
         shorter = None
     elif new.embedding_dim in old.prefixes:
@@ -105,7 +105,7 @@ def _cut(gallery: Gallery, old: Space, new: Space) -> Migrated:
     with gallery.writing(faces_change=True) as connection:
         faces = gallery.faces()
         if shorter is not None:
-            rows = gallery.packed(prefix(faces.unit_rows(), shorter)) if len(faces.ids) else []
+            rows = gallery.encode_embeddings(prefix(faces.unit_rows(), shorter)) if len(faces.ids) else []
             connection.executemany(
                 "UPDATE faces SET embedding = ? WHERE id = ?", zip(rows, faces.ids.tolist(), strict=True)
             )
@@ -114,7 +114,7 @@ def _cut(gallery: Gallery, old: Space, new: Space) -> Migrated:
         _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
     _calibrate_again(gallery, bool(had_own))
-    return Migrated(0, len(faces.ids) if shorter else 0, 0, None)
+    return MigrationResult(0, len(faces.ids) if shorter else 0, 0, None)
 
 
 def _begin(gallery: Gallery, new: Space) -> None:
@@ -177,7 +177,7 @@ def _embed_anew(
             except (OSError, FamiliarError):
                 missing += faces
         if not crops:
-            return [], embedder.no_embeddings(), missing
+            return [], embedder.empty_embeddings(), missing
         return found, embedder.run(to_tensor(crops, embedder.metadata.preprocessing), flip=flip), missing
 
     with ThreadPoolExecutor(embedder.threads) as pool:
@@ -211,7 +211,7 @@ def _gather(
     anew."""
     if not len(faces):
         return
-    packed = gallery.packed(embeddings)
+    packed = gallery.encode_embeddings(embeddings)
     with gallery.writing() as connection:
         _require_under_way(gallery, connection, new)
         connection.executemany(
@@ -226,7 +226,7 @@ def _gather(
 
 
 def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
-    """Carries over the faces whose photos are gone; how well, as `Migrated.bridge_cosine` says."""
+    """Carries over the faces whose photos are gone; how well, as `MigrationResult.bridge_cosine` says."""
     with gallery.reading() as connection:
         every = gallery.faces()
         rows: list[Any] = connection.execute(
@@ -239,7 +239,7 @@ def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
             f"enroll them, or forget them; what was embedded is kept"
         )
     source = _vectors(every, [row[0] for row in rows])
-    target = np.stack([np.frombuffer(row[1], gallery.element) for row in rows]).astype(np.float32)
+    target = np.stack([np.frombuffer(row[1], gallery.embedding_dtype) for row in rows]).astype(np.float32)
     held_out = np.arange(len(rows)) % HELD_OUT == 0
     tried: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
     cosine = float((tried(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
@@ -252,11 +252,11 @@ def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
     return cosine
 
 
-def _vectors(every: Faces, wanted: Sequence[int]) -> Float32[np.ndarray, "n d"]:
+def _vectors(every: FaceTable, wanted: Sequence[int]) -> Float32[np.ndarray, "n d"]:
     return every.unit_rows(every.rows_of(np.array(wanted, np.int64)))
 
 
-def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated, bool] | None:
+def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
     """The new embeddings in place of the old, all or none; None where some are still missing. Had it an own
     calibration?"""
     with gallery.writing(faces_change=True) as connection:
@@ -275,7 +275,7 @@ def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[Migrated,
         _drop_embeddings_of_the_log(connection)
         _forget_kinds(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
-    return Migrated(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
+    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
 
 
 def _require_under_way(gallery: Gallery, connection: sqlite3.Connection, new: Space) -> None:
@@ -298,7 +298,7 @@ def _forget_kinds(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM kinds")
     connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
-    drop_empty(connection)
+    delete_empty_decisions(connection)
 
 
 def _calibrate_again(gallery: Gallery, had_own: bool) -> None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace, KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
@@ -18,16 +18,16 @@ router = APIRouter()
 
 
 @router.get(
-    "/faces/unknown",
+    "/faces/unassigned",
     operation_id="list_unknown_faces",
     tags=["faces"],
     response_model=responses.Page[responses.Face],
 )
 async def unknown(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
     """Faces of nobody, in the order in which they were taken in."""
-    (last,) = pagination.after(cursor, "unknown faces", 1) or (0,)
-    found = await service.threads.read(listing.unknown, after=last, limit=limit + 1)
-    return pagination.page(found, limit, "unknown faces", lambda face: (face.face,))
+    (last,) = pagination.after(cursor, "unassigned faces", 1) or (0,)
+    found = await service.threads.read(listing.unassigned_faces, after=last, limit=limit + 1)
+    return pagination.page(found, limit, "unassigned faces", lambda face: (face.face,))
 
 
 @router.post(
@@ -50,7 +50,7 @@ async def confirm(service: Served, body: requests.SomeFaces) -> None:
     response_model=responses.Corrected,
     responses=problems(404, *CHANGE),
 )
-async def move(service: Served, body: requests.Moved) -> Corrected:
+async def move(service: Served, body: requests.Moved) -> CorrectionResult:
     """These faces show that identity."""
     return await service.threads.write(corrections.move, body.faces, body.to)
 
@@ -62,7 +62,7 @@ async def move(service: Served, body: requests.Moved) -> Corrected:
     response_model=responses.Corrected,
     responses=problems(404, *CHANGE),
 )
-async def split(service: Served, body: requests.SplitOff) -> Corrected:
+async def split(service: Served, body: requests.SplitOff) -> CorrectionResult:
     """These faces show somebody of their own, a new identity."""
     return await service.threads.write(corrections.split, body.faces, body.name)
 
@@ -74,7 +74,7 @@ async def split(service: Served, body: requests.SplitOff) -> Corrected:
     response_model=responses.Corrected,
     responses=problems(404, *CHANGE),
 )
-async def reject(service: Served, body: requests.Rejected) -> Corrected:
+async def reject(service: Served, body: requests.Rejected) -> CorrectionResult:
     """These faces do not show that identity, which is never said again."""
     return await service.threads.write(corrections.reject, body.faces, body.identity)
 
@@ -89,7 +89,7 @@ async def reject(service: Served, body: requests.Rejected) -> Corrected:
 )
 async def tell_apart(service: Served, body: requests.ToldApart) -> None:
     """Two faces show two individuals, and so do the identities they are in."""
-    await service.threads.write(corrections.tell_apart, body.first, body.second)
+    await service.threads.write(corrections.mark_different, body.first, body.second)
 
 
 @router.get(

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Response
 from familiar.core.errors import Contradiction
 from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.assignments import check_faces
-from familiar.gallery.clustering.calibration import calibration, grouping
-from familiar.gallery.clustering.cluster import Grouped, group
+from familiar.gallery.clustering.calibration import calibration, clustering_calibration
+from familiar.gallery.clustering.cluster import ClusterResult, cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions, undo
 from familiar.gallery.search import listing
@@ -49,9 +49,9 @@ async def model(service: Served) -> dict[str, Any]:
     response_model=responses.Grouped,
     responses=problems(*CHANGE),
 )
-async def group_faces(service: Served, body: requests.Grouping) -> Grouped:
+async def group_faces(service: Served, body: requests.Grouping) -> ClusterResult:
     """Puts every face that is in no group into one, within what was said of them."""
-    return await service.threads.write(group, threshold=body.threshold, afresh=body.afresh)
+    return await service.threads.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
 @router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.Question])
@@ -59,7 +59,7 @@ async def questions(
     service: Served, limit: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
 ) -> list[review_queue.Question]:
     """The questions whose answers would mend most, the worthiest first."""
-    return await service.threads.read(review_queue.suggest, limit)
+    return await service.threads.read(review_queue.propose_questions, limit)
 
 
 @router.post(
@@ -99,7 +99,7 @@ async def undo_last(
 
 def _state(gallery: Gallery) -> dict[str, Any]:
     with gallery.reading():
-        space, means, groups = gallery.space, calibration(gallery), grouping(gallery)
+        space, means, groups = gallery.space, calibration(gallery), clustering_calibration(gallery)
         decide = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
         return {
             "counts": listing.counts(gallery),
@@ -113,6 +113,6 @@ def _state(gallery: Gallery) -> dict[str, Any]:
 
 def _answer(gallery: Gallery, question: review_queue.Question, same: bool) -> None:
     check_faces(gallery, (question.first_face, question.second_face))
-    if not review_queue.stands(gallery, question):
+    if not review_queue.is_still_valid(gallery, question):
         raise Contradiction("what this question asks about has changed since; ask for questions anew")
-    review_queue.answer(gallery, question, same)
+    review_queue.answer_question(gallery, question, same)

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
-from familiar.gallery.search.listing import Tile
+from familiar.gallery.search.listing import IdentitySummary
 from familiar.web.api import pagination, requests, responses
 from familiar.web.api.openapi import CHANGE, problems
 from familiar.web.service import Served
@@ -31,7 +31,7 @@ async def identities(
     of = f"identities, named {named}"
     last = pagination.after(cursor, of, 2)
     found = await service.threads.read(
-        listing.tiles, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
+        listing.identity_summaries, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
     )
     return pagination.page(found, limit, of, lambda tile: (tile.faces, tile.identity))
 
@@ -53,9 +53,9 @@ async def names(
     response_model=responses.Identity,
     responses=problems(404),
 )
-async def identity(service: Served, identity: requests.InAddress) -> Tile:
+async def identity(service: Served, identity: requests.InAddress) -> IdentitySummary:
     """One identity."""
-    return await service.threads.read(listing.tile, identity)
+    return await service.threads.read(listing.identity_summary, identity)
 
 
 @router.get(
@@ -71,7 +71,7 @@ async def faces(
     """Its faces, the likeliest first. A correction meanwhile may shift what the next part begins with."""
     of = f"faces of {identity}"
     (start,) = pagination.after(cursor, of, 1) or (0,)
-    found = await service.threads.read(listing.likely, identity)
+    found = await service.threads.read(listing.face_confidences, identity)
     return pagination.page(found[start : start + limit + 1], limit, of, lambda _: (start + limit,))
 
 
@@ -82,9 +82,9 @@ async def faces(
     response_model=responses.Corrected,
     responses=problems(404, *CHANGE),
 )
-async def name(service: Served, identity: requests.InAddress, body: requests.Renamed) -> Corrected:
+async def name(service: Served, identity: requests.InAddress, body: requests.Renamed) -> CorrectionResult:
     """Calls an identity by a name, which it keeps. Two of one name are one: merge them."""
-    return await service.threads.write(corrections.name, identity, body.name, confirm=body.confirm)
+    return await service.threads.write(corrections.name_identity, identity, body.name, confirm=body.confirm)
 
 
 @router.post(
@@ -94,6 +94,6 @@ async def name(service: Served, identity: requests.InAddress, body: requests.Ren
     response_model=responses.Corrected,
     responses=problems(404, *CHANGE),
 )
-async def merge(service: Served, identity: requests.InAddress, body: requests.Others) -> Corrected:
+async def merge(service: Served, identity: requests.InAddress, body: requests.Others) -> CorrectionResult:
     """The others are this one, too. It keeps its name, or gets the first that one of them has."""
     return await service.threads.write(corrections.merge, identity, body.others)

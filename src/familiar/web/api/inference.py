@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, UploadFile
 from jaxtyping import Float32
 
 from familiar.core.vectors import check_unit_rows
-from familiar.embedding.verification import Answer, verify_embeddings
+from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.database.connection import Gallery
@@ -103,7 +103,7 @@ async def verify(service: Served, first: requests.Photo, second: requests.Photo)
     response_model=responses.Verdict,
     responses=problems(404, *UPLOAD),
 )
-async def verify_identity(service: Served, identity: requests.InAddress, photo: requests.Photo) -> Answer:
+async def verify_identity(service: Served, identity: requests.InAddress, photo: requests.Photo) -> VerificationResult:
     """Does a photo show this identity? By its best face, compared with the mean of the identity's."""
     (seen,) = await _best(service, photo)
     return await service.compare(verify_identity_of, _embedding(seen), identity)

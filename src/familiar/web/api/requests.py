@@ -98,24 +98,24 @@ class Grouping(Asked):
         le=1,
         description="The similarity from which on faces show one individual; null: the gallery's.",
     )
-    afresh: bool = Field(False, description="Whether groups without a name are made anew.")
+    rebuild: bool = Field(False, description="Whether groups without a name are made anew.")
 
 
 class Question(Asked):
     """Do two faces show one individual?
 
-    "join": they stand for two groups, `first` and `second` (null: a face of its own), which would become one.
-    "doubt": both are in `first`, and the first face may not belong there.
+    "merge": they stand for two groups, `first` and `second` (null: a face of its own), which would become one.
+    "outlier": both are in `first`, and the first face may not belong there.
     """
 
-    about: Literal["join", "doubt"]
+    kind: Literal["merge", "outlier"]
     first_face: Number
     second_face: Number
     first: Number | None
     second: Number | None
     similarity: float
     probability: float = Field(description="That the answer is yes.")
-    worth: float = Field(description="How much an answer would mend, beside the others.")
+    expected_gain: float = Field(description="How much an answer would mend, beside the others.")
 
 
 class Answered(Asked):

@@ -58,7 +58,7 @@ class Counts(Shape):
     faces: int
     named: int = Field(description="Identities that have a name.")
     unnamed: int = Field(description="Identities that have none.")
-    unknown: int = Field(description="Faces that are in no identity.")
+    unassigned: int = Field(description="Faces that are in no identity.")
 
 
 class Thresholds(Shape):
@@ -149,7 +149,7 @@ class Corrected(Shape):
     """Which identity a correction was about."""
 
     identity: Number
-    carried: int = Field(description="How many faces nobody spoke of followed.")
+    propagated_faces: int = Field(description="How many faces nobody spoke of followed.")
 
 
 class NewFace(Shape):
@@ -161,7 +161,7 @@ class Grouped(Shape):
 
     identities: int = Field(description="That hold faces now.")
     faces: int = Field(description="That they hold.")
-    alone: int = Field(description="Faces of nobody.")
+    unassigned: int = Field(description="Faces of nobody.")
     changed: int = Field(description="Faces that are elsewhere now.")
     threshold: Similarity
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from starlette.datastructures import Headers
 
-from familiar.core.files import whole_path
+from familiar.core.files import absolute_path
 
 LIFE_SECONDS = 30 * 24 * 3600
 MOST_ENDED = 10_000
@@ -89,4 +89,4 @@ class Sessions:
 
 def cookie_name(gallery: Path) -> str:
     """One for each gallery: to a browser all servers on one machine are one, whatever their port."""
-    return f"familiar_{sha256(os.fsencode(whole_path(gallery))).hexdigest()[:8]}"
+    return f"familiar_{sha256(os.fsencode(absolute_path(gallery))).hexdigest()[:8]}"

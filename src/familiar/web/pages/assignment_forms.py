@@ -7,10 +7,10 @@ from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.terminal_text import printable
-from familiar.gallery.clustering.assignments import check_faces, check_identities, who_is_who
+from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import KnownFace
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual, as SQLite counts
@@ -19,7 +19,7 @@ Name = Annotated[str, Field(max_length=200)]
 
 def bearer(gallery: Gallery, called: str) -> int | None:
     """The individual of that name; where nobody has just that, one whose name differs in upper and lower case alone."""
-    wanted, names = called.strip(), who_is_who(gallery).names
+    wanted, names = called.strip(), load_assignments(gallery).names
     alike = [number for number, name in names.items() if name.casefold() == wanted.casefold()]
     return next((number for number in alike if names[number] == wanted), alike[0] if alike else None)
 
@@ -45,11 +45,11 @@ def name(gallery: Gallery, identity: int, called: str) -> int | None:
     if other is not None and other != identity:
         return other
     require_name(called)
-    corrections.name(gallery, identity, called)
+    corrections.name_identity(gallery, identity, called)
     return None
 
 
-def put(gallery: Gallery, faces: list[int], called: str) -> Corrected:
+def put(gallery: Gallery, faces: list[int], called: str) -> CorrectionResult:
     """These faces show whoever is called so, or somebody new of that name; without a name, somebody of their own."""
     require(gallery, faces=faces)
     to = bearer(gallery, called)

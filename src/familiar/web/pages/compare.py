@@ -7,7 +7,7 @@ from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
 
 from familiar.core.calibration import Calibration
-from familiar.embedding.verification import Answer, verify_embeddings
+from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.gallery.clustering.calibration import calibration
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import page
@@ -32,7 +32,7 @@ class Mark:
 class Compared:
     """`crops` are the faces as the network saw them; `scale` the thresholds, and `here` the similarity on it."""
 
-    answer: Answer
+    answer: VerificationResult
     calibration: Calibration
     names: tuple[str, str]
     crops: tuple[str, str]

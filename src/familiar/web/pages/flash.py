@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
 
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.web.pages.render import called, counted
 
@@ -65,7 +65,7 @@ def said(gallery: Gallery, query: Mapping[str, str]) -> Said | None:
     return Said(
         sentence.format(faces=counted(count, "face"), individuals=counted(count, "individual")),
         who,
-        "" if who is None else called(who, who_is_who(gallery).names.get(who)),
+        "" if who is None else called(who, load_assignments(gallery).names.get(who)),
         _number(query.get("carried")) or 0,
     )
 

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.gallery.clustering.assignments import who_is_who
+from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.search.listing import Likely, likely
+from familiar.gallery.search.listing import FaceConfidence, face_confidences
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, put, require
 from familiar.web.pages.flash import Said, here, said, told
@@ -33,10 +33,10 @@ async def individual(
 ) -> Response:
     """A page of its faces, `order` by likelihood or the other way round."""
 
-    def read(gallery: Gallery) -> tuple[str | None, list[Likely], Said | None]:
+    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], Said | None]:
         with gallery.reading():
-            known = likely(gallery, identity)
-            return who_is_who(gallery).names.get(identity), known, said(gallery, request.query_params)
+            known = face_confidences(gallery, identity)
+            return load_assignments(gallery).names.get(identity), known, said(gallery, request.query_params)
 
     try:
         called, known, told_of = await service.threads.read(read)
@@ -89,13 +89,13 @@ async def say(
             corrections.confirm(gallery, faces)
             return told(path, "confirmed", count=len(faces))
         if do == "reject":
-            carried = corrections.reject(gallery, faces, identity).carried
+            carried = corrections.reject(gallery, faces, identity).propagated_faces
             return told(path, "rejected", count=len(faces), carried=carried)
         corrected = put(gallery, faces, called)
         if corrected.identity == identity:  # where they were already
-            return told(path, "confirmed", count=len(faces), carried=corrected.carried)
+            return told(path, "confirmed", count=len(faces), carried=corrected.propagated_faces)
         done = "moved" if do == "move" else "split"
-        return told(path, done, count=len(faces), carried=corrected.carried, who=corrected.identity)
+        return told(path, done, count=len(faces), carried=corrected.propagated_faces, who=corrected.identity)
 
     return RedirectResponse(await service.threads.decide(write), 303)
 
@@ -107,7 +107,7 @@ async def confirm(
     """Every one of its so many `faces` is rightly there. Contradiction where there are others by now."""
 
     def confirm_all(gallery: Gallery) -> int:
-        every = likely(gallery, identity)
+        every = face_confidences(gallery, identity)
         if len(every) != faces:
             raise Contradiction(f"there are {len(every)} faces by now, not {faces}; look at them first")
         faces_left = [one.face.face for one in every if not one.face.by_user]
@@ -119,6 +119,6 @@ async def confirm(
     return RedirectResponse(told(path, "confirmed", count=count), 303)
 
 
-def is_doubtful(one: Likely) -> bool:
+def is_doubtful(one: FaceConfidence) -> bool:
     """Rather somebody else, and nobody said otherwise."""
     return not one.face.by_user and one.probability is not None and one.probability < DOUBTFUL

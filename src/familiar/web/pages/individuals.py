@@ -7,21 +7,21 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction
-from familiar.gallery.clustering.assignments import who_is_who
-from familiar.gallery.clustering.cluster import group
+from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import Corrected
+from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search.listing import (
     BEST,
     Counts,
+    IdentitySummary,
     KnownFace,
-    Tile,
     counts,
-    likely,
+    face_confidences,
+    identity_summaries,
     names,
-    tiles,
-    unknown,
+    unassigned_faces,
 )
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, name, put, require
@@ -45,15 +45,15 @@ async def individuals(
 ) -> HTMLResponse:
     """One tab of tiles, those with most faces first; `faces` and `after` are of the last one of the page before."""
 
-    def read(gallery: Gallery) -> tuple[Tab, list[Tile], list[KnownFace], Said | None]:
+    def read(gallery: Gallery) -> tuple[Tab, list[IdentitySummary], list[KnownFace], Said | None]:
         with gallery.reading():
             shown, told_of = tab or _first_tab(counts(gallery)), said(gallery, request.query_params)
             if shown == "unknown":
-                return shown, [], unknown(gallery, after=after, limit=FACES + 1), told_of
+                return shown, [], unassigned_faces(gallery, after=after, limit=FACES + 1), told_of
             since = (faces, after) if after else None
             return (
                 shown,
-                tiles(gallery, named=shown == "named", after=since, limit=TILES + 1),
+                identity_summaries(gallery, named=shown == "named", after=since, limit=TILES + 1),
                 [],
                 told_of,
             )
@@ -83,14 +83,14 @@ async def gather(
     """These faces are one individual's: whoever is called so, or somebody new."""
     faces = list(dict.fromkeys(face))
     corrected = await service.threads.decide(put, faces, called)
-    path = told(local_path(back), "moved", count=len(faces), carried=corrected.carried, who=corrected.identity)
+    path = told(local_path(back), "moved", count=len(faces), carried=corrected.propagated_faces, who=corrected.identity)
     return RedirectResponse(path, 303)
 
 
 @router.post("/individuals/group")
 async def group_faces(service: Served) -> RedirectResponse:
     """Faces of nobody that are alike become somebody; who is there already stays."""
-    grouped = await service.threads.write(group)
+    grouped = await service.threads.write(cluster)
     if not grouped.changed:
         return RedirectResponse(told("/individuals?tab=unknown", "alone"), 303)
     return RedirectResponse(told("/individuals?tab=unnamed", "grouped", count=grouped.identities), 303)
@@ -124,14 +124,14 @@ async def merge(
     if into is None:
         return RedirectResponse(choosing(every, back), 303)
 
-    def write(gallery: Gallery) -> Corrected:
+    def write(gallery: Gallery) -> CorrectionResult:
         require(gallery, identities=every)
         return corrections.merge(gallery, into, every)
 
     corrected = await service.threads.decide(write)
     left = {f"/individuals/{other}" for other in every}
     back = f"/individuals/{into}" if back.partition("?")[0] in left else local_path(back)
-    return RedirectResponse(told(back, "merged", carried=corrected.carried, who=into), 303)
+    return RedirectResponse(told(back, "merged", carried=corrected.propagated_faces, who=into), 303)
 
 
 @router.get("/individuals/names")
@@ -162,10 +162,10 @@ def _first_tab(known: Counts) -> Tab:
     """Where somebody is."""
     if known.named:
         return "named"
-    return "unknown" if known.unknown and not known.unnamed else "unnamed"
+    return "unknown" if known.unassigned and not known.unnamed else "unnamed"
 
 
-def _more(tab: Tab, known: list[Tile], nobodys: list[KnownFace]) -> str | None:
+def _more(tab: Tab, known: list[IdentitySummary], nobodys: list[KnownFace]) -> str | None:
     """The path of the next page, where there is one."""
     if len(known) > TILES:
         last = known[TILES - 1]
@@ -175,13 +175,13 @@ def _more(tab: Tab, known: list[Tile], nobodys: list[KnownFace]) -> str | None:
     return None
 
 
-def _tiles_of(gallery: Gallery, identities: list[int]) -> list[Tile]:
+def _tiles_of(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
     """The named and the large first: who is likeliest to stay."""
-    called = who_is_who(gallery).names
-    found: list[Tile] = []
+    called = load_assignments(gallery).names
+    found: list[IdentitySummary] = []
     for number in identities:
-        known = likely(gallery, number)
+        known = face_confidences(gallery, number)
         best = tuple(one.face.face for one in known[:BEST])
         confirmed = sum(one.face.by_user for one in known)
-        found.append(Tile(number, called.get(number), len(known), confirmed, best))
+        found.append(IdentitySummary(number, called.get(number), len(known), confirmed, best))
     return sorted(found, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))

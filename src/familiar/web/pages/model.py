@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 
 from familiar.core.errors import BadResults
 from familiar.evaluation.results import at_path, read_results
-from familiar.gallery.clustering.calibration import Grouping, calibration, grouping
+from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.web.errors import Refused
 from familiar.web.middleware.headers import POLICY, SHUT_IN
@@ -103,9 +103,9 @@ async def report(service: Served) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={POLICY: SHUT_IN})
 
 
-def _of_gallery(gallery: Gallery) -> tuple[Space, Any, Grouping]:
+def _of_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
     with gallery.reading():
-        return gallery.space, calibration(gallery), grouping(gallery)
+        return gallery.space, calibration(gallery), clustering_calibration(gallery)
 
 
 def _evaluated(folder: Path, file_id: str | None) -> Evaluated:

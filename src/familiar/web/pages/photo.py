@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
-from familiar.detection.quality import common_px
+from familiar.detection.quality import box_intersection_px
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
@@ -114,7 +114,7 @@ async def say(
             corrections.confirm(gallery, [face])
             return told(at, "confirmed", count=1)
         if do == "reject":
-            return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).carried)
+            return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).propagated_faces)
         return _named(gallery, listing.face(gallery, face), called, at)
 
     return RedirectResponse(await service.threads.decide(write), 303)
@@ -125,19 +125,19 @@ def _named(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:
     require_name(called)
     if face.identity is not None and names_group(gallery, face, called):
         corrections.confirm(gallery, [face.face])  # whatever becomes of its box, it keeps the name
-        corrections.name(gallery, face.identity, called)  # last, so that it is what is undone first
+        corrections.name_identity(gallery, face.identity, called)  # last, so that it is what is undone first
         return told(at, "named", who=face.identity)
     corrected = put(gallery, [face.face], called)
     if corrected.identity == face.identity:
-        return told(at, "confirmed", count=1, carried=corrected.carried)
-    return told(at, "moved", count=1, carried=corrected.carried, who=corrected.identity)
+        return told(at, "confirmed", count=1, carried=corrected.propagated_faces)
+    return told(at, "moved", count=1, carried=corrected.propagated_faces, who=corrected.identity)
 
 
 def _filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
     """Whether a face takes up so much of the photo that any other box would lie in it."""
     width, height = size_px
     whole = (0.0, 0.0, float(width), float(height))
-    return any(common_px(face.box_xyxy_px, whole) >= FILLED * width * height for face in photo.faces)
+    return any(box_intersection_px(face.box_xyxy_px, whole) >= FILLED * width * height for face in photo.faces)
 
 
 def _path(service: Service, photo: KnownPhoto) -> Path:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import NotInGallery
-from familiar.gallery.clustering.review_queue import Question, answer, stands, suggest
+from familiar.gallery.clustering.review_queue import Question, answer_question, is_still_valid, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace
@@ -20,7 +20,7 @@ from familiar.web.pages.render import page
 from familiar.web.service import Served
 
 MATTERS = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
-WORTHLESS = 0.01  # faces and pairs set right, as `Question.worth`: for so little nobody is asked
+WORTHLESS = 0.01  # faces and pairs set right, as `Question.expected_gain`: for so little nobody is asked
 MOST_COUNTED = 100
 MOST_SKIPPED = 100  # that an address remembers; the oldest are asked again
 BESIDE = 3  # more faces of whom a face stands for
@@ -58,8 +58,8 @@ async def questions(
             return left, _sides(gallery, left[:1]), said(gallery, request.query_params)
 
     left, sides, told_of = await service.threads.read(read)
-    best = best or (round(left[0].worth, 3) if left else 0.0)
-    count = 0 if enough else sum(question.worth >= MATTERS * best for question in left)
+    best = best or (round(left[0].expected_gain, 3) if left else 0.0)
+    count = 0 if enough else sum(question.expected_gain >= MATTERS * best for question in left)
     return await page(
         request,
         service,
@@ -82,7 +82,7 @@ async def questions(
 @router.post("/questions")
 async def answered(
     service: Served,
-    about: Annotated[Literal["join", "doubt"], Form()],
+    kind: Annotated[Literal["merge", "outlier"], Form()],
     first_face: Annotated[Number, Form()],
     second_face: Annotated[Number, Form()],
     same: Annotated[bool, Form()],
@@ -94,7 +94,7 @@ async def answered(
 ) -> RedirectResponse:
     """The user's word, unless what it is about has changed since it was asked; then the next question. Before two that
     both have a name become one, it is asked which name stays."""
-    asked = Question(about, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
+    asked = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_one = address(pairs(skipped), best, enough=enough)
     return RedirectResponse(await service.threads.decide(_answer, asked, same, next_one), 303)
 
@@ -130,10 +130,10 @@ def _queue(gallery: Gallery) -> list[Question]:
     """What is to be asked, kept until something is written."""
 
     def found() -> list[Question]:
-        every = suggest(gallery, MOST_COUNTED + MOST_SKIPPED)
-        return [question for question in every if question.worth >= WORTHLESS]
+        every = propose_questions(gallery, MOST_COUNTED + MOST_SKIPPED)
+        return [question for question in every if question.expected_gain >= WORTHLESS]
 
-    return gallery.kept("questions", gallery.revision, found)
+    return gallery.cached("questions", gallery.revision, found)
 
 
 def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str:
@@ -143,15 +143,15 @@ def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str
     except NotInGallery:
         return told(next_one, "changed")
     now = [face.identity for face in faces]
-    if asked.first_face == asked.second_face or not stands(gallery, asked):
+    if asked.first_face == asked.second_face or not is_still_valid(gallery, asked):
         return told(next_one, "changed")
-    if (asked.about == "doubt") != (asked.first is not None and asked.first == asked.second):
+    if (asked.kind == "outlier") != (asked.first is not None and asked.first == asked.second):
         return told(next_one, "changed")
-    joins = same and asked.about == "join"
+    joins = same and asked.kind == "merge"
     known = [number for number in now if number is not None]
     if joins and all(face.name for face in faces):
         return choosing(known, next_one)
-    answer(gallery, asked, same)
+    answer_question(gallery, asked, same)
     if not joins:
         return next_one
     who = listing.face(gallery, asked.first_face).identity
@@ -166,7 +166,7 @@ def _sides(gallery: Gallery, asked: list[Question]) -> list[Side]:
         side
         for question in asked
         for side in (
-            _side(gallery, question.first_face, alone=question.about == "doubt"),
+            _side(gallery, question.first_face, alone=question.kind == "outlier"),
             _side(gallery, question.second_face),
         )
     ]
@@ -176,6 +176,6 @@ def _side(gallery: Gallery, number: int, *, alone: bool = False) -> Side:
     face = listing.face(gallery, number)
     if face.identity is None:
         return Side(face, 1, ())
-    faces = [one.face.face for one in listing.likely(gallery, face.identity)]
+    faces = [one.face.face for one in listing.face_confidences(gallery, face.identity)]
     beside = [] if alone else [other for other in faces if other != number][:BESIDE]
     return Side(face, len(faces), tuple(beside))

@@ -39,9 +39,9 @@ def open_embedder(model: Path) -> "Embedder":
 
 
 def find_faces(gallery: "Gallery", said: Sequence[str]) -> list[int]:
-    from familiar.gallery.clustering.assignments import find_face
+    from familiar.gallery.clustering.assignments import resolve_face
 
-    return list(dict.fromkeys(find_face(gallery, one) for one in said))
+    return list(dict.fromkeys(resolve_face(gallery, one) for one in said))
 
 
 def called(number: int | None, name: str | None) -> str:
@@ -56,9 +56,9 @@ def called(number: int | None, name: str | None) -> str:
 
 
 def called_in(gallery: "Gallery", number: int | None) -> str:
-    from familiar.gallery.clustering.assignments import who_is_who
+    from familiar.gallery.clustering.assignments import load_assignments
 
-    return called(number, None if number is None else who_is_who(gallery).names.get(number))
+    return called(number, None if number is None else load_assignments(gallery).names.get(number))
 
 
 def counted(count: int, what: str) -> str:

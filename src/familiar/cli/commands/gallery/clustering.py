@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     type=click.FloatRange(-1, 1),
     help="Similarity from which two faces are one individual (default: as calibrated, here or by the model).",
 )
-@click.option("--afresh", is_flag=True, help="Make groups anew that neither a name nor you hold.")
+@click.option("--rebuild", is_flag=True, help="Make groups anew that neither a name nor you hold.")
 @json_option
-def group(folder: Path, threshold: float | None, afresh: bool, as_json: bool) -> None:
+def group(folder: Path, threshold: float | None, rebuild: bool, as_json: bool) -> None:
     """Put faces together that show one individual.
 
     What is in a group stays there, new faces join; what you said is never changed, and two faces of one photo are
@@ -36,23 +36,23 @@ def group(folder: Path, threshold: float | None, afresh: bool, as_json: bool) ->
     Example:
       familiar gallery group album
     """
-    from familiar.gallery.clustering.calibration import grouping
-    from familiar.gallery.clustering.cluster import group as make_groups
+    from familiar.gallery.clustering.calibration import clustering_calibration
+    from familiar.gallery.clustering.cluster import cluster as make_groups
     from familiar.gallery.database.connection import Gallery
 
     with Gallery.open(folder) as gallery:
         status = StatusLine()
         status.show(f"grouping {counted(len(gallery.faces().ids), 'face')}")
-        made = make_groups(gallery, threshold=threshold, afresh=afresh)
+        made = make_groups(gallery, threshold=threshold, rebuild=rebuild)
         status.clear()
-        own = grouping(gallery).own
+        own = clustering_calibration(gallery).own
     if as_json:
         print_json(asdict(made))
         return
     whose = "as asked for" if threshold is not None else "the gallery's own" if own else "the model's"
     click.echo(
-        f"{folder}: {counted(made.identities, 'identity')} with {counted(made.faces, 'face')}, {made.alone:,} alone; "
-        f"{made.changed:,} changed (threshold {made.threshold:.3f}, {whose})"
+        f"{folder}: {counted(made.identities, 'identity')} with {counted(made.faces, 'face')}, "
+        f"{made.unassigned:,} alone; {made.changed:,} changed (threshold {made.threshold:.3f}, {whose})"
     )
 
 
@@ -71,7 +71,7 @@ def suggest(folder: Path, count: int, ask: bool, as_json: bool) -> None:
     Example:
       familiar gallery suggest album --ask
     """
-    from familiar.gallery.clustering.review_queue import suggest as questions_of
+    from familiar.gallery.clustering.review_queue import propose_questions as questions_of
     from familiar.gallery.database.connection import Gallery
 
     with Gallery.open(folder) as gallery:
@@ -115,13 +115,13 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
       familiar gallery calibrate album
     """
     from familiar.gallery.clustering.calibration import calibrate as fit
-    from familiar.gallery.clustering.calibration import grouping, uncalibrate
+    from familiar.gallery.clustering.calibration import clustering_calibration, reset_calibration
     from familiar.gallery.database.connection import Gallery
 
     with Gallery.open(folder) as gallery:
         if reset:
-            uncalibrate(gallery)
-            threshold, f = grouping(gallery).threshold, None
+            reset_calibration(gallery)
+            threshold, f = clustering_calibration(gallery).threshold, None
         else:
             _, own = fit(gallery)
             threshold, f = own.threshold, own.f
@@ -136,13 +136,14 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
 def _ask(gallery: "Gallery", count: int) -> int:
     """The number of answers. One answer may change what is best asked next, so that is computed anew."""
     from familiar.core.errors import FamiliarError
-    from familiar.gallery.clustering.review_queue import answer, suggest
+    from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 
     passed: set[tuple[int, int]] = set()
     answered = 0
     while answered + len(passed) < count:
         faces_and_questions = (
-            ((question.first_face, question.second_face), question) for question in suggest(gallery, len(passed) + 1)
+            ((question.first_face, question.second_face), question)
+            for question in propose_questions(gallery, len(passed) + 1)
         )
         faces, question = next(((f, q) for f, q in faces_and_questions if f not in passed), (None, None))
         if question is None or faces is None:
@@ -156,7 +157,7 @@ def _ask(gallery: "Gallery", count: int) -> int:
             passed.add(faces)
             continue
         try:
-            answer(gallery, question, said == "y")
+            answer_question(gallery, question, said == "y")
             answered += 1
         except FamiliarError as error:  # what was confirmed stands against it
             note(f"   cannot be: {error}")
@@ -174,7 +175,7 @@ def _prompt() -> str:
 
 def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]:
     first, second = _paths(gallery, question)
-    if question.about == "join":
+    if question.kind == "merge":
         known = [called_in(gallery, one) for one in (question.first, question.second) if one is not None]
         these = " and ".join(known) if len(known) == 2 else f"{known[0]} and this one" if known else "these two"
         yield f"{lead} are {these} one individual? (probability {question.probability:.0%})"

@@ -19,7 +19,7 @@ from familiar.cli.options import FILE, json_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import Corrected
+    from familiar.gallery.editing.corrections import CorrectionResult
 
 
 @click.command()
@@ -35,12 +35,12 @@ def name(folder: Path, who: str, called: str, sure: bool, as_json: bool) -> None
     Example:
       familiar gallery name album '#12' Tom --confirm
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import name as give_name
+    from familiar.gallery.editing.corrections import name_identity as give_name
 
     with Gallery.open(folder) as gallery:
-        number = find_identity(gallery, who)
+        number = resolve_identity(gallery, who)
         corrected = give_name(gallery, number, called, confirm=sure)
         _tell(gallery, corrected, f"#{number} is now", as_json)
 
@@ -82,12 +82,12 @@ def merge(folder: Path, into: str, others: tuple[str, ...], as_json: bool) -> No
     Example:
       familiar gallery merge album Tom '#12' '#31'
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.editing.corrections import merge as merge_identities
 
     with Gallery.open(folder) as gallery:
-        number, *rest = (find_identity(gallery, who) for who in (into, *others))
+        number, *rest = (resolve_identity(gallery, who) for who in (into, *others))
         _tell(gallery, merge_identities(gallery, number, rest), f"{', '.join(others)} became", as_json)
 
 
@@ -125,12 +125,12 @@ def move(folder: Path, faces: tuple[str, ...], who: str, as_json: bool) -> None:
     Example:
       familiar gallery move album 31 photos/kitty.jpg --to Kitty
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.editing.corrections import move as move_faces
 
     with Gallery.open(folder) as gallery:
-        number = find_identity(gallery, who)
+        number = resolve_identity(gallery, who)
         corrected = move_faces(gallery, numbers := find_faces(gallery, faces), number)
         _tell(gallery, corrected, f"{_show(len(numbers))} now", as_json)
 
@@ -149,12 +149,12 @@ def reject(folder: Path, faces: tuple[str, ...], who: str | None, as_json: bool)
     Example:
       familiar gallery reject album 31 --of Tom
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.editing.corrections import reject as reject_faces
 
     with Gallery.open(folder) as gallery:
-        number = None if who is None else find_identity(gallery, who)
+        number = None if who is None else resolve_identity(gallery, who)
         corrected = reject_faces(gallery, numbers := find_faces(gallery, faces), number)
         _tell(gallery, corrected, f"{_show(len(numbers), 'does not show', 'do not show')}", as_json)
 
@@ -202,14 +202,14 @@ def forget(folder: Path, who: str | None, photos: tuple[Path, ...], yes: bool, a
     """
     from dataclasses import asdict
 
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.editing.forget import forget_identity, forget_photos
 
     if (who is None) == (not photos):
         raise click.UsageError("give --identity or --photo, one of them")
     with Gallery.open(folder) as gallery:
-        number = None if who is None else find_identity(gallery, who)
+        number = None if who is None else resolve_identity(gallery, who)
         if not yes:
             _make_sure(counted(len(photos), "photo") if number is None else called_in(gallery, number))
         forgotten = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
@@ -233,20 +233,22 @@ def _show(count: int, one: str = "shows", several: str = "show") -> str:
     return f"{counted(count, 'face')} {one if count == 1 else several}"
 
 
-def _tell(gallery: "Gallery", corrected: "Corrected", lead: str, as_json: bool) -> None:
+def _tell(gallery: "Gallery", corrected: "CorrectionResult", lead: str, as_json: bool) -> None:
     """Whom it was about, and how many faces nobody spoke of came along."""
-    from familiar.gallery.clustering.assignments import who_is_who
+    from familiar.gallery.clustering.assignments import load_assignments
 
-    who = who_is_who(gallery)
+    who = load_assignments(gallery)
     if as_json:
         print_json(
             {
                 "identity": corrected.identity,
                 "name": who.names.get(corrected.identity),
                 "faces": len(who.rows_of_identity(corrected.identity)),
-                "carried": corrected.carried,
+                "propagated_faces": corrected.propagated_faces,
             }
         )
         return
-    others = f"; {counted(corrected.carried, 'other face')} carried along" if corrected.carried else ""
+    others = (
+        f"; {counted(corrected.propagated_faces, 'other face')} carried along" if corrected.propagated_faces else ""
+    )
     click.echo(f"{lead} {called_in(gallery, corrected.identity)}{others}")

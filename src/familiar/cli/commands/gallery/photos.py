@@ -133,7 +133,7 @@ def search(
     Example:
       familiar gallery search album cat.jpg --model pet-nano -k 5
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.search.search import Filter, search_identities, search_photos
 
@@ -144,7 +144,7 @@ def search(
         if prefix is not None and prefix not in gallery.space.prefixes:
             valid = ", ".join(map(str, gallery.space.prefixes))
             raise click.BadParameter(f"the model's valid prefixes are {valid}", param_hint="--prefix")
-        numbers = tuple(find_identity(gallery, who) for who in identities) or None
+        numbers = tuple(resolve_identity(gallery, who) for who in identities) or None
         try:
             only = Filter(numbers, species, since, until)
         except ValueError as error:
@@ -188,12 +188,12 @@ def verify(
     Example:
       familiar gallery verify album cat.jpg Tom --model pet-nano
     """
-    from familiar.gallery.clustering.assignments import find_identity
+    from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.search.search import verify as verify_identity
 
     with Gallery.open(folder) as gallery:
-        number = find_identity(gallery, who)
+        number = resolve_identity(gallery, who)
         query = _query(gallery, open_embedder(model), photo, detector, detector_model, flip=tta)
         answer = verify_identity(gallery, query, number)
         name = called_in(gallery, number)
@@ -252,7 +252,9 @@ def _open_or_create(folder: Path, embedder: "Embedder", float32: bool) -> "Galle
 
     if (folder / DATABASE).exists():
         return Gallery.open(folder)
-    made = Gallery.create(folder, Space.of(embedder.metadata), element="float32" if float32 else "float16")
+    made = Gallery.create(
+        folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32" if float32 else "float16"
+    )
     note(f"{folder}: a new gallery, for embeddings of the space {embedder.metadata.space_id}")
     return made
 

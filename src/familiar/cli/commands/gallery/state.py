@@ -26,16 +26,16 @@ def stats(folder: Path, as_json: bool) -> None:
       familiar gallery stats album
     """
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.search.statistics import overview
+    from familiar.gallery.search.statistics import gallery_statistics
 
     with Gallery.open(folder) as gallery:
-        seen = overview(gallery)
+        seen = gallery_statistics(gallery)
     if as_json:
         print_json({"gallery": folder} | asdict(seen))
         return
     click.echo(
         f"{folder}: {counted(seen.photos, 'photo')}, {counted(seen.faces, 'face')}, "
-        f"{counted(len(seen.identities), 'identity')}, {seen.alone:,} alone"
+        f"{counted(len(seen.identities), 'identity')}, {seen.unassigned:,} alone"
     )
     click.echo(f"space      {seen.space.space_id} ({seen.space.embedding_dim} numbers)")
     whose = "the gallery's own" if seen.grouping.own else "the model's"
@@ -102,7 +102,7 @@ def repair(folder: Path, model: Path | None, as_json: bool) -> None:
     from familiar.gallery.database.connection import Space
     from familiar.gallery.integrity.check import repair as save
 
-    repaired = save(folder, None if model is None else Space.of(load_bundle(model).metadata))
+    repaired = save(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
     if as_json:
         print_json(asdict(repaired))
         return

@@ -40,7 +40,7 @@ def import_(folder: Path, source: Path, as_json: bool) -> None:
     if as_json:
         print_json(asdict(imported))
         return
-    others = f"; {counted(imported.carried, 'other face')} carried along" if imported.carried else ""
+    others = f"; {counted(imported.propagated_faces, 'other face')} carried along" if imported.propagated_faces else ""
     click.echo(
         f"{folder}: {counted(imported.faces, 'face')} of {counted(imported.identities, 'identity')}, "
         f"{len(imported.skipped):,} skipped{others}"
