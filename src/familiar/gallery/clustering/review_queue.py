@@ -24,9 +24,10 @@ UNKNOWN_SLOPE = 20.0  # of the probability, where a model was never calibrated
 class Question:
     """Do `first_face` and `second_face` show one individual?
 
-    `about` "merge": they stand for two groups (`first` and `second`; None is a face of its own), which would become one.
-    `about` "outlier": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
-    `worth`: that times the root of the product of both sizes, between the faces and the pairs that it would set right.
+    `kind` "merge": they stand for two groups (`first` and `second`; None is a face of its own), which would become
+    one. "outlier": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
+    `expected_gain`: that times the root of the product of both sizes, between the faces and the pairs
+    that it would set right.
     """
 
     kind: Literal["merge", "outlier"]
