@@ -60,11 +60,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_fails(answer: Answer, *said: str) -> None:
+def assert_fails(answer: Answer, *texts: str) -> None:
     assert answer.code == 1, answer.err
     (line,) = (line for line in answer.err.splitlines() if not line.startswith(("skipped ", "epoch ", "exporting ")))
     assert line.startswith("familiar: ")
-    for text in said:
+    for text in texts:
         assert text in line
 
 
@@ -150,10 +150,10 @@ def test_skips_photos_deleted_after_the_scan(
 ):
     find, read = photo_module.find_photos, DataSpec.read
 
-    def find_and_lose(places: tuple[Path, ...]) -> list[Path]:
-        found = find(places)
-        found[5].unlink()
-        return found
+    def find_and_lose(roots: tuple[Path, ...]) -> list[Path]:
+        paths = find(roots)
+        paths[5].unlink()
+        return paths
 
     def read_and_lose(spec: DataSpec) -> object:
         table = read(spec)
@@ -209,8 +209,8 @@ def test_every_command_rejects_damaged_bundle(damage: str, trained: Path, famili
     if damage == "half":
         del content[len(content) // 2 :]
     else:
-        place = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"license"') + 12}
-        content[place[damage]] ^= 1
+        offset = {"graph": 200, "weights": len(content) // 2, "metadata": content.rindex(b'"licence"') + 12}
+        content[offset[damage]] ^= 1
     model, data = tmp_path / "damaged.onnx", trained / "colors"
     model.write_bytes(content)
     photo = data / "id 00" / "0.png"
@@ -332,8 +332,8 @@ def test_rejects_output_blocked_by_existing_file_or_folder(
 ):
     (tmp_path / "file").write_bytes(b"before")
     (tmp_path / "folder").mkdir()
-    places = {"RUN": trained / "run", "DATA": trained / "colors", "OUT": tmp_path}
-    words = [re.sub("^(RUN|DATA|OUT)", lambda word: str(places[word[0]]), word) for word in command.split()]
+    folders = {"RUN": trained / "run", "DATA": trained / "colors", "OUT": tmp_path}
+    words = [re.sub("^(RUN|DATA|OUT)", lambda word: str(folders[word[0]]), word) for word in command.split()]
     assert_fails(familiar(*words, *(TINY if words[0] == "train" else ())), str(tmp_path))
     assert contents(tmp_path) == {"file": b"before"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

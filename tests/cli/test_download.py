@@ -13,17 +13,17 @@ from support.cli import Familiar
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
-    """What is asked for, in place of fetching it; a folder that is there already counts as fetched."""
-    asked: list[tuple[str, Path]] = []
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """The requested downloads, instead of fetching them; a folder that exists already counts as fetched."""
+    calls: list[tuple[str, Path]] = []
 
     def stand_in(name: str, folder: Path) -> bool:
-        asked.append((name, folder))
+        calls.append((name, folder))
         return not folder.exists()
 
     for name in downloads.DOWNLOADS:
         monkeypatch.setitem(downloads.DOWNLOADS, name, lambda folder, name=name: stand_in(name, folder))
-    return asked
+    return calls
 
 
 def test_name_choices_match_available_downloads() -> None:
@@ -32,17 +32,19 @@ def test_name_choices_match_available_downloads() -> None:
     assert list(argument.type.choices) == list(downloads.DOWNLOADS)
 
 
-def test_prints_folder_and_suggests_inspect(familiar: Familiar, asked: list[tuple[str, Path]], tmp_path: Path) -> None:
+def test_prints_folder_and_suggests_inspect(
+    familiar: Familiar, requested: list[tuple[str, Path]], tmp_path: Path
+) -> None:
     done = familiar("download", "mnist", "--output", tmp_path / "digits")
     assert done.code == 0
-    assert done.out == f"{tmp_path}/digits: downloaded. Look at it: familiar inspect mnist:{tmp_path}/digits\n"
+    assert done.out == f"{tmp_path}/digits: downloaded. Inspect it: familiar inspect mnist:{tmp_path}/digits\n"
     (tmp_path / "faces").mkdir()
     again = familiar("download", "lfw", "-o", tmp_path / "faces")
-    assert again.out == f"{tmp_path}/faces: there already. Look at it: familiar inspect {tmp_path}/faces\n"
-    assert asked == [("mnist", tmp_path / "digits"), ("lfw", tmp_path / "faces")]
+    assert again.out == f"{tmp_path}/faces: downloaded already. Inspect it: familiar inspect {tmp_path}/faces\n"
+    assert requested == [("mnist", tmp_path / "digits"), ("lfw", tmp_path / "faces")]
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_json_reports_folder_downloaded_flag_and_data(familiar: Familiar, tmp_path: Path) -> None:
     document = json.loads(familiar("download", "mnist", "-o", tmp_path / "digits", "--json").out)
     assert document == {
@@ -62,7 +64,7 @@ def test_without_network_error_is_one_line(familiar: Familiar, tmp_path: Path, m
     assert answer.err == "familiar: MNIST cannot be downloaded (no route)\n"
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requested")
 def test_wrong_usage_exits_with_2(familiar: Familiar, tmp_path: Path) -> None:
     assert familiar("download", "imagenet", "-o", tmp_path / "x").code == 2
     assert familiar("download", "mnist").code == 2

@@ -49,28 +49,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[dict[str, Any]]:
-    """What the library was asked for, in place of an export."""
+def exports(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[dict[str, Any]]:
+    """Record the arguments of each export instead of exporting."""
     calls: list[dict[str, Any]] = []
     bundle = load_bundle(mean_color_bundle)
     parity = {"crops": 3, "max_difference": 0.0123, "min_cosine": 0.9, "mean_cosine": 0.95, "source": None}
     bundle = replace(bundle, metadata=replace(bundle.metadata, parity=parity))
 
-    def export_run(*given: Any) -> Bundle:
+    def export_run(*arguments: Any) -> Bundle:
         names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate")
-        calls.append(dict(zip(names, given, strict=True)))
+        calls.append(dict(zip(names, arguments, strict=True)))
         return bundle
 
     monkeypatch.setattr(export_bundle, "export_run", export_run)
     return calls
 
 
-def assert_refused(answer: Answer, *said: str) -> None:
+def assert_refused(answer: Answer, *texts: str) -> None:
     assert answer.code == 1, answer.err
     assert not answer.out
     (line,) = answer.err.strip().splitlines()
     assert line.startswith("familiar: ")
-    for text in said:
+    for text in texts:
         assert text in line
 
 
@@ -93,11 +93,11 @@ def assert_refused(answer: Answer, *said: str) -> None:
     ],
 )
 def test_accepts_max_size_in_bytes_or_with_unit(
-    familiar: Familiar, asked: list[dict[str, Any]], written: str, count: int
+    familiar: Familiar, exports: list[dict[str, Any]], written: str, count: int
 ):
     assert familiar("export", "run", "-o", "out.onnx", "--max-size", written).code == 0
-    assert asked[0]["max_bytes"] == count
-    assert asked[0]["precisions"] == PRECISIONS == command.PRECISIONS
+    assert exports[0]["max_bytes"] == count
+    assert exports[0]["precisions"] == PRECISIONS == command.PRECISIONS
 
 
 @pytest.mark.parametrize(
@@ -119,27 +119,27 @@ def test_accepts_max_size_in_bytes_or_with_unit(
         "0x10",
     ],
 )
-def test_rejects_invalid_max_size(familiar: Familiar, asked: list[dict[str, Any]], nonsense: str):
+def test_rejects_invalid_max_size(familiar: Familiar, exports: list[dict[str, Any]], nonsense: str):
     answer = familiar("export", "run", "-o", "out.onnx", "--max-size", nonsense)
     assert answer.code == 2
-    assert f"{nonsense!r} is no size; write it as 308KB, 2MiB or 308000" in answer.err
-    assert not asked
+    assert f"{nonsense!r} is not a size; write it as 308KB, 2MiB or 308000" in answer.err
+    assert not exports
 
 
-def test_accepts_very_large_max_size(familiar: Familiar, asked: list[dict[str, Any]]):
+def test_accepts_very_large_max_size(familiar: Familiar, exports: list[dict[str, Any]]):
     assert familiar("export", "run", "-o", "out.onnx", "--max-size", "9" * 400 + "GB").code == 0
-    assert asked[0]["max_bytes"] > 10**400
+    assert exports[0]["max_bytes"] > 10**400
 
 
-def test_options_and_defaults_are_passed_to_export(familiar: Familiar, asked: list[dict[str, Any]]):
+def test_options_and_defaults_are_passed_to_export(familiar: Familiar, exports: list[dict[str, Any]]):
     assert familiar("export", "run", "-o", "out.onnx").code == 0
-    plain = asked.pop()
+    plain = exports.pop()
     assert (plain["run"], plain["output"]) == (Path("run"), Path("out.onnx"))
     assert (plain["data"], plain["license"]) == (None, export_bundle.UNKNOWN_LICENSE)
     assert (plain["precisions"], plain["max_bytes"], plain["gate"]) == (("float32",), None, Gate(0.01, 0.02))
     flags = ("--precision", "mixed", "--max-size", "1MB", "--max-auc-drop", "0.05", "--max-recall-drop", "1")
     assert familiar("export", "run", "-o", "o", "--data", "a", "--data", "b", "--license", "MIT", *flags).code == 0
-    chosen = asked.pop()
+    chosen = exports.pop()
     assert (chosen["data"], chosen["license"]) == (DataSpec(("a", "b")), "MIT")
     assert (chosen["precisions"], chosen["max_bytes"], chosen["gate"]) == (("mixed",), 10**6, Gate(0.05, 1))
 
@@ -155,24 +155,24 @@ def test_options_and_defaults_are_passed_to_export(familiar: Familiar, asked: li
         ("run", "-o", "out.onnx", "--max-auc-drop", "a little"),
     ],
 )
-def test_wrong_usage_exits_with_2(familiar: Familiar, asked: list[dict[str, Any]], wrong: tuple[str, ...]):
+def test_wrong_usage_exits_with_2(familiar: Familiar, exports: list[dict[str, Any]], wrong: tuple[str, ...]):
     assert familiar("export", *wrong).code == 2
-    assert not asked
+    assert not exports
 
 
 def test_help_shows_examples_precisions_and_defaults(familiar: Familiar):
-    said = familiar("export", "--help").out
-    assert "Example:\n    familiar export runs/cats --output cats.onnx --precision int8-weights\n" in said
-    assert "    familiar export runs/nano --output nano.onnx --max-size 308KB\n" in said
-    assert "[float32|float16|int8-weights|mixed|int8]" in said
+    help_text = familiar("export", "--help").out
+    assert "Example:\n    familiar export runs/cats --output cats.onnx --precision int8-weights\n" in help_text
+    assert "    familiar export runs/nano --output nano.onnx --max-size 308KB\n" in help_text
+    assert "[float32|float16|int8-weights|mixed|int8]" in help_text
     for default in ("[default: float32]", "[default: 0.01;", "[default: 0.02;"):
-        assert default in " ".join(said.split())
+        assert default in " ".join(help_text.split())
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("exports")
 def test_without_pairs_reports_only_parity(familiar: Familiar):
     answer = familiar("export", "run", "-o", "out.onnx")
-    assert answer.out.endswith(" bytes in float32; on 3 crops within 1.2e-02 of the network it came from\n")
+    assert answer.out.endswith(" bytes in float32; on 3 crops within 1.2e-02 of the trained network\n")
     assert len(answer.out.splitlines()) == 1
 
 
@@ -195,7 +195,7 @@ def test_reports_size_parity_auc_and_recall_in_one_line(familiar: Familiar, run:
     before, after, parity = metadata.parity["source"], metadata.results, metadata.parity
     assert answer.out == (
         f"{output}: {output.stat().st_size:,} bytes in int8-weights; on 50 crops within "
-        f"{parity['max_difference']:.1e} of the network it came from, mean cosine {parity['mean_cosine']:.4f}; "
+        f"{parity['max_difference']:.1e} of the trained network, mean cosine {parity['mean_cosine']:.4f}; "
         f"ROC AUC {before['auc']:.4f} -> {after['auc']:.4f}, "
         f"recall@1 {before['recall_at_1']:.4f} -> {after['recall_at_1']:.4f}\n"
     )
@@ -230,17 +230,19 @@ def test_max_size_selects_most_precise_bundle_that_fits(familiar: Familiar, run:
     assert answer.code == 0, answer.err
     assert load_bundle(output).metadata.precision == "float16"
     assert output.stat().st_size < 0.6 * whole
-    kept = output.read_bytes()
+    content = output.read_bytes()
     answer = familiar("export", run, "-o", output, "--precision", "float16", "--max-size", "1KB")
-    assert_refused(answer, f"the smallest bundle has {len(kept):,} bytes (in float16), more than the 1,000 asked for")
-    assert output.read_bytes() == kept
+    assert_refused(
+        answer, f"the smallest bundle has {len(content):,} bytes (in float16), more than the 1,000 asked for"
+    )
+    assert output.read_bytes() == content
 
 
 def test_rejects_bundle_beyond_max_auc_drop(
     familiar: Familiar, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    told = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)
-    monkeypatch.setattr(export_bundle, "figures", lambda *_: next(told))
+    results = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)
+    monkeypatch.setattr(export_bundle, "figures", lambda *_: next(results))
     output = tmp_path / "people.onnx"
     answer = familiar("export", run, "-o", output, "--precision", "float16")
     assert_refused(answer, f"{run} in float16 loses too much: ROC AUC 0.9800 -> 0.9600", "--max-auc-drop")

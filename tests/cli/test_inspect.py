@@ -59,11 +59,11 @@ def test_text_report_shows_counts_sizes_and_duplicates(printed: Printed, folder:
         "height, px +50 +224 +224",
         r"stored as: PNG RGB \(11\), JPEG RGB \(1\), PNG gray \(1\)",
         r"sizes, px: 224 x 224 \(12\), 80 x 50 \(1\)",
-        "gray, whatever the file says: 1",
+        "gray pixels only: 1",
         "  the same pixels, several identities +1 +2",
         "  nearly the same, several identities +1 +2",
         "  the same pixels, one identity +0 +0",
-        "probably under a wrong name:",
+        "probably labeled wrongly:",
         "  cats/cat 0/0.png",
         "    = cats/cat 1/stolen.png",
         "  cats/cat 0/again.jpg",
@@ -86,9 +86,9 @@ def test_without_duplicates_reports_no_wrong_names(printed: Printed) -> None:
 @pytest.mark.slow
 def test_output_writes_page_and_json_reports_its_path(printed: Printed, folder: Path, tmp_path: Path) -> None:
     assert printed(folder, "--output", tmp_path / "a" / "b").endswith(f"page: {tmp_path}/a/b/inspection.html\n")
-    found = json.loads(printed(folder, "--json", "-o", tmp_path / "c"))
-    assert found["page"] == str(tmp_path / "c" / "inspection.html")
-    assert (tmp_path / "a" / "b" / "inspection.html").read_bytes() == Path(found["page"]).read_bytes()
+    document = json.loads(printed(folder, "--json", "-o", tmp_path / "c"))
+    assert document["page"] == str(tmp_path / "c" / "inspection.html")
+    assert (tmp_path / "a" / "b" / "inspection.html").read_bytes() == Path(document["page"]).read_bytes()
     assert "page" not in json.loads(printed(folder, "--json"))
 
 

@@ -38,12 +38,12 @@ def colors(tmp_path: Path) -> Path:
     return root
 
 
-def assert_fails(answer: Answer, *said: str) -> None:
+def assert_fails(answer: Answer, *texts: str) -> None:
     assert answer.code == 1, answer.err
     *_, line = answer.err.strip().splitlines()
     assert line.startswith("familiar: ")
     assert "Traceback" not in answer.err
-    for text in said:
+    for text in texts:
         assert text in line
 
 
@@ -52,9 +52,9 @@ def test_help_lists_every_command_with_an_example(familiar: Familiar):
     assert shown.code == 0
     for command in main.COMMANDS:
         assert f"  {command.name} " in shown.out
-        own = familiar(command.name, "--help")
-        assert own.code == 0
-        assert f"Example:\n    familiar {command.name}" in own.out
+        answer = familiar(command.name, "--help")
+        assert answer.code == 0
+        assert f"Example:\n    familiar {command.name}" in answer.out
 
 
 def test_every_command_and_option_is_documented():
@@ -62,9 +62,9 @@ def test_every_command_and_option_is_documented():
     section_of = {section.split("\n", 1)[0]: section for section in sections}
     assert section_of.keys() == {command.name for command in main.COMMANDS}
     for command in main.COMMANDS:
-        said = preamble + section_of[str(command.name)]
+        text = preamble + section_of[str(command.name)]
         options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
-        assert [option for option in options if not re.search(rf"{option}\b(?!-)", said)] == []
+        assert [option for option in options if not re.search(rf"{option}\b(?!-)", text)] == []
 
 
 def test_wrong_usage_exits_with_2(familiar: Familiar):
@@ -80,9 +80,9 @@ def test_recipes_lists_names_and_settings(familiar: Familiar):
 
 def test_inspect_counts_identities_photos_and_unreadable_files(familiar: Familiar, colors: Path):
     (colors / "id 00" / "fake.jpg").write_text("text")
-    found = json.loads(familiar("inspect", colors, "--json").out)
-    assert (found["identities"], found["photos"], found["width_px"]) == (12, 49, [40, 40.0, 40])
-    assert "fake.jpg" in found["unreadable"][0]
+    document = json.loads(familiar("inspect", colors, "--json").out)
+    assert (document["identities"], document["photos"], document["width_px"]) == (12, 49, [40, 40.0, 40])
+    assert "fake.jpg" in document["unreadable"][0]
     assert "49 photos of 12 identities" in familiar("inspect", colors).out
 
 
@@ -145,10 +145,10 @@ def test_train_rejects_unusable_data(familiar: Familiar, colors: Path, tmp_path:
     empty.mkdir()
     assert_fails(familiar("train", empty, "--output", tmp_path / "r", *TINY), "empty", "IDENTITY/PHOTO")
     assert_fails(familiar("train", tmp_path / "gone", "--output", tmp_path / "r", *TINY), "gone")
-    one = tmp_path / "one"
-    one.mkdir()
-    (colors / "id 00").rename(one / "only")
-    assert_fails(familiar("train", one, "--output", tmp_path / "r", *TINY), "1 identities are too few")
+    single = tmp_path / "single"
+    single.mkdir()
+    (colors / "id 00").rename(single / "only")
+    assert_fails(familiar("train", single, "--output", tmp_path / "r", *TINY), "1 identities are too few")
     fakes = tmp_path / "fakes"
     for identity in range(8):
         (fakes / str(identity)).mkdir(parents=True)
@@ -232,13 +232,13 @@ def test_uncalibrated_bundle_reports_no_probability(
 ):
     model = uncalibrated_bundle
     photos = sorted((colors / "id 00").glob("*.png"))
-    said = familiar("verify", *photos[:2], "--model", model)
-    assert "never calibrated" in said.out
-    assert "probability" not in said.out
+    answer = familiar("verify", *photos[:2], "--model", model)
+    assert "never calibrated" in answer.out
+    assert "probability" not in answer.out
     assert json.loads(familiar("verify", *photos[:2], "-m", model, "--json").out)["probability"] is None
     evaluated = familiar("evaluate", model, colors, "-o", tmp_path / "e", "--suite", "verification")
     assert evaluated.code == 0, evaluated.err
-    assert "fixed ones" in evaluated.err
+    assert "fixed defaults" in evaluated.err
 
 
 @pytest.mark.usefixtures("without_report")
@@ -255,7 +255,7 @@ def test_evaluate_compares_two_results_on_the_same_photos(
     assert "verification.auc" in compared.out
     assert compared.out.splitlines()[-1].endswith(".")
     figures = json.loads(familiar("evaluate", "--compare", *files, "--json").out)["differences"]
-    assert {"retrieval.recall_at_1", "verification.auc"} <= {one["figure"] for one in figures}
+    assert {"retrieval.recall_at_1", "verification.auc"} <= {figure["figure"] for figure in figures}
     few = familiar("evaluate", mean_color_bundle, colors, "-o", tmp_path / "few", *suites, "--max-photos", "2")
     assert few.code == 0, few.err
     assert_fails(familiar("evaluate", "--compare", files[0], tmp_path / "few/eval_results.json"), "photos")
@@ -277,9 +277,9 @@ def test_evaluate_rejects_wrong_usage_and_draws_chosen_pairs(
         assert familiar("evaluate", *wrong).code == 2, wrong
     only = ("--suite", "verification", "--json", "--leaks", "skip")
     drawn = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "balanced:40", *only)
-    found = json.loads(drawn.out)["verification"]
-    assert (found["pairs"], found["same_pairs"], found["different_pairs"]) == ("balanced", 20, 20)
+    verification = json.loads(drawn.out)["verification"]
+    assert (verification["pairs"], verification["same_pairs"], verification["different_pairs"]) == ("balanced", 20, 20)
     natural = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", "natural:40", *only)
     assert json.loads(natural.out)["verification"]["pairs"] == "natural"
-    gone = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", tmp_path / "gone.txt")
-    assert_fails(gone, "gone.txt")
+    missing = familiar("evaluate", mean_color_bundle, colors, *out, "--pairs", tmp_path / "gone.txt")
+    assert_fails(missing, "gone.txt")

@@ -53,8 +53,8 @@ def test_text_list_matches_json_and_adds_summaries(familiar: Familiar, monkeypat
     assert head.split() == ["name", "input", "dim", "trainable", "total", "flops"]
     for line, (name, spec) in zip(lines, few.items(), strict=True):
         assert line.endswith(f"  {spec.summary}")
-        told = line.removesuffix(spec.summary).split()
-        assert told == [name, *(f"{rows[name][key]:,}" for key in KEYS[1:])]
+        values = line.removesuffix(spec.summary).split()
+        assert values == [name, *(f"{rows[name][key]:,}" for key in KEYS[1:])]
 
 
 def test_single_network_prints_layer_table_and_totals(familiar: Familiar):
@@ -78,15 +78,15 @@ def test_single_network_prints_layer_table_and_totals(familiar: Familiar):
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["facenet_nn1", "efficientnet_b0_frozen", "shufflenet_v2"])
 def test_single_network_json_matches_spec_and_layer_totals(familiar: Familiar, name):
-    found = json.loads(familiar("models", name, "--json").out)
-    assert list(found) == [*KEYS, "summary", "layers"]
+    document = json.loads(familiar("models", name, "--json").out)
+    assert list(document) == [*KEYS, "summary", "layers"]
     spec = NETWORKS[name]
-    told = (name, spec.input_px, spec.embedding_dim, *dataclasses.astuple(spec.size()))
-    assert tuple(found[key] for key in KEYS) == told
-    assert found["summary"] == spec.summary
-    assert all(list(layer) == ["layer", "kind", "output", "parameters"] for layer in found["layers"])
-    assert sum(layer["parameters"] for layer in found["layers"]) == found["total"]
-    assert found["layers"][-1]["output"] == [found["embedding_dim"]]
+    values = (name, spec.input_px, spec.embedding_dim, *dataclasses.astuple(spec.size()))
+    assert tuple(document[key] for key in KEYS) == values
+    assert document["summary"] == spec.summary
+    assert all(list(layer) == ["layer", "kind", "output", "parameters"] for layer in document["layers"])
+    assert sum(layer["parameters"] for layer in document["layers"]) == document["total"]
+    assert document["layers"][-1]["output"] == [document["embedding_dim"]]
 
 
 def test_unknown_network_error_lists_known_networks(familiar: Familiar):
@@ -120,11 +120,11 @@ def test_shipped_lists_bundles_and_prints_model_card(familiar: Familiar, our_zoo
 
 
 def test_unknown_shipped_bundle_error_lists_shipped_bundles(familiar: Familiar, our_zoo: Path):
-    answer = familiar("models", "--shipped", "color")
+    answer = familiar("models", "--shipped", "colr")
     assert (answer.code, answer.out) == (1, "")
-    assert answer.err == "familiar: no shipped bundle is called 'color'; there are color\n"
+    assert answer.err == "familiar: no shipped bundle is named 'colr'; available: color\n"
     (our_zoo / "color.onnx").unlink()
-    assert familiar("models", "--shipped", "color").err.endswith("there are none\n")
+    assert familiar("models", "--shipped", "color").err.endswith("available: none\n")
     assert familiar("models", "--shipped", "--json").out == "[]\n"
 
 
@@ -153,6 +153,6 @@ def test_every_command_accepts_a_shipped_bundle_name(familiar: Familiar, our_zoo
     bundle = ("--model", "color", "--bundle", "one=color")
     routed = familiar("species", *species, *bundle, "--output", "router.json")
     assert routed.code == 0, routed.err
-    unknown = familiar("verify", first, second, "--model", "color")
+    unknown = familiar("verify", first, second, "--model", "colr")
     assert unknown.code == 1
     assert unknown.err.endswith("or one that familiar ships: color\n")

@@ -33,19 +33,19 @@ def test_writes_all_outputs_and_rejects_non_empty_folder(
     monkeypatch.setattr(sys, "argv", ["familiar", "quickstart", "--output", str(output), "--json"])
     with pytest.raises(SystemExit) as stopped:
         main.main()
-    told = capfd.readouterr()
-    assert not stopped.value.code, told.err
-    said = json.loads(told.out)
-    assert said["run"] == str(output / "run")
-    assert said["verified"].keys() == {"tom_2.png", "kitty.png"}
-    assert said["results"]["data"]["identities"] == 6
-    assert [text in told.err for text in ("1/5", "2/5", "3/5", "4/5", "epoch   2", "exporting")] == [True] * 6
-    assert said["album"]["photos"] == 6 * 2
-    assert isinstance(said["album"]["found"], str)
+    output_text = capfd.readouterr()
+    assert not stopped.value.code, output_text.err
+    document = json.loads(output_text.out)
+    assert document["run"] == str(output / "run")
+    assert document["verified"].keys() == {"tom_2.png", "kitty.png"}
+    assert document["results"]["data"]["identities"] == 6
+    assert [text in output_text.err for text in ("1/5", "2/5", "3/5", "4/5", "epoch   2", "exporting")] == [True] * 6
+    assert document["album"]["photos"] == 6 * 2
+    assert isinstance(document["album"]["shown"], str)
     with Gallery.open(output / "gallery") as gallery:
-        seen = gallery_statistics(gallery)
-    assert (seen.photos, seen.faces) == (12, 12)
-    assert [one.name for one in seen.identities if one.name] == ["Tom"]
+        statistics = gallery_statistics(gallery)
+    assert (statistics.photos, statistics.faces) == (12, 12)
+    assert [identity.name for identity in statistics.identities if identity.name] == ["Tom"]
     assert {path.name for path in output.iterdir()} == {
         "run",
         "report",
@@ -56,7 +56,7 @@ def test_writes_all_outputs_and_rejects_non_empty_folder(
         "tom_2.png",
         "kitty.png",
     }
-    assert Path(said["report"]).is_file()
+    assert Path(document["report"]).is_file()
     assert (output / "run" / "model.onnx").is_file()
     assert not list((tmp_path / "temporary").iterdir()), "the drawn crops are gone"
 

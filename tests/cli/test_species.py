@@ -54,11 +54,11 @@ def router(familiar: Familiar, photos: Path, arguments: list[str]) -> Path:
     return photos / "router.json"
 
 
-def assert_fails(answer: Answer, code: int, *said: str) -> None:
+def assert_fails(answer: Answer, code: int, *texts: str) -> None:
     assert answer.code == code, answer.err
     assert "Traceback" not in answer.err
     assert code == 2 or answer.err.strip().splitlines()[-1].startswith("familiar: ")
-    for text in said:
+    for text in texts:
         assert text in " ".join(answer.err.split())
 
 
@@ -71,7 +71,7 @@ def test_fits_router_and_reports_held_out_accuracy(familiar: Familiar, photos: P
     assert "right 100.00%" in " ".join(answer.out.split())
     assert f"router: {output}" in answer.out
     assert "fake.png" in answer.err
-    assert "person: no --bundle" in answer.err
+    assert "person: has no --bundle" in answer.err
     written = output.read_bytes()
 
     document = json.loads(familiar("species", *arguments, "--output", output, "--json").out)
@@ -115,9 +115,9 @@ def test_embed_routes_each_photo_to_the_bundle_for_its_species(familiar: Familia
         for name, bundle, width in (("cat", photos / "cat.onnx", 27), ("dog", photos / "dog run", 48)):
             rows = stored[f"{name}_rows"]
             assert (stored["species"][rows] == name).all()
-            alone = embed_photos(Embedder(bundle), [Path(path) for path in stored["paths"][rows]])
+            single = embed_photos(Embedder(bundle), [Path(path) for path in stored["paths"][rows]])
             assert stored[f"{name}_embeddings"].shape == (10, width)
-            np.testing.assert_allclose(stored[f"{name}_embeddings"], alone.embeddings, atol=1e-6)
+            np.testing.assert_allclose(stored[f"{name}_embeddings"], single.embeddings, atol=1e-6)
             assert str(stored[f"{name}_space_id"]) == Embedder(bundle).metadata.space_id
         assert "person_embeddings" not in stored
 
@@ -131,13 +131,13 @@ def test_embed_rejects_species_without_bundle_and_writes_nothing(familiar: Famil
 def test_verify_reports_species_and_requires_its_bundle(familiar: Familiar, photos: Path, router: Path):
     cat, mate, dog = photos / "cats/id 0/0.png", photos / "cats/id 0/1.png", photos / "dogs/id 0/0.png"
     same = json.loads(familiar("verify", cat, mate, "--model", router, "--json").out)
-    alone = json.loads(familiar("verify", cat, mate, "--model", photos / "cat.onnx", "--json").out)
+    single = json.loads(familiar("verify", cat, mate, "--model", photos / "cat.onnx", "--json").out)
     assert same["species"] == ["cat", "cat"]
-    assert {key: same[key] for key in alone} == alone
+    assert {key: same[key] for key in single} == single
     assert same["same"]
-    said = familiar("verify", cat, mate, "--model", router).out
-    assert said.startswith("cat (")
-    assert ": the same individual: similarity" in said
+    text = familiar("verify", cat, mate, "--model", router).out
+    assert text.startswith("cat (")
+    assert ": the same identity: similarity" in text
 
     different = json.loads(familiar("verify", cat, dog, "--model", router, "--json").out)
     assert different["species"] == ["cat", "dog"]
@@ -162,18 +162,18 @@ def test_wrong_usage_exits_with_2(familiar: Familiar, photos: Path, arguments: l
     assert_fails(familiar("species", str(photos / "cats"), *arguments[1:], *output), 2, "not SPECIES=PATH")
     assert_fails(familiar("species", arguments[0], *arguments[3:5], *output), 2, "two species")
     assert_fails(familiar("species", "a b=x", *arguments, *output), 2, "'a b'")
-    assert_fails(familiar("species", *arguments, "--bundle", "horse=x.onnx", *output), 2, "horse is none of")
+    assert_fails(familiar("species", *arguments, "--bundle", "horse=x.onnx", *output), 2, "horse is not one of")
     assert_fails(familiar("species", *arguments, "--bundle", "cat=x.onnx", *output), 2, "cat has two bundles")
     assert_fails(familiar("species", *arguments, "--output", photos / "r.npz"), 2, ".json", "r.npz")
-    assert_fails(familiar("species", *arguments, "--output", photos / "no" / "r.json"), 2, "no folder")
+    assert_fails(familiar("species", *arguments, "--output", photos / "no" / "r.json"), 2, "not a folder")
     assert_fails(familiar("species", *arguments, "--min-probability", "1.5", *output), 2, "1.5")
     assert not (photos / "r.json").exists()
 
 
 def test_rejects_missing_bundle_or_data_and_too_few_identities(familiar: Familiar, photos: Path, arguments: list[str]):
     output = ("--output", photos / "r.json")
-    gone = [*arguments, "--bundle", f"person={photos / 'gone.onnx'}"]
-    assert_fails(familiar("species", *gone, *output), 1, "gone.onnx")
+    missing = [*arguments, "--bundle", f"person={photos / 'gone.onnx'}"]
+    assert_fails(familiar("species", *missing, *output), 1, "gone.onnx")
     for identity in range(1, 5):
         shutil.rmtree(photos / "dogs" / f"id {identity}")
     assert_fails(familiar("species", *arguments, *output), 1, "dog: has photos of 1 identities")

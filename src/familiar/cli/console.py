@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout (or one JSON document), progress and skipped photos on stderr."""
+"""Terminal output: results on stdout (or one JSON document), progress and skipped photos on stderr."""
 
 import io
 import json
@@ -14,50 +14,52 @@ from familiar.core.terminal_text import one_line
 
 
 def prepare() -> None:
-    """Any name a file can have can be printed, and what libraries log stays one line each."""
+    """Make every file name printable, and keep each log message of a library on one line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no UTF-8, or not fit the terminal's coding
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may not be UTF-8, or not fit the terminal's encoding
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_OneLine())
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what matters of it is raised, with the photo's name
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # what matters is raised, with the photo's name
 
 
 def print_json(document: Any) -> None:
+    """Print one JSON document on stdout, as UTF-8."""
     text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
-    # Bytes, since JSON is UTF-8 whatever the terminal's coding. Where a name is none, Python's escape is JSON's too.
+    # Bytes, because JSON is UTF-8 whatever the terminal's encoding. For a name that is not UTF-8, Python's escape is
+    # valid JSON too.
     click.echo(text.encode("utf-8", "backslashreplace"))
 
 
 def note(text: str) -> None:
-    """A line for the person watching."""
+    """Print a line on stderr."""
     click.echo(text, err=True)
 
 
-def list_skipped(errors: Sequence[object], most: int = 20) -> None:
-    """Each photo that was passed over, and why."""
-    for error in errors[:most]:
+def list_skipped(errors: Sequence[object], limit: int = 20) -> None:
+    """Print each skipped photo and the reason on stderr."""
+    for error in errors[:limit]:
         note(f"skipped {one_line(str(error))}")
-    if len(errors) > most:
-        note(f"... and {len(errors) - most} more")
+    if len(errors) > limit:
+        note(f"... and {len(errors) - limit} more")
 
 
 class StatusLine:
-    """One line on stderr that is written over; on anything but a terminal it keeps quiet."""
+    """A progress line on stderr that overwrites itself; silent where stderr is not a terminal."""
 
     def __init__(self) -> None:
-        self._alive = sys.stderr.isatty()
-        self._next = 0.0
+        self._is_terminal = sys.stderr.isatty()
+        self._next_update = 0.0
         self._width = 0
 
     def show(self, text: str) -> None:
         now = time.monotonic()
-        if self._alive and now >= self._next:
-            self._next = now + 0.2  # a terminal over a slow line should not hold up the work
+        if self._is_terminal and now >= self._next_update:
+            self._next_update = now + 0.2  # a terminal over a slow line should not hold up the work
             click.echo("\r" + text.ljust(self._width), err=True, nl=False)
             self._width = len(text)
 
     def clear(self) -> None:
-        if self._alive and self._width:
+        if self._is_terminal and self._width:
             click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
             self._width = 0
 
@@ -68,7 +70,8 @@ class _OneLine(logging.Formatter):
 
 
 def duration(seconds: float) -> str:
-    """
+    """Write seconds as h:mm:ss or m:ss.
+
     >>> duration(7384), duration(65)
     ('2:03:04', '1:05')
     """

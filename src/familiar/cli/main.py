@@ -85,7 +85,7 @@ def main() -> None:
     except FamiliarError as error:
         _fail(str(error))
     except OSError as error:
-        if error.strerror is None:  # not the operating system's, so a mistake of ours
+        if error.strerror is None:  # not raised by the operating system, so a bug
             raise
         _fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, said once."""
+"""Arguments and options that several commands share."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -14,13 +14,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class InOrder(click.Group):
-    """Lists its commands in the order they were added, that of a first visit, not of the alphabet."""
+    """A command group that lists its commands in the order they were added, not by the alphabet."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.commands)
 
 
-FILE = click.Path(readable=False, path_type=Path)  # what cannot be read is said by whoever reads it
+FILE = click.Path(readable=False, path_type=Path)  # the function that reads a file reports why it cannot
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
@@ -29,16 +29,16 @@ model_option = click.option(
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), the folder of a run, the name of a shipped bundle (familiar models --shipped) or, for "
-    "embed and verify, a router (.json).",
+    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped) or, for embed and "
+    "verify, a router (.json).",
 )
-license_option = click.option("--license", help="Terms of use to write into the bundle.")
+license_option = click.option("--license", help="License to store in the bundle.")
 
 
 def data_spec(
     data: tuple[str, ...], identities: Path | None, max_identities: int | None, max_photos: int | None
 ) -> "DataSpec":
-    """What `data_argument` and `limit_options` ask for."""
+    """Collect the values of `data_argument` and `limit_options`."""
     from familiar.datasets.folders import DataSpec, read_identity_list
 
     listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
@@ -46,18 +46,24 @@ def data_spec(
 
 
 def all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, listed in the help in this order."""
-    return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
+    """Combine several options into one decorator; help lists them in this order."""
+    return lambda command: reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), command)
 
 
-def require_folder_of(output: Path) -> None:
-    """Wrong usage where a file is to be written into a folder that is not there: said before anything is done."""
+def require_parent_folder(output: Path) -> None:
+    """Refuse an output file in a folder that does not exist, before any work is done."""
     if not output.parent.is_dir():
-        raise click.BadParameter(f"{output.parent} is no folder", param_hint="--output")
+        raise click.BadParameter(f"{output.parent} is not a folder", param_hint="--output")
 
 
 recipe_options = all_of(
-    click.option("--recipe", "-r", default="pet-mobile", show_default=True, help="See `familiar recipes`."),
+    click.option(
+        "--recipe",
+        "-r",
+        default="pet-mobile",
+        show_default=True,
+        help="Name of the recipe; `familiar recipes` lists them.",
+    ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe."),
 )
 
@@ -65,10 +71,10 @@ limit_options = all_of(
     click.option(
         "--identities",
         type=FILE,
-        help="Keep only the identities listed in this file, one folder name a line.",
+        help="Keep only the identities listed in this file, one folder name per line.",
     ),
-    click.option("--max-identities", type=click.IntRange(min=1), help="Keep at most so many identities."),
-    click.option("--max-photos", type=click.IntRange(min=1), help="Keep at most so many photos of each."),
+    click.option("--max-identities", type=click.IntRange(min=1), help="Maximum number of identities."),
+    click.option("--max-photos", type=click.IntRange(min=1), help="Maximum number of photos per identity."),
 )
 
 detector_options = all_of(
@@ -76,9 +82,9 @@ detector_options = all_of(
         "--detector",
         default="none",
         show_default=True,
-        help="none (photos are crops already), center, haar, haar-cat, or yunet.",
+        help="none (photos are cropped already), center, haar, haar-cat or yunet.",
     ),
-    click.option("--detector-model", type=FILE, help="The ONNX file of the yunet detector."),
+    click.option("--detector-model", type=FILE, help="ONNX file of the yunet detector."),
 )
 
 embedding_options = all_of(

@@ -1,4 +1,4 @@
-"""`familiar augment`: a picture of what a recipe does to photos."""
+"""`familiar augment`: preview a recipe's augmentation."""
 
 from pathlib import Path
 
@@ -12,20 +12,22 @@ from familiar.cli.options import (
     json_option,
     limit_options,
     recipe_options,
-    require_folder_of,
+    require_parent_folder,
 )
 
 
 @click.command()
 @data_argument
 @recipe_options
-@click.option("--output", "-o", default=Path("augment.png"), type=FILE, show_default=True, help="The picture to write.")
+@click.option(
+    "--output", "-o", default=Path("augment.png"), type=FILE, show_default=True, help="The image file to write."
+)
 @click.option(
     "--photos",
     default=2,
     show_default=True,
     type=click.IntRange(1, 8),
-    help="How many, of one identity each.",
+    help="Number of photos, each of another identity.",
 )
 @limit_options
 @json_option
@@ -40,9 +42,9 @@ def augment(
     max_photos: int | None,
     as_json: bool,
 ) -> None:
-    """A picture of what training does to photos.
+    """Preview how training augments photos.
 
-    Shows each augmentation of a recipe at three strengths, then random variants.
+    Writes an image of each augmentation of a recipe at three strengths, then of random combinations.
 
     \b
     Example:
@@ -60,9 +62,9 @@ def augment(
     from familiar.photos.decoding import save_photo
     from familiar.recipes import recipe_named
 
-    require_folder_of(output)
+    require_parent_folder(output)
     chosen = recipe_named(recipe).with_settings(settings)
-    # How pixels are normalized changes nothing here, and need not be settled.
+    # The normalization does not show in the preview, so any will do.
     preprocessing = replace(chosen.input, normalization="symmetric").preprocessing()
     table = data_spec(data, identities, max_identities, max_photos).read()
     crops: list[Crop] = []
@@ -79,15 +81,15 @@ def augment(
     sheet = augmentation_sheet([crop.rgb_u8 for crop in crops], chosen.augmentation, chosen.seed)
     save_photo(Photo(sheet, output, (sheet.shape[1], sheet.shape[0])), output)
     if as_json:
-        shown = [str(crop.source) for crop in crops]
+        names = [str(crop.source) for crop in crops]
         print_json(
             {
                 "output": output,
-                "photos": shown,
+                "photos": names,
                 "skipped": [str(error) for error in skipped],
                 "augmentation": asdict(chosen.augmentation),
             }
         )
         return
     list_skipped(skipped)
-    click.echo(f"{output}: what {chosen.name} does to {len(crops)} photos of {chosen.input.size_px} px")
+    click.echo(f"{output}: augmentation of {chosen.name} on {len(crops)} photos of {chosen.input.size_px} px")

@@ -1,4 +1,4 @@
-"""`familiar download`: a public set into a folder that the other commands read."""
+"""`familiar download`: a public data set into a folder that the other commands read."""
 
 from pathlib import Path
 
@@ -10,12 +10,13 @@ from familiar.cli.options import FILE, json_option
 
 @click.command()
 @click.argument("name", type=click.Choice(["mnist", "lfw"]))
-@click.option("--output", "-o", required=True, type=FILE, help="The folder to make.")
+@click.option("--output", "-o", required=True, type=FILE, help="The folder to create.")
 @json_option
 def download(name: str, output: Path, as_json: bool) -> None:
-    """Fetch a public data set.
+    """Download a public data set.
 
-    MNIST (11 MB) or LFW (240 MB, funneled), whole or not at all; nothing is fetched twice. Mind their terms.
+    MNIST (11 MB) or LFW (240 MB, funneled). An incomplete download is not kept, and an existing one is not repeated.
+    Observe the terms of the data set.
 
     \b
     Example:
@@ -28,4 +29,4 @@ def download(name: str, output: Path, as_json: bool) -> None:
     if as_json:
         print_json({"folder": output, "downloaded": fetched, "data": data})
         return
-    click.echo(f"{output}: {'downloaded' if fetched else 'there already'}. Look at it: familiar inspect {data}")
+    click.echo(f"{output}: {'downloaded' if fetched else 'downloaded already'}. Inspect it: familiar inspect {data}")

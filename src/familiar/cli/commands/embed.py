@@ -1,4 +1,4 @@
-"""`familiar embed`: vectors for photos."""
+"""`familiar embed`: write embeddings of photos to a file."""
 
 import io
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_folder_of
+from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_parent_folder
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.species.router import RoutedEmbedder, RoutedEmbeddings
@@ -28,11 +28,11 @@ def embed(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Vectors for photos.
+    """Write embeddings of photos to a file.
 
     The .npz file holds `embeddings` (float32, n x d, unit rows), `paths`, and the model's `space_id`. Where the model
     is a router (.json): `species` and `probability` of each path, and for each species NAME its own
-    `NAME_embeddings`, `NAME_rows` (their places in `paths`) and `NAME_space_id`.
+    `NAME_embeddings`, `NAME_rows` (their indices in `paths`) and `NAME_space_id`.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def embed(
     from familiar.embedding.species.router_file import open_model
     from familiar.photos.decoding import find_photos
 
-    require_folder_of(output)
+    require_parent_folder(output)
     opened = open_model(model)
     paths = find_photos(photos)
     status = StatusLine()
@@ -56,19 +56,19 @@ def embed(
     def show(done: int) -> None:
         status.show(f"embedded {done}/{len(paths)} photos")
 
-    found = build_detector(detector, detector_model)
+    face_detector = build_detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
-        routed = opened.embed_photos(paths, found, flip=tta, on_batch=show)
+        routed = opened.embed_photos(paths, face_detector, flip=tta, on_batch=show)
         rows, skipped = [row for row, _, _ in routed.by_row()], routed.skipped
         arrays: dict[str, Any] = _routed_arrays(routed, opened)
     else:
-        embedded = embed_photos(opened, paths, found, flip=tta, on_batch=show)
+        embedded = embed_photos(opened, paths, face_detector, flip=tta, on_batch=show)
         rows, skipped = embedded.rows.tolist(), embedded.skipped
         arrays = {"embeddings": embedded.embeddings, "space_id": np.array(opened.metadata.space_id)}
     status.clear()
     list_skipped(skipped)
     if not rows:
-        raise UnreadablePhoto(f"not one of the {len(paths)} photos could be embedded; nothing was written")
+        raise UnreadablePhoto(f"none of the {len(paths)} photos could be embedded; nothing was written")
     content = io.BytesIO()
     np.savez(content, paths=np.array([str(paths[row]) for row in rows]), **arrays)
     write_atomically(output, content.getvalue())
@@ -79,17 +79,17 @@ def embed(
 
 
 def _routed_arrays(routed: "RoutedEmbeddings", router: "RoutedEmbedder") -> dict[str, Any]:
-    """What is known of each embedded photo, then each species' embeddings apart: they do not compare."""
+    """Collect each photo's species, then the embeddings of each species, which do not compare with each other."""
     import numpy as np
 
     by_row = routed.by_row()
-    place = {row: place for place, (row, _, _) in enumerate(by_row)}
+    index_of_row = {row: index for index, (row, _, _) in enumerate(by_row)}
     arrays = {
         "species": np.array([name for _, name, _ in by_row]),
         "probability": np.array([probability for _, _, probability in by_row], np.float32),
     }
-    for name, own in routed.by_species.items():
-        arrays[f"{name}_embeddings"] = own.embeddings
-        arrays[f"{name}_rows"] = np.array([place[row] for row in own.rows.tolist()], np.int64)
+    for name, embedded in routed.by_species.items():
+        arrays[f"{name}_embeddings"] = embedded.embeddings
+        arrays[f"{name}_rows"] = np.array([index_of_row[row] for row in embedded.rows.tolist()], np.int64)
         arrays[f"{name}_space_id"] = np.array(router.embedders[name].metadata.space_id)
     return arrays

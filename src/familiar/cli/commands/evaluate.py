@@ -1,4 +1,4 @@
-"""`familiar evaluate`: how good a model is on labeled photos, and which of two is better."""
+"""`familiar evaluate`: measure a model on labeled photos, and compare two results."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,40 +18,48 @@ SAMPLED = ("balanced", "natural")
 @click.command()
 @click.argument("model", type=FILE, required=False)
 @click.argument("data", nargs=-1, metavar="DATA...")
-@click.option("--output", "-o", type=FILE, help="Folder for results, pictures and report.")
-@click.option("--suite", "suites", multiple=True, help="One of docs/evaluation.md; all that apply if not given.")
+@click.option("--output", "-o", type=FILE, help="Folder for the results, plots and report.")
+@click.option(
+    "--suite", "suites", multiple=True, help="A suite of docs/evaluation.md; may be repeated (default: all that apply)."
+)
 @click.option(
     "--split",
     type=click.Choice(["test", "all"]),
-    help="Which identities; test is meant where DATA lies in the run's split.json.",
+    help="Identities to evaluate (default: test where DATA matches the run's split.json, else all).",
 )
 @click.option(
     "--pairs",
     default="all",
     show_default=True,
     metavar="FILE|all|balanced[:N]|natural[:N]",
-    help="Judge those of an LFW pairs file, every pair, or N drawn (50,000): half of each kind, or as they come.",
+    help="Pairs for verification: those of an LFW pairs file, all, or N sampled (default 50,000), balanced or in their "
+    "natural ratio.",
 )
 @click.option(
     "--leaks",
     type=click.Choice(["check", "exclude", "skip"]),
     default="check",
     show_default=True,
-    help="Photos that the model saw, or that stand under two identities: list them, or leave them out too.",
+    help="Photos that the model was trained on, or that are labeled as two identities: list them, exclude them too, or "
+    "skip the check.",
 )
-@click.option("--slices", type=FILE, help="A CSV with a column `identity` or `photo`: figures for each value.")
-@click.option("--by", multiple=True, metavar="COLUMN", help="Only these columns of the CSV.")
+@click.option(
+    "--slices",
+    type=FILE,
+    help="A CSV with a column `identity` or `photo`: metrics for each value of its other columns.",
+)
+@click.option("--by", multiple=True, metavar="COLUMN", help="Only this column of the CSV; may be repeated.")
 @click.option(
     "--resize-px",
     type=int,
-    help="Bring a photo's short side to this and cut the crop from its middle, whatever the bundle says.",
+    help="Override the bundle's preprocessing: resize the short side to this, and crop the center.",
 )
 @click.option(
     "--compare",
     nargs=2,
     type=FILE,
     metavar="A.json B.json",
-    help="No MODEL and DATA: which of two results is better?",
+    help="Compare two eval_results.json files instead of evaluating MODEL on DATA.",
 )
 @embedding_options
 @limit_options
@@ -76,9 +84,9 @@ def evaluate(
     max_photos: int | None,
     as_json: bool,
 ) -> None:
-    """How good a model is on labeled photos.
+    """Evaluate a model on labeled photos.
 
-    Writes eval_results.json, pictures, and report.html, which holds them all.
+    Writes eval_results.json, plots, and report.html, which contains them all.
 
     \b
     Example:
@@ -87,7 +95,7 @@ def evaluate(
     """
     if compare is not None:
         if model is not None:
-            raise click.UsageError("--compare takes two results and no MODEL or DATA")
+            raise click.UsageError("--compare takes two result files and no MODEL or DATA")
         _compare(compare, as_json)
         return
     if model is None or not data or output is None:
@@ -102,7 +110,7 @@ def evaluate(
         model,
         data_spec(data, identities, max_identities, max_photos),
         output,
-        _asked(suites, pairs, slices, by),
+        _options(suites, pairs, slices, by),
         split=split,
         leaks=leaks,
         resize_px=resize_px,
@@ -114,22 +122,24 @@ def evaluate(
     if as_json:
         print_json(results)
     else:
-        show(results)
+        print_metrics(results)
         click.echo(f"report: {output / 'report.html'}")
 
 
-def _asked(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple[str, ...]) -> "EvaluationOptions":
+def _options(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple[str, ...]) -> "EvaluationOptions":
     from familiar.evaluation.context import EvaluationOptions
 
-    which, _, count = pairs.partition(":")
-    if which == "all" and not count:
+    sampling, _, count = pairs.partition(":")
+    if sampling == "all" and not count:
         return EvaluationOptions(suites, slices=slices, by=by)
-    if which not in SAMPLED or Path(pairs).exists():
+    if sampling not in SAMPLED or Path(pairs).exists():
         return EvaluationOptions(suites, pairs_file=Path(pairs), slices=slices, by=by)
     if count and not (count.isdecimal() and int(count) > 0):
-        raise click.BadParameter(f"{count!r} is no number of pairs", param_hint="--pairs")
+        raise click.BadParameter(f"{count!r} is not a number of pairs", param_hint="--pairs")
     pair_count = int(count) if count else EvaluationOptions.pair_count
-    return EvaluationOptions(suites, "natural" if which == "natural" else "balanced", pair_count, slices=slices, by=by)
+    return EvaluationOptions(
+        suites, "natural" if sampling == "natural" else "balanced", pair_count, slices=slices, by=by
+    )
 
 
 def _compare(files: tuple[Path, Path], as_json: bool) -> None:
@@ -138,75 +148,75 @@ def _compare(files: tuple[Path, Path], as_json: bool) -> None:
 
     first, second = (read_results(file) for file in files)
     differences = compare(first, second)
-    said = summary(differences, (f"A ({files[0]})", f"B ({files[1]})"))
+    conclusion = summary(differences, (f"A ({files[0]})", f"B ({files[1]})"))
     if as_json:
-        rows = [vars(one) | {"better": one.better} for one in differences]
-        print_json({"first": files[0], "second": files[1], "differences": rows, "summary": said})
+        rows = [vars(difference) | {"better": difference.better} for difference in differences]
+        print_json({"first": files[0], "second": files[1], "differences": rows, "summary": conclusion})
         return
     click.echo(f"{'':42} {'A':>8} {'B':>8} {'B - A':>8}   95 %")
-    for one in differences:
-        low, high = one.interval
-        verdict = {"first": "A is better", "second": "B is better", None: "no more than noise"}[one.better]
+    for difference in differences:
+        low, high = difference.interval
+        verdict = {"first": "A is better", "second": "B is better", None: "within noise"}[difference.better]
         click.echo(
-            f"{one.figure:42} {one.first:8.4f} {one.second:8.4f} {one.difference:+8.4f}   "
+            f"{difference.figure:42} {difference.first:8.4f} {difference.second:8.4f} {difference.difference:+8.4f}   "
             f"[{low:+.4f}, {high:+.4f}]  {verdict}"
         )
-    click.echo(said)
+    click.echo(conclusion)
 
 
-def show(results: dict[str, Any]) -> None:
-    """The headline figures, with their intervals; warnings and skipped photos on stderr."""
+def print_metrics(results: dict[str, Any]) -> None:
+    """Print the main metrics with their confidence intervals; warnings and skipped photos go to stderr."""
     _warn(results)
     data = results["data"]
     click.echo(f"{data['photos']} photos of {data['identities']} identities ({data['split']})")
     if verification := results.get("verification"):
         balanced = verification["at_bundle_thresholds"]["balanced"]["accuracy"]
         interval = verification["interval"]
-        _show("ROC AUC", verification["auc"], interval.get("auc"))
-        _show("equal error rate", verification["eer"], interval.get("eer"))
-        _show("best accuracy", verification["best_accuracy"], interval.get("best_accuracy"))
-        _show(
+        _print_metric("ROC AUC", verification["auc"], interval.get("auc"))
+        _print_metric("equal error rate", verification["eer"], interval.get("eer"))
+        _print_metric("best accuracy", verification["best_accuracy"], interval.get("best_accuracy"))
+        _print_metric(
             "accuracy at the bundle's threshold",
             balanced,
             interval.get("at_bundle_thresholds.balanced.accuracy"),
         )
     if retrieval := results.get("retrieval"):
         for k in (1, 5, 10):
-            _show(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"].get(f"recall_at_{k}"))
+            _print_metric(f"recall@{k}", retrieval[f"recall_at_{k}"], retrieval["interval"].get(f"recall_at_{k}"))
     if clustering := results.get("clustering"):
-        found, interval = clustering["groups"], clustering["interval"]
-        if found["bcubed"]:
-            _show(
-                f"B-cubed F of {found['groups']} groups",
-                found["bcubed"]["f"],
+        groups, interval = clustering["groups"], clustering["interval"]
+        if groups["bcubed"]:
+            _print_metric(
+                f"B-cubed F of {groups['groups']} clusters",
+                groups["bcubed"]["f"],
                 interval.get("groups.bcubed.f"),
             )
     if lfw := results.get("lfw"):
         if view_2 := lfw["view_2"]:
             click.echo(f"  {'LFW View 2':36} {view_2['accuracy']:.4f} +- {view_2['standard_error']:.4f}")
         if view_1 := lfw["view_1"]:
-            _show("LFW View 1, DevTest", view_1["accuracy"], view_1["interval"].get("accuracy"))
+            _print_metric("LFW View 1, DevTest", view_1["accuracy"], view_1["interval"].get("accuracy"))
 
 
 def _warn(results: dict[str, Any]) -> None:
     data, leaks = results["data"], results["leaks"]
     list_skipped(data["skipped"])
     if seen := data["identities_seen_in_training"]:
-        note(f"warning: {seen} of these identities were trained on; the figures flatter the model")
+        note(f"warning: {seen} of these identities were trained on; the metrics are too optimistic")
     if chosen_by := data["identities_validated_on"]:
-        note(f"warning: epoch and thresholds were chosen by {chosen_by} of these identities")
+        note(f"warning: the epoch and the thresholds were chosen on {chosen_by} of these identities")
     if leaks and (across := len(leaks["across_splits"])):
-        note(f"warning: {across} pictures were seen in training too; --leaks exclude leaves them out")
+        note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")
     if leaks and (across := len(leaks["across_identities"])):
-        note(f"warning: {across} pictures stand under two identities; the report names them")
+        note(f"warning: {across} photos are labeled as two identities; the report lists them")
     if not results["model"]["thresholds_fitted"]:
-        note("warning: nothing is known of this bundle's similarities; its thresholds are fixed ones")
+        note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
     for name, reason in results["reasons"].items():
         note(f"{name} could not be computed: {reason}")
 
 
-def _show(name: str, value: float | None, interval: tuple[float, float] | None) -> None:
+def _print_metric(name: str, value: float | None, interval: tuple[float, float] | None) -> None:
     if value is None:
         return
-    trust = f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else "too few identities for an interval"
-    click.echo(f"  {name:36} {value:.4f}   {trust}")
+    confidence = f"95 % in [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else "too few identities for an interval"
+    click.echo(f"  {name:36} {value:.4f}   {confidence}")

@@ -1,4 +1,4 @@
-"""`familiar export`: a run into one bundle file."""
+"""`familiar export`: export a training run as one bundle file."""
 
 import re
 from decimal import Decimal
@@ -20,44 +20,44 @@ BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 
 
 class Size(click.ParamType):
-    """So many bytes: `308KB`, `2MiB` or a plain number."""
+    """A file size: `308KB`, `2MiB`, or a number of bytes."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"([0-9]+[.]?[0-9]*) *([A-Z]*)", str(value).strip().upper())
-        if not found or found[2] not in BYTES:
-            self.fail(f"{value!r} is no size; write it as 308KB, 2MiB or 308000", param, ctx)
-        return int(Decimal(found[1]) * BYTES[found[2]])
+        match = re.fullmatch(r"([0-9]+[.]?[0-9]*) *([A-Z]*)", str(value).strip().upper())
+        if not match or match[2] not in BYTES:
+            self.fail(f"{value!r} is not a size; write it as 308KB, 2MiB or 308000", param, ctx)
+        return int(Decimal(match[1]) * BYTES[match[2]])
 
 
 @click.command()
 @click.argument("run", type=FILE)
 @click.option("--output", "-o", required=True, type=FILE, help="The .onnx file to write.")
-@click.option("--data", multiple=True, help="The photos of the run, where they have moved since.")
+@click.option("--data", multiple=True, help="Where the photos of the run are now, if they were moved.")
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
-    help="Of the weights, and with int8 and mixed of what is computed too. [default: float32]",
+    help="Precision of the weights; int8 and mixed compute in 8 bits too. [default: float32]",
 )
 @click.option(
     "--max-size",
     type=Size(),
-    help="Of the whole file, such as 308KB or 2MiB: takes the most faithful precision that fits.",
+    help="Maximum size of the file, such as 308KB or 2MiB: uses the highest precision that fits.",
 )
 @click.option(
     "--max-auc-drop",
     type=click.FloatRange(0, 1),
     default=0.01,
     show_default=True,
-    help="What a bundle may lose of its source's ROC AUC.",
+    help="How much ROC AUC the bundle may lose.",
 )
 @click.option(
     "--max-recall-drop",
     type=click.FloatRange(0, 1),
     default=0.02,
     show_default=True,
-    help="What it may lose of recall@1.",
+    help="How much recall@1 the bundle may lose.",
 )
 @license_option
 @json_option
@@ -72,11 +72,10 @@ def export(
     license: str | None,
     as_json: bool,
 ) -> None:
-    """A run as one bundle file.
+    """Export a training run as one bundle file.
 
-    Self-contained, and compared with the network it comes from on validation photos: a bundle that lost too much is
-    not written. In float16 it takes half the bytes of float32, in int8-weights a quarter; mixed and int8 compute in 8
-    bits too.
+    The file is self-contained ONNX. It is compared with the trained network on validation photos, and is not written if it loses too much.
+    float16 takes half the bytes of float32, int8-weights a quarter; mixed and int8 compute in 8 bits too.
 
     \b
     Example:
@@ -111,17 +110,17 @@ def export(
             }
         )
         return
-    click.echo(f"{output}: {_size(len(bundle.onnx))} in {metadata.precision}; {_cost(bundle)}")
+    click.echo(f"{output}: {_size(len(bundle.onnx))} in {metadata.precision}; {_parity(bundle)}")
 
 
-def _cost(bundle: "Bundle") -> str:
+def _parity(bundle: "Bundle") -> str:
     parity, results = bundle.metadata.parity, bundle.metadata.results
-    near = f"on {parity['crops']} crops within {parity['max_difference']:.1e} of the network it came from"
+    difference = f"on {parity['crops']} crops within {parity['max_difference']:.1e} of the trained network"
     before = parity["source"]
     if before is None:
-        return near
+        return difference
     return (
-        f"{near}, mean cosine {parity['mean_cosine']:.4f}; ROC AUC {before['auc']:.4f} -> {results['auc']:.4f}, "
+        f"{difference}, mean cosine {parity['mean_cosine']:.4f}; ROC AUC {before['auc']:.4f} -> {results['auc']:.4f}, "
         f"recall@1 {before['recall_at_1']:.4f} -> {results['recall_at_1']:.4f}"
     )
 

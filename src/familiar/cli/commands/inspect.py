@@ -1,4 +1,4 @@
-"""`familiar inspect`: what is in a folder of labeled photos."""
+"""`familiar inspect`: summarize a folder of labeled photos."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ LINES_SHOWN = 20
     "--output",
     "-o",
     type=FILE,
-    help="Folder for inspection.html, a page with pictures; made if missing.",
+    help="Folder for inspection.html, a page with the photos; created if missing.",
 )
 @limit_options
 @json_option
@@ -40,10 +40,10 @@ def inspect(
     max_photos: int | None,
     as_json: bool,
 ) -> None:
-    """What is in a folder of labeled photos.
+    """Summarize a folder of labeled photos.
 
-    Counts identities and photos, measures sizes and values, finds photos that are there twice - under two
-    names they are probably labeled wrongly - and lists what cannot be read.
+    Counts identities and photos, measures sizes and pixel values, finds duplicate photos (those of two identities are
+    probably labeled wrongly), and lists unreadable files.
 
     \b
     Example:
@@ -53,64 +53,65 @@ def inspect(
     from familiar.datasets.inspection_page import write_page
 
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)  # before anything is read, lest that be for nothing
+        output.mkdir(
+            parents=True, exist_ok=True
+        )  # first, so that a missing permission shows before the photos are read
     table = data_spec(data, identities, max_identities, max_photos).read()
     status = StatusLine()
-    found = inspect_table(
+    inspection = inspect_table(
         table,
         workers=min(available_cores(), 8),
         on_progress=lambda doing, done: status.show(f"{doing} {done:,}/{len(table):,} photos"),
     )
     status.clear()
-    page = None if output is None else write_page(found, output)
+    page = None if output is None else write_page(inspection, output)
     if as_json:
-        print_json(found.as_dict() | ({} if page is None else {"page": page}))
+        print_json(inspection.as_dict() | ({} if page is None else {"page": page}))
         return
-    for line in _lines(found):
+    for line in _lines(inspection):
         click.echo(line)
     if page is not None:
         click.echo(f"page: {printable(str(page))}")
 
 
-def _lines(found: "Inspection") -> Iterable[str]:
+def _lines(inspection: "Inspection") -> Iterable[str]:
     from familiar.datasets.inspection import photo_name
 
-    table = found.table
-    yield (f"{len(table)} photos of {len(table.names)} identities, {found.single} of them with one photo only")
-    yield from _photos_per_identity(found)
+    table = inspection.table
+    yield (f"{len(table)} photos of {len(table.names)} identities, {inspection.single} of them with one photo only")
+    yield from _photos_per_identity(inspection)
     yield ""
     yield f"{'':26}{'smallest':>10}{'median':>10}{'largest':>10}"
-    yield _spread("width, px", found.width_px)
-    yield _spread("height, px", found.height_px)
-    yield _spread("lowest value in a photo", found.lowest_value)
-    yield _spread("mean value", found.mean_value)
-    yield _spread("highest value", found.highest_value)
+    yield _spread("width, px", inspection.width_px)
+    yield _spread("height, px", inspection.height_px)
+    yield _spread("lowest value in a photo", inspection.lowest_value)
+    yield _spread("mean value", inspection.mean_value)
+    yield _spread("highest value", inspection.highest_value)
     yield ""
-    yield f"stored as: {_counted(found.stored_as)}"
-    yield f"sizes, px: {_counted(dict(list(found.common_sizes.items())[:4]))}"
-    yield f"gray, whatever the file says: {found.colorless:,}"
+    yield f"stored as: {_counted(inspection.stored_as)}"
+    yield f"sizes, px: {_counted(dict(list(inspection.common_sizes.items())[:4]))}"
+    yield f"gray pixels only: {inspection.colorless:,}"
     yield ""
-    yield from _duplicates(found)
+    yield from _duplicates(inspection)
     yield ""
-    yield from _listed("nearly one color", [photo_name(table, row) for row in found.blank])
-    yield from _listed("unreadable", [printable(str(error)) for error in found.unreadable])
+    yield from _listed("nearly one color", [photo_name(table, row) for row in inspection.blank])
+    yield from _listed("unreadable", [printable(str(error)) for error in inspection.unreadable])
     for reason, count in sorted(table.ignored.items()):
         yield f"ignored, {reason}: {count:,}"
 
 
-def _photos_per_identity(found: "Inspection") -> Iterable[str]:
+def _photos_per_identity(inspection: "Inspection") -> Iterable[str]:
     from familiar.datasets.inspection import histogram
 
-    low, median, high = found.photos_per_identity
+    low, median, high = inspection.photos_per_identity
     yield f"photos per identity: {low} to {high}, median {median:g}"
-    bins = histogram(found.table.photos_per_identity)
-    most = max(one.identities for one in bins)
-    for one in bins:
-        photos = f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}"
-        # What is there at all has a bar.
-        bar = "#" * -(-BAR * one.identities // most)
-        yield f"{photos:>14} {one.identities:>7,} {bar}".rstrip()
-    rows = found.largest_first
+    bins = histogram(inspection.table.photos_per_identity)
+    most = max(each.identities for each in bins)
+    for each in bins:
+        photos = f"{each.low}" if each.low == each.high else f"{each.low} to {each.high}"
+        bar = "#" * -(-BAR * each.identities // most)  # rounded up, so that no bin is without a bar
+        yield f"{photos:>14} {each.identities:>7,} {bar}".rstrip()
+    rows = inspection.largest_first
     for title, extreme in (("most", rows[:IDENTITIES_SHOWN]), ("fewest", rows[: -IDENTITIES_SHOWN - 1 : -1])):
         for name, count in extreme:
             yield f"{title:>14} {count:>7,} {printable(name)}"
@@ -125,32 +126,32 @@ def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} ({count:,})" for name, count in counts.items())
 
 
-def _duplicates(found: "Inspection") -> Iterable[str]:
+def _duplicates(inspection: "Inspection") -> Iterable[str]:
     from familiar.datasets.inspection import KINDS
 
-    kinds = {kind: found.groups(kind) for kind in KINDS}
-    yield f"{'duplicates':38}{'pictures':>10}{'photos':>10}"
-    for kind, groups in kinds.items():
-        photos = sum(len(alike.rows) for alike in groups)
+    groups_by_kind = {kind: inspection.groups(kind) for kind in KINDS}
+    yield f"{'duplicates':38}{'groups':>10}{'photos':>10}"
+    for kind, groups in groups_by_kind.items():
+        photos = sum(len(duplicates.rows) for duplicates in groups)
         yield f"  {KINDS[kind]:36}{len(groups):>10,}{photos:>10,}"
-    across = [alike for kind, groups in kinds.items() if kind.across for alike in groups]
+    across = [duplicates for kind, groups in groups_by_kind.items() if kind.across for duplicates in groups]
     if across:
-        yield "probably under a wrong name:"
-        for alike in across[:GROUPS_SHOWN]:
-            yield from _group(found, alike)
+        yield "probably labeled wrongly:"
+        for duplicates in across[:GROUPS_SHOWN]:
+            yield from _duplicate_group(inspection, duplicates)
         if len(across) > GROUPS_SHOWN:
             yield f"  ... and {len(across) - GROUPS_SHOWN:,} more: see --output or --json"
 
 
-def _group(found: "Inspection", alike: "Alike") -> Iterable[str]:
+def _duplicate_group(inspection: "Inspection", duplicates: "Alike") -> Iterable[str]:
     from familiar.datasets.inspection import photo_name
 
-    first, *others = alike.rows[:PHOTOS_SHOWN]
-    yield f"  {photo_name(found.table, first)}"
+    first, *others = duplicates.rows[:PHOTOS_SHOWN]
+    yield f"  {photo_name(inspection.table, first)}"
     for row in others:
-        yield f"    {'=' if alike.exact else '~'} {photo_name(found.table, row)}"
-    if len(alike.rows) > PHOTOS_SHOWN:
-        yield f"    ... and {len(alike.rows) - PHOTOS_SHOWN:,} more"
+        yield f"    {'=' if duplicates.exact else '~'} {photo_name(inspection.table, row)}"
+    if len(duplicates.rows) > PHOTOS_SHOWN:
+        yield f"    ... and {len(duplicates.rows) - PHOTOS_SHOWN:,} more"
 
 
 def _listed(title: str, lines: list[str]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""`familiar models`: what can be built, and the bundles that come with the package."""
+"""`familiar models`: list network architectures and the shipped bundles."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--shipped", is_flag=True, help="The bundles that come with familiar instead; with NAME, its model card.")
+@click.option("--shipped", is_flag=True, help="List the shipped bundles instead; with NAME, print its model card.")
 @json_option
 def models(
     name: str | None,
     shipped: bool,
     as_json: bool,
 ) -> None:
-    """What can be built, and how large it is.
+    """List network architectures and their sizes.
 
-    With a name, that network layer by layer, as Keras summarizes one: a batch norm's parameters count its running mean
-    and variance, which are not trained.
+    With NAME, print that network layer by layer, as Keras summarizes one: the parameters of a batch norm include its
+    running mean and variance, which are not trained.
 
     \b
     Example:
@@ -34,12 +34,12 @@ def models(
       familiar models --shipped
     """
     if shipped:
-        _shipped(name, as_json)
+        _print_shipped(name, as_json)
         return
     from familiar.models.catalog import NETWORKS, network_spec
 
     if name is not None:
-        _one(name, network_spec(name), as_json)
+        _print_layers(name, network_spec(name), as_json)
         return
     sizes = {key: spec.size() for key, spec in NETWORKS.items()}
     if as_json:
@@ -65,7 +65,7 @@ def _row(name: str, spec: "NetworkSpec", size: "NetworkSize") -> dict[str, str |
     }
 
 
-def _one(name: str, spec: "NetworkSpec", as_json: bool) -> None:
+def _print_layers(name: str, spec: "NetworkSpec", as_json: bool) -> None:
     size, rows = spec.size(), spec.layers()
     if as_json:
         layers = [
@@ -85,14 +85,14 @@ def _one(name: str, spec: "NetworkSpec", as_json: bool) -> None:
     click.echo(f"Multiply-adds:        {size.flops:>12,}")
 
 
-def _shipped(name: str | None, as_json: bool) -> None:
+def _print_shipped(name: str | None, as_json: bool) -> None:
     from familiar.core.errors import BadBundle
     from familiar.embedding import zoo
 
     files = zoo.shipped_bundles()
     if name is not None:
         if name not in files:
-            raise BadBundle(f"no shipped bundle is called {name!r}; there are {', '.join(files) or 'none'}")
+            raise BadBundle(f"no shipped bundle is named {name!r}; available: {', '.join(files) or 'none'}")
         card = zoo.model_card(name)
         if as_json:
             print_json(_bundle_row(files[name]) | {"card": card})

@@ -1,4 +1,4 @@
-"""`familiar quickstart`: the whole walk on drawn pets."""
+"""`familiar quickstart`: the full pipeline on synthetic pets."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.evaluate import show
+from familiar.cli.commands.evaluate import print_metrics
 from familiar.cli.commands.train import train_and_export
 from familiar.cli.console import note, print_json
 from familiar.cli.options import FILE, json_option
@@ -21,12 +21,12 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 
 
 @click.command()
-@click.option("--output", "-o", default=Path("quickstart"), type=FILE, show_default=True, help="A new folder.")
+@click.option("--output", "-o", default=Path("quickstart"), type=FILE, show_default=True, help="The folder to create.")
 @json_option
 def quickstart(output: Path, as_json: bool) -> None:
-    """See all of it on drawn pets, in minutes.
+    """Run the full pipeline on synthetic data (minutes).
 
-    Trains, evaluates and exports an embedder, compares photos with it, and groups an album; needs no photos.
+    Trains, evaluates and exports an embedder, compares photos with it, and clusters an album. Needs no photos.
 
     \b
     Example:
@@ -45,12 +45,12 @@ def quickstart(output: Path, as_json: bool) -> None:
     run, report = output / "run", output / "report"
     if output.exists() and any(output.iterdir()):
         raise BadRun(f"{output}: is not empty; name another folder with --output, or remove it")
-    note(f"1/5  training on {TRAINING}: cats that do not exist, drawn as they are needed")
+    note(f"1/5  training on {TRAINING}: synthetic cats")
     recipe, license = recipe_named("quickstart"), "drawn pets: no photo's terms bind it"
-    # What is drawn once for these few minutes goes when they are over.
+    # A cache for this run alone.
     with TemporaryDirectory() as cache:
         train_and_export(recipe, DataSpec((TRAINING,)), run, license, cache=CropCache(Path(cache)))
-    note(f"\n2/5  evaluating on {UNSEEN}: 60 cats it never saw")
+    note(f"\n2/5  evaluating on {UNSEEN}: 60 cats that it was not trained on")
     results = evaluate(run, DataSpec((UNSEEN,)), report)
     note("\n3/5  the same cat?")
     source = SyntheticSource.parse(UNSEEN)
@@ -64,9 +64,9 @@ def quickstart(output: Path, as_json: bool) -> None:
     answers = {name: verify_photos(embedder, files["tom_1.png"], files[name]) for name in ("tom_2.png", "kitty.png")}
     if not as_json:
         for name, answer in answers.items():
-            verdict = "the same" if answer.same else "another"
+            verdict = "the same cat" if answer.same else "different cats"
             click.echo(f"tom_1.png and {name}: {verdict} (similarity {answer.similarity:.2f})")
-    note("\n4/5  an album of cats it never saw, grouped by who is on each photo")
+    note("\n4/5  an album of cats that it was not trained on, clustered by identity")
     album = _album(output, source, embedder)
     if as_json:
         verified = {name: vars(answer) for name, answer in answers.items()}
@@ -81,25 +81,25 @@ def quickstart(output: Path, as_json: bool) -> None:
         )
         return
     click.echo(
-        f"{album['photos']} photos of {album['cats']} cats: {album['identities']} groups, "
-        f"{album['alone']} photos alone\n"
-        "the group of album/01.png is called Tom now; "
-        f"tom_3.png, which is not in the album, shows {album['found']}"
+        f"{album['photos']} photos of {album['cats']} cats: {album['identities']} clusters, "
+        f"{album['unassigned']} photos unassigned\n"
+        "the cluster of album/01.png is named Tom now; "
+        f"tom_3.png, which is not in the album, shows {album['shown']}"
     )
     click.echo("\n5/5  how good is it?")
-    show(results)
+    print_metrics(results)
     click.echo(
         f"""
 made in {output}/
   run/model.onnx        the embedder: one file, {results["model"]["size_bytes"] / 1e6:.2f} MB
-  run/curves.png        how training went
-  report/report.html    how good it is, with the nearest neighbors of unseen cats
-  gallery/              who is who in album/: one database
+  run/curves.png        loss and validation accuracy by epoch
+  report/report.html    evaluation on unseen cats, with their nearest neighbors
+  gallery/              the identities in album/: one database
   *.png                 the photos above
 
 what a gallery can do next:
   familiar gallery stats {output}/gallery
-  familiar gallery suggest {output}/gallery --ask
+  familiar gallery review {output}/gallery --interactive
   familiar gallery export {output}/gallery --output {output}/sorted
 
 now with your own photos, one folder per individual:
@@ -110,9 +110,9 @@ now with your own photos, one folder per individual:
 
 
 def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dict[str, Any]:
-    """Enrolls some of the cats, groups them, names the group of the first photo, and searches for that cat.
+    """Enroll some of the cats, cluster them, name the first photo's cluster, and search for that cat.
 
-    All photos of each but the last, which for the first cat is what is searched for.
+    Each cat's last photo is not enrolled; the first cat's is the query.
     """
     from familiar.embedding.embedder import crop_photo
     from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
@@ -132,20 +132,20 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     new = save_photo(cats[0][-1].draw(), output / "tom_3.png")
     with Gallery.create(output / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, paths)
-        grouped = cluster(gallery)
-        who = load_assignments(gallery)
-        tom, face = int(who.identity[0]), int(who.faces.ids[0])
+        clusters = cluster(gallery)
+        assignments = load_assignments(gallery)
+        tom, face = int(assignments.identity[0]), int(assignments.faces.ids[0])
         if tom == UNASSIGNED:
             split(gallery, [face], "Tom")
         else:
             name_identity(gallery, tom, "Tom")
         query = embedder.embed([crop_photo(new, embedder.metadata.preprocessing)])[0]
-        likest = search_identities(gallery, query, 1)[0]
-    found = (likest.name or f"#{likest.identity}") if likest.known else "nobody here"
+        nearest = search_identities(gallery, query, 1)[0]
+    shown = (nearest.name or f"#{nearest.identity}") if nearest.known else "no known cat"
     return {
         "photos": len(paths),
         "cats": len(cats),
-        "identities": grouped.identities,
-        "unassigned": grouped.unassigned,
-        "found": found,
+        "identities": clusters.identities,
+        "unassigned": clusters.unassigned,
+        "shown": shown,
     }

@@ -1,4 +1,4 @@
-"""`familiar recipes`: what can be trained."""
+"""`familiar recipes`: list the training recipes."""
 
 import click
 
@@ -11,7 +11,7 @@ from familiar.cli.options import json_option
 def recipes(
     as_json: bool,
 ) -> None:
-    """What can be trained (settings: --json).
+    """List training recipes (all settings: --json).
 
     \b
     Example:

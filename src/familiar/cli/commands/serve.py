@@ -1,4 +1,4 @@
-"""The `serve` command: a gallery for a person with a browser, and for programs."""
+"""`familiar serve`: serve a gallery to browsers and programs."""
 
 import logging
 from pathlib import Path
@@ -16,8 +16,8 @@ from familiar.core.errors import FamiliarError
     "--model",
     "-m",
     type=FILE,
-    help="The model of the gallery: a bundle (.onnx), the folder of a run, or the name of a shipped bundle. Without "
-    "it, photos can be looked at and corrected, but not searched or taken in.",
+    help="The gallery's model: a bundle (.onnx), a run folder, or the name of a shipped bundle. Without it, photos can "
+    "be viewed and corrected, but not searched or added.",
 )
 @detector_options
 @click.option(
@@ -25,21 +25,25 @@ from familiar.core.errors import FamiliarError
     "roots",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder whose photos may be shown and taken in; may be given again. Without it, the folders of the photos "
-    "that the gallery knows.",
+    help="A folder from which photos may be shown and enrolled; may be repeated (default: the folders of the enrolled "
+    "photos).",
 )
-@click.option("--report", type=FILE, help="A folder that `familiar evaluate` wrote, to be shown.")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Others than this need a token.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="0: a free one.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name by which browsers may call it.")
+@click.option("--report", type=FILE, help="Output folder of `familiar evaluate` to show.")
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Bind address; a non-loopback address requires a token."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port; 0 picks a free one."
+)
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Additional allowed Host header; may be repeated.")
 @click.option(
     "--token-file",
     type=FILE,
-    help="A file that holds the token; else it is in the environment variable FAMILIAR_TOKEN.",
+    help="File with the access token (default: the environment variable FAMILIAR_TOKEN).",
 )
-@click.option("--certificate", type=FILE, help="For HTTPS: a certificate chain (PEM).")
-@click.option("--certificate-key", type=FILE, help="Its key (PEM).")
-@click.option("--read-only", is_flag=True, help="Nothing in the gallery can be changed.")
+@click.option("--certificate", type=FILE, help="Certificate chain for HTTPS (PEM).")
+@click.option("--certificate-key", type=FILE, help="Private key of the certificate (PEM).")
+@click.option("--read-only", is_flag=True, help="Refuse all changes to the gallery.")
 def serve(
     folder: Path,
     model: Path | None,
@@ -55,11 +59,11 @@ def serve(
     certificate_key: Path | None,
     read_only: bool,
 ) -> None:
-    """A gallery in the browser, and over HTTP.
+    """Serve a gallery as web pages and an HTTP API.
 
-    Pages to take photos in, to name, merge and split, to answer questions, to search and compare; everything a
-    program may ask is under /api/v1. Only this machine can reach it unless another --address is given. Ctrl+C stops
-    it, when all that was acknowledged is written.
+    The pages add photos, name, merge and split identities, ask review questions, search and compare; the API is under
+    /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after everything
+    that was acknowledged is written.
 
     \b
     Example:
@@ -90,7 +94,7 @@ def serve(
 
 
 def _token(file: Path | None) -> str | None:
-    """Not an option of its own: others on this machine could read it in the list of processes."""
+    """Read the access token. It is no option, because other users could read it in the process list."""
     import os
 
     if file is None:
@@ -98,7 +102,7 @@ def _token(file: Path | None) -> str | None:
     try:
         token = file.read_text("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise FamiliarError(f"{file}: no text; write the token to it, as ASCII") from error
+        raise FamiliarError(f"{file}: not a text file; write the token to it, as ASCII") from error
     if not token:
-        raise FamiliarError(f"{file}: empty; write the token to it, such as what openssl rand -hex 32 gives")
+        raise FamiliarError(f"{file}: empty; write the token to it, for example the output of openssl rand -hex 32")
     return token

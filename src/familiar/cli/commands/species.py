@@ -1,4 +1,4 @@
-"""`familiar species`: a router that sends each photo to the bundle of its species."""
+"""`familiar species`: train a species classifier that routes photos to per-species bundles."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import StatusLine, list_skipped, note, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_folder_of
+from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_parent_folder
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.species.classifier import SpeciesClassifier
@@ -29,10 +29,10 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     type=click.FloatRange(0, 1),
     default=0.9,
     show_default=True,
-    help="Photos whose likeliest species is less probable are skipped as unsure.",
+    help="Skip photos whose most probable species is less probable than this.",
 )
-@click.option("--max-identities", type=click.IntRange(min=2), help="Keep at most so many of each species.")
-@click.option("--max-photos", type=click.IntRange(min=1), help="Keep at most so many of each identity.")
+@click.option("--max-identities", type=click.IntRange(min=2), help="Maximum number of identities per species.")
+@click.option("--max-photos", type=click.IntRange(min=1), help="Maximum number of photos per identity.")
 @embedding_options
 @json_option
 def species(
@@ -48,10 +48,10 @@ def species(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """A router: each photo to the bundle of its species.
+    """Train a router by species.
 
-    Fits a small classifier of species on the embeddings of --model, any bundle, and writes it down with the bundles
-    it chooses from. `embed` and `verify` take that file as their --model.
+    A router sends each photo to the bundle of its species. Fits a small species classifier on the embeddings of --model (any bundle), and writes it to a file together with
+    the paths of the bundles. `embed` and `verify` take that file as their --model.
 
     \b
     Example:
@@ -66,9 +66,9 @@ def species(
     from familiar.embedding.species.router_file import SUFFIX, write_router
     from familiar.training.species import fit_on_photos
 
-    require_folder_of(output)
+    require_parent_folder(output)
     if output.suffix != SUFFIX:
-        raise click.BadParameter(f"a router's name ends in {SUFFIX}, not {output.name}", param_hint="--output")
+        raise click.BadParameter(f"the name of a router file ends in {SUFFIX}: {output.name}", param_hint="--output")
     sources = _sources(data)
     bundle_of = _bundle_of(bundles, sources)
     opened: dict[Path, Embedder] = {}
@@ -82,12 +82,12 @@ def species(
     features = embedder(model)
     embedders = {name: embedder(text) for name, text in bundle_of.items()}
     tables = {
-        name: DataSpec(own, max_identities=max_identities, max_photos=max_photos).read()
-        for name, own in sources.items()
+        name: DataSpec(roots, max_identities=max_identities, max_photos=max_photos).read()
+        for name, roots in sources.items()
     }
     photos = sum(map(len, tables.values()))
     status = StatusLine()
-    head, skipped = fit_on_photos(
+    classifier, skipped = fit_on_photos(
         features,
         tables,
         build_detector(detector, detector_model),
@@ -97,20 +97,20 @@ def species(
     )
     status.clear()
     list_skipped(skipped)
-    write_router(output, RoutedEmbedder(features, head, embedders))
+    write_router(output, RoutedEmbedder(features, classifier, embedders))
     if as_json:
-        print_json(_summary(head) | {"output": output, "skipped": [str(error) for error in skipped]})
+        print_json(_summary(classifier) | {"output": output, "skipped": [str(error) for error in skipped]})
         return
-    for name in head.names:
+    for name in classifier.names:
         if name not in embedders:
-            note(f"{name}: no --bundle is for it, so its photos will be skipped")
-    for line in _lines(head):
+            note(f"{name}: has no --bundle, so its photos will be skipped")
+    for line in _lines(classifier):
         click.echo(line)
     click.echo(f"router: {output}")
 
 
 def _sources(data: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """What to read of each species, which may be given several times."""
+    """Collect the data of each species, which may be given several times."""
     from familiar.embedding.species.classifier import check_names
 
     sources: dict[str, tuple[str, ...]] = {}
@@ -125,14 +125,14 @@ def _sources(data: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _bundle_of(bundles: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    bundle_by_species: dict[str, str] = {}
     for text in bundles:
         name, bundle = _assignment(text, "--bundle")
-        if name in found or name not in sources:
-            wrong = "has two bundles" if name in found else f"is none of {', '.join(sources)}"
+        if name in bundle_by_species or name not in sources:
+            wrong = "has two bundles" if name in bundle_by_species else f"is not one of {', '.join(sources)}"
             raise click.BadParameter(f"{name} {wrong}", param_hint="--bundle")
-        found[name] = bundle
-    return found
+        bundle_by_species[name] = bundle
+    return bundle_by_species
 
 
 def _assignment(text: str, hint: str) -> tuple[str, str]:
@@ -142,38 +142,38 @@ def _assignment(text: str, hint: str) -> tuple[str, str]:
     return name, value
 
 
-def _summary(head: "SpeciesClassifier") -> dict[str, Any]:
-    held_out = head.held_out
+def _summary(classifier: "SpeciesClassifier") -> dict[str, Any]:
+    held_out = classifier.held_out
     return {
-        "fitted_on": head.fitted_on,
-        "space_id": head.space_id,
-        "temperature": head.temperature,
-        "min_probability": head.min_probability,
+        "fitted_on": classifier.fitted_on,
+        "space_id": classifier.space_id,
+        "temperature": classifier.temperature,
+        "min_probability": classifier.min_probability,
         "held_out": {
             "accuracy": held_out.accuracy,
             "misrouted": held_out.misrouted,
             "unsure": held_out.unsure,
             "confusion": {
-                name: dict(zip((*head.names, "unsure"), row, strict=True))
-                for name, row in zip(head.names, held_out.confusion, strict=True)
+                name: dict(zip((*classifier.names, "unsure"), row, strict=True))
+                for name, row in zip(classifier.names, held_out.confusion, strict=True)
             },
         },
     }
 
 
-def _lines(head: "SpeciesClassifier") -> Iterable[str]:
-    held_out = head.held_out
-    for name, counts in head.fitted_on.items():
+def _lines(classifier: "SpeciesClassifier") -> Iterable[str]:
+    held_out = classifier.held_out
+    for name, counts in classifier.fitted_on.items():
         yield f"{name}: {counts['photos']:,} photos of {counts['identities']:,} identities"
     yield ""
-    yield "identities that were held out, each species weighing the same:"
-    yield f"  likeliest species right             {held_out.accuracy:8.2%}"
+    yield "on held-out identities, all species weighted equally:"
+    yield f"  most probable species right           {held_out.accuracy:8.2%}"
     yield f"  sent to a wrong bundle              {held_out.misrouted:8.2%}"
-    yield f"  unsure (none reaches {head.min_probability:g})".ljust(38) + f"{held_out.unsure:8.2%}"
+    yield f"  unsure (none reaches {classifier.min_probability:g})".ljust(38) + f"{held_out.unsure:8.2%}"
     yield ""
-    columns = (*head.names, "unsure")
+    columns = (*classifier.names, "unsure")
     width = max(map(len, (*columns, "photos of"))) + 2
     yield "photos of".ljust(width) + "".join(f"-> {name}".rjust(width + 3) for name in columns)
-    for name, row in zip(head.names, held_out.confusion, strict=True):
+    for name, row in zip(classifier.names, held_out.confusion, strict=True):
         yield name.ljust(width) + "".join(f"{count:,}".rjust(width + 3) for count in row)
     yield ""

@@ -1,4 +1,4 @@
-"""`familiar train`: photos in, a run with its bundle out."""
+"""`familiar train`: train an embedding model and export it."""
 
 import shlex
 from pathlib import Path
@@ -29,15 +29,27 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 
 @click.command()
 @data_argument
-@click.option("--output", "-o", required=True, type=FILE, help="Folder for the run; made if missing.")
+@click.option("--output", "-o", required=True, type=FILE, help="Run folder; created if missing.")
 @recipe_options
 @limit_options
-@click.option("--resume", is_flag=True, help="Continue the run in that folder.")
-@click.option("--workers", type=click.IntRange(0), help="Processes that load photos. By default none on a CPU.")
-@click.option("--cache", type=FILE, envvar="FAMILIAR_CACHE", help="Folder of decoded crops. By default the user's.")
-@click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Its size, by default 20; 0 keeps none.")
-@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files into the run too.")
-@click.option("--compile", "compiled", is_flag=True, help="Faster steps after a slow start; needs a C++ compiler.")
+@click.option("--resume", is_flag=True, help="Resume the interrupted run in the run folder.")
+@click.option(
+    "--workers", type=click.IntRange(0), help="Number of processes that load photos (default on a CPU: none)."
+)
+@click.option(
+    "--cache",
+    type=FILE,
+    envvar="FAMILIAR_CACHE",
+    help="Folder of the crop cache (default: in the user's cache folder).",
+)
+@click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Crop cache size in GB (default 20; 0 disables it).")
+@click.option("--tensorboard", is_flag=True, help="Also write TensorBoard event files into the run.")
+@click.option(
+    "--compile",
+    "compiled",
+    is_flag=True,
+    help="Compile the network: faster steps after a slow start; needs a C++ compiler.",
+)
 @license_option
 @json_option
 def train(
@@ -57,7 +69,7 @@ def train(
     license: str | None,
     as_json: bool,
 ) -> None:
-    """Photos in, an embedder out.
+    """Train an embedding model and export it.
 
     Trains a network by a recipe, then exports it as one bundle file.
 
@@ -81,7 +93,7 @@ def train(
         tensorboard=tensorboard,
         compiled=compiled,
     )
-    measured = bundle.metadata.results
+    validation = bundle.metadata.results
     if as_json:
         print_json(
             {
@@ -93,14 +105,14 @@ def train(
                 "stopped": result.stopped,
                 "seconds": round(result.seconds, 1),
                 "skipped_photos": result.skipped_photos,
-                "validation": measured,
+                "validation": validation,
             }
         )
         return
     click.echo(
         f"{bundle.path}: {len(bundle.onnx) / 1e6:.2f} MB, {bundle.metadata.embedding_dim}-d, "
-        f"on {measured['identities']} unseen identities AUC {measured['auc']:.3f}, "
-        f"recall@1 {measured['recall_at_1']:.3f}"
+        f"on {validation['identities']} unseen identities AUC {validation['auc']:.3f}, "
+        f"recall@1 {validation['recall_at_1']:.3f}"
     )
     if result.skipped_photos:
         click.echo(f"{result.skipped_photos} photos could not be read and were left out")
@@ -109,7 +121,7 @@ def train(
 
 
 def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None":
-    """The user's cache folder where none is named."""
+    """Configure the crop cache, by default in the user's cache folder; None where its size is 0."""
     from platformdirs import user_cache_path
 
     from familiar.loading.cache import DEFAULT_MAX_BYTES, CropCache
@@ -121,20 +133,21 @@ def crop_cache(folder: Path | None, size_gb: float | None) -> "CropCache | None"
 def train_and_export(
     recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
-    """Fit, then export, telling the person who watches how it goes."""
+    """Train and export, with progress on stderr."""
     from familiar.export.bundle import export_run
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder
 
     status = StatusLine()
 
-    def on_photo(done: int, of: int) -> None:
-        status.show(f"reading photos  {done:,}/{of:,}")
+    def on_photo(done: int, total: int) -> None:
+        status.show(f"reading photos  {done:,}/{total:,}")
 
-    def on_step(at: "StepProgress") -> None:
+    def on_step(progress: "StepProgress") -> None:
         status.show(
-            f"epoch {at.epoch}/{at.epochs}  step {at.step}/{at.steps}  loss {at.loss:.3f}  lr {at.lr:.1e}  "
-            f"{at.photos_per_second:.0f} photos/s  {duration(at.seconds_left)} left"
+            f"epoch {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}  "
+            f"loss {progress.loss:.3f}  lr {progress.lr:.1e}  "
+            f"{progress.photos_per_second:.0f} photos/s  {duration(progress.seconds_left)} left"
         )
 
     def on_epoch(record: "EpochRecord") -> None:

@@ -1,4 +1,4 @@
-"""`familiar verify`: are two photos of the same individual?"""
+"""`familiar verify`: decide whether two photos show the same identity."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,10 @@ def verify(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Two photos: the same individual?
+    """Decide whether two photos show the same identity.
 
-    Prints similarity, probability and decision; with a router (.json) the species too, and of two species nothing
-    is compared.
+    Prints the similarity, the probability and the decision; with a router (.json) the species too. Photos of different
+    species are not compared.
 
     \b
     Example:
@@ -41,48 +41,51 @@ def verify(
     from familiar.embedding.species.router_file import open_model
     from familiar.embedding.verification import verify_photos
 
-    opened, found = open_model(model), build_detector(detector, detector_model)
+    opened, face_detector = open_model(model), build_detector(detector, detector_model)
     if isinstance(opened, RoutedEmbedder):
-        routed = verify_routed(opened, first, second, found, flip=tta)
-        answer, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
+        routed = verify_routed(opened, first, second, face_detector, flip=tta)
+        result, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
     else:
-        answer, species = verify_photos(opened, first, second, found, flip=tta), []
+        result, species = verify_photos(opened, first, second, face_detector, flip=tta), []
     if as_json:
-        print_json(_answered(answer) | _species(species))
+        print_json(_to_json(result) | _species(species))
         return
-    said = "different species" if answer is None else _said(answer)
-    shown = " and ".join(f"{name} ({probability:.1%})" for name, probability in species)
-    click.echo(f"{shown}: {said}" if species else said)
+    text = "different species" if result is None else _describe(result)
+    labels = " and ".join(f"{name} ({probability:.1%})" for name, probability in species)
+    click.echo(f"{labels}: {text}" if species else text)
 
 
-def _said(answer: "VerificationResult") -> str:
+def _describe(result: "VerificationResult") -> str:
     return (
-        f"{'the same individual' if answer.same else 'different individuals'}: similarity "
-        f"{answer.similarity:.3f} ({_trust(answer)})"
+        f"{'the same identity' if result.same else 'different identities'}: similarity "
+        f"{result.similarity:.3f} ({_confidence(result)})"
     )
 
 
-def _trust(answer: "VerificationResult") -> str:
-    if answer.probability is None:
-        return f"threshold {answer.threshold:.3f}, a fixed one: this bundle was never calibrated, so it proves little"
-    return f"threshold {answer.threshold:.3f}, probability {answer.probability:.1%}"
+def _confidence(result: "VerificationResult") -> str:
+    if result.probability is None:
+        return (
+            f"threshold {result.threshold:.3f}, a fixed default: this bundle was never calibrated, so the decision is "
+            "uncertain"
+        )
+    return f"threshold {result.threshold:.3f}, probability {result.probability:.1%}"
 
 
-def _answered(answer: "VerificationResult | None") -> dict[str, Any]:
-    if answer is None:  # of two species: two individuals, with nothing to compare
+def _to_json(result: "VerificationResult | None") -> dict[str, Any]:
+    if result is None:  # different species: two identities, with nothing to compare
         return {"similarity": None, "probability": None, "same": False, "threshold": None}
     return {
-        "similarity": round(answer.similarity, 6),
-        "probability": None if answer.probability is None else round(answer.probability, 6),
-        "same": answer.same,
-        "threshold": answer.threshold,
+        "similarity": round(result.similarity, 6),
+        "probability": None if result.probability is None else round(result.probability, 6),
+        "same": result.same,
+        "threshold": result.threshold,
     }
 
 
-def _species(found: list[tuple[str, float]]) -> dict[str, Any]:
-    if not found:
+def _species(species: list[tuple[str, float]]) -> dict[str, Any]:
+    if not species:
         return {}
     return {
-        "species": [name for name, _ in found],
-        "species_probability": [round(probability, 6) for _, probability in found],
+        "species": [name for name, _ in species],
+        "species_probability": [round(probability, 6) for _, probability in species],
     }

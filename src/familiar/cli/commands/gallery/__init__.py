@@ -1,29 +1,28 @@
-"""`familiar gallery`: a photo collection, its groups, and what the user says of them."""
+"""`familiar gallery`: a searchable collection of photos, its identities and their corrections."""
 
 import click
 
-from familiar.cli.commands.gallery.clustering import calibrate, group, suggest
-from familiar.cli.commands.gallery.editing import (
-    confirm,
-    forget,
-    merge,
-    move,
-    name,
-    reject,
-    split,
-    undo,
-)
-from familiar.cli.commands.gallery.photos import enroll, migrate, search, verify
-from familiar.cli.commands.gallery.state import check, repair, stats
+from familiar.cli.commands.gallery.calibrate import calibrate
+from familiar.cli.commands.gallery.check import check
+from familiar.cli.commands.gallery.cluster import cluster
+from familiar.cli.commands.gallery.editing import confirm, merge, move, name, reject, split, undo
+from familiar.cli.commands.gallery.enroll import enroll
+from familiar.cli.commands.gallery.forget import forget
+from familiar.cli.commands.gallery.migrate import migrate
+from familiar.cli.commands.gallery.repair import repair
+from familiar.cli.commands.gallery.review import review
+from familiar.cli.commands.gallery.search import search
+from familiar.cli.commands.gallery.stats import stats
 from familiar.cli.commands.gallery.transfer import export, import_
+from familiar.cli.commands.gallery.verify import verify
 from familiar.cli.options import InOrder
 
 COMMANDS = (
     enroll,
     search,
     verify,
-    group,
-    suggest,
+    cluster,
+    review,
     name,
     confirm,
     merge,
@@ -44,16 +43,16 @@ COMMANDS = (
 
 @click.group(cls=InOrder)
 def gallery() -> None:
-    """A photo collection: who is on which photo.
+    """Manage a searchable gallery of photos.
 
-    A gallery is a folder. An identity is given by its name, or by its number as #12; a face by its number, or by
-    the path of a photo that shows one face.
+    A gallery is a folder. An IDENTITY is given by its name, or by its number as #12; a face by its number, or by the
+    path of a photo that shows one face.
 
     \b
     Example:
       familiar gallery enroll album photos/ --model pet-nano
-      familiar gallery group album
-      familiar gallery suggest album --ask
+      familiar gallery cluster album
+      familiar gallery review album --interactive
     """
 
 

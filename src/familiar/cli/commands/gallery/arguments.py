@@ -1,4 +1,4 @@
-"""What the commands of a gallery are given, and what they make of it."""
+"""Arguments and options that the gallery commands share, and how they print identities."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,62 +9,87 @@ import click
 from familiar.cli.options import FILE
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    import numpy as np
+
     from familiar.embedding.embedder import Embedder
     from familiar.gallery.database.connection import Gallery
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
-who_argument = click.argument("who", metavar="WHO")
+identity_argument = click.argument("identity", metavar="IDENTITY")
 faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES...")
 bundle_option = click.option(
     "--model",
     "-m",
     required=True,
     type=FILE,
-    help="A bundle (.onnx), the folder of a run, or the name of a shipped bundle (familiar models --shipped).",
+    help="A bundle (.onnx), a run folder, or the name of a shipped bundle (familiar models --shipped).",
 )
 
 
 def open_embedder(model: Path) -> "Embedder":
-    """SpaceMismatch for a router."""
+    """Open a bundle.
+
+    Raises:
+        SpaceMismatch: for a router, whose bundles have spaces of their own.
+    """
     from familiar.core.errors import SpaceMismatch
     from familiar.embedding.embedder import Embedder
     from familiar.embedding.species.router_file import SUFFIX
 
     if model.suffix == SUFFIX:
         raise SpaceMismatch(
-            f"{model}: is a router, whose bundles' embeddings do not compare, and a gallery holds those of one; "
-            "give one bundle, and make a gallery for each species"
+            f"{model}: this is a router, and a gallery needs a single bundle, because embeddings of different bundles "
+            "do not compare; give one bundle, and make a gallery for each species"
         )
     return Embedder(model)
 
 
-def find_faces(gallery: "Gallery", said: Sequence[str]) -> list[int]:
+def embed_best_face(
+    gallery: "Gallery", embedder: "Embedder", photo: Path, detector: str, detector_model: Path | None, *, flip: bool
+) -> "np.ndarray":
+    """Embed the best face of a photo.
+
+    Raises:
+        SpaceMismatch: where the embedding does not compare with those in the gallery.
+    """
+    from familiar.detection.detectors import build_detector
+    from familiar.embedding.embedder import crop_photo
+
+    gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
+    crop = crop_photo(photo, embedder.metadata.preprocessing, build_detector(detector, detector_model))
+    return embedder.embed([crop], flip=flip)[0]
+
+
+def resolve_faces(gallery: "Gallery", references: Sequence[str]) -> list[int]:
+    """Find the faces given as numbers or photo paths, each once."""
     from familiar.gallery.clustering.assignments import resolve_face
 
-    return list(dict.fromkeys(resolve_face(gallery, one) for one in said))
+    return list(dict.fromkeys(resolve_face(gallery, reference) for reference in references))
 
 
-def called(number: int | None, name: str | None) -> str:
-    """Whom a line is about.
+def label(number: int | None, name: str | None) -> str:
+    """Write an identity's name and number.
 
-    >>> called(3, "Tom"), called(4, None), called(None, None)
-    ('Tom (#3)', '#4', 'nobody')
+    >>> label(3, "Tom"), label(4, None), label(None, None)
+    ('Tom (#3)', '#4', 'unassigned')
     """
     if number is None:
-        return "nobody"
+        return "unassigned"
     return f"#{number}" if name is None else f"{name} (#{number})"
 
 
-def called_in(gallery: "Gallery", number: int | None) -> str:
+def label_of(gallery: "Gallery", number: int | None) -> str:
+    """Write the name and number of an identity of the gallery."""
     from familiar.gallery.clustering.assignments import load_assignments
 
-    return called(number, None if number is None else load_assignments(gallery).names.get(number))
+    return label(number, None if number is None else load_assignments(gallery).names.get(number))
 
 
-def counted(count: int, what: str) -> str:
+def format_similarity(similarity: float, probability: float | None) -> str:
+    """Write a similarity and, where the bundle is calibrated, the probability of one identity.
+
+    >>> format_similarity(0.5, 0.25), format_similarity(0.5, None)
+    ('similarity 0.500, probability 25.0%', 'similarity 0.500')
     """
-    >>> counted(1, "face"), counted(2000, "identity")
-    ('1 face', '2,000 identities')
-    """
-    several = what.removesuffix("y") + "ies" if what.endswith("y") else what + "s"
-    return f"{count:,} {what if count == 1 else several}"
+    calibrated = "" if probability is None else f", probability {probability:.1%}"
+    return f"similarity {similarity:.3f}{calibrated}"

@@ -1,21 +1,21 @@
-"""What the user says of who is who: `name` to `undo`, and `forget`."""
+"""Corrections: `familiar gallery name`, `confirm`, `merge`, `split`, `move`, `reject`, `undo`."""
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from familiar.cli.commands.gallery.arguments import (
-    called_in,
-    counted,
     faces_argument,
-    find_faces,
     folder_argument,
-    who_argument,
+    identity_argument,
+    label_of,
+    resolve_faces,
 )
-from familiar.cli.console import note, print_json
-from familiar.cli.options import FILE, json_option
+from familiar.cli.console import print_json
+from familiar.cli.options import json_option
+from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.gallery.database.connection import Gallery
@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 
 @click.command()
 @folder_argument
-@who_argument
-@click.argument("called", metavar="NAME")
-@click.option("--confirm", "sure", is_flag=True, help="All its faces are rightly there, too.")
+@identity_argument
+@click.argument("new_name", metavar="NAME")
+@click.option("--confirm", is_flag=True, help="Also confirm all faces of the identity.")
 @json_option
-def name(folder: Path, who: str, called: str, sure: bool, as_json: bool) -> None:
-    """Call an identity by a name, which it keeps for ever.
+def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: bool) -> None:
+    """Name an identity.
 
     \b
     Example:
@@ -37,12 +37,12 @@ def name(folder: Path, who: str, called: str, sure: bool, as_json: bool) -> None
     """
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import name_identity as give_name
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        number = resolve_identity(gallery, who)
-        corrected = give_name(gallery, number, called, confirm=sure)
-        _tell(gallery, corrected, f"#{number} is now", as_json)
+        number = resolve_identity(gallery, identity)
+        result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
+        _print_result(gallery, result, f"#{number} is now", as_json)
 
 
 @click.command()
@@ -50,33 +50,35 @@ def name(folder: Path, who: str, called: str, sure: bool, as_json: bool) -> None
 @faces_argument
 @json_option
 def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
-    """These faces are rightly where they are.
+    """Confirm that faces show the identity they have.
 
-    `familiar gallery name --confirm` says it of a whole identity.
+    `familiar gallery name --confirm` confirms all faces of an identity.
 
     \b
     Example:
       familiar gallery confirm album 31 photos/tom.jpg
     """
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import confirm as confirm_faces
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        numbers = find_faces(gallery, faces)
-        confirm_faces(gallery, numbers)
+        numbers = resolve_faces(gallery, faces)
+        corrections.confirm(gallery, numbers)
     if as_json:
         print_json({"faces": numbers})
     else:
-        click.echo(f"{counted(len(numbers), 'face')} confirmed")
+        click.echo(f"{pluralize(len(numbers), 'face')} confirmed")
 
 
 @click.command()
 @folder_argument
-@click.argument("into", metavar="WHO")
+@identity_argument
 @click.argument("others", nargs=-1, required=True, metavar="OTHERS...")
 @json_option
-def merge(folder: Path, into: str, others: tuple[str, ...], as_json: bool) -> None:
-    """These identities are one: WHO, or whichever has a name.
+def merge(folder: Path, identity: str, others: tuple[str, ...], as_json: bool) -> None:
+    """Merge identities.
+
+    The result is IDENTITY, or the only one of them that has a name.
 
     \b
     Example:
@@ -84,42 +86,44 @@ def merge(folder: Path, into: str, others: tuple[str, ...], as_json: bool) -> No
     """
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import merge as merge_identities
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        number, *rest = (resolve_identity(gallery, who) for who in (into, *others))
-        _tell(gallery, merge_identities(gallery, number, rest), f"{', '.join(others)} became", as_json)
+        number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
+        _print_result(gallery, corrections.merge(gallery, number, rest), f"{', '.join(others)} became", as_json)
 
 
 @click.command()
 @folder_argument
 @faces_argument
-@click.option("--name", "called", metavar="NAME", help="Call it so.")
+@click.option("--name", "new_name", metavar="NAME", help="Name of the new identity.")
 @json_option
-def split(folder: Path, faces: tuple[str, ...], called: str | None, as_json: bool) -> None:
-    """These faces show somebody of their own.
+def split(folder: Path, faces: tuple[str, ...], new_name: str | None, as_json: bool) -> None:
+    """Move faces to a new identity.
 
-    Other faces of the group that are more like them go with them.
+    Unconfirmed faces of the same identity that are more similar to these follow.
 
     \b
     Example:
       familiar gallery split album 31 photos/kitty.jpg --name Kitty
     """
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import split as split_faces
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        corrected = split_faces(gallery, numbers := find_faces(gallery, faces), called)
-        _tell(gallery, corrected, f"{_show(len(numbers))} now", as_json)
+        result = corrections.split(gallery, numbers := resolve_faces(gallery, faces), new_name)
+        _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
 @click.command()
 @folder_argument
 @faces_argument
-@click.option("--to", "who", required=True, metavar="WHO", help="Whom they show.")
+@click.option("--to", "identity", required=True, metavar="IDENTITY", help="The identity that the faces show.")
 @json_option
-def move(folder: Path, faces: tuple[str, ...], who: str, as_json: bool) -> None:
-    """These faces show WHO, and not whom they were said to show.
+def move(folder: Path, faces: tuple[str, ...], identity: str, as_json: bool) -> None:
+    """Move faces to another identity.
+
+    The identity that they had is rejected: they are never assigned to it again.
 
     \b
     Example:
@@ -127,128 +131,80 @@ def move(folder: Path, faces: tuple[str, ...], who: str, as_json: bool) -> None:
     """
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import move as move_faces
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        number = resolve_identity(gallery, who)
-        corrected = move_faces(gallery, numbers := find_faces(gallery, faces), number)
-        _tell(gallery, corrected, f"{_show(len(numbers))} now", as_json)
+        number = resolve_identity(gallery, identity)
+        result = corrections.move(gallery, numbers := resolve_faces(gallery, faces), number)
+        _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
 @click.command()
 @folder_argument
 @faces_argument
-@click.option("--of", "who", metavar="WHO", help="Whom they do not show (default: whom each is said to show).")
+@click.option("--identity", metavar="IDENTITY", help="The identity to reject (default: the one that each face has).")
 @json_option
-def reject(folder: Path, faces: tuple[str, ...], who: str | None, as_json: bool) -> None:
-    """These faces do not show whom they are said to show.
+def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: bool) -> None:
+    """Remove faces from an identity.
 
-    It is never said of them again.
+    They are never assigned to it again.
 
     \b
     Example:
-      familiar gallery reject album 31 --of Tom
+      familiar gallery reject album 31 --identity Tom
     """
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.corrections import reject as reject_faces
+    from familiar.gallery.editing import corrections
 
     with Gallery.open(folder) as gallery:
-        number = None if who is None else resolve_identity(gallery, who)
-        corrected = reject_faces(gallery, numbers := find_faces(gallery, faces), number)
-        _tell(gallery, corrected, f"{_show(len(numbers), 'does not show', 'do not show')}", as_json)
+        number = None if identity is None else resolve_identity(gallery, identity)
+        result = corrections.reject(gallery, numbers := resolve_faces(gallery, faces), number)
+        _print_result(gallery, result, _faces_show(len(numbers), "does not show", "do not show"), as_json)
 
 
 @click.command()
 @folder_argument
 @json_option
 def undo(folder: Path, as_json: bool) -> None:
-    """Take the last decision back.
+    """Undo the last change.
 
-    One correction, grouping or import; `familiar gallery stats` lists the last ones. What was forgotten stays
-    forgotten.
+    A change is one correction, clustering or import; `familiar gallery stats` lists the last ones. What was erased
+    with `familiar gallery forget` is not restored.
 
     \b
     Example:
       familiar gallery undo album
     """
-    from dataclasses import asdict
-
     from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.undo_log import undo as take_back
+    from familiar.gallery.editing import undo_log
 
     with Gallery.open(folder) as gallery:
-        undone = take_back(gallery)
+        decision = undo_log.undo(gallery)
     if as_json:
-        print_json(asdict(undone))
+        print_json(asdict(decision))
     else:
-        click.echo(f"undone: {undone.kind} of {undone.decided_at} ({counted(undone.changes, 'row')})")
+        click.echo(f"undone: {decision.kind} of {decision.decided_at} ({pluralize(decision.changes, 'row')})")
 
 
-@click.command()
-@folder_argument
-@click.option("--identity", "who", metavar="WHO", help="This identity, and every face that shows it.")
-@click.option("--photo", "photos", multiple=True, type=FILE, help="This photo, and every face in it.")
-@click.option("--yes", is_flag=True, help="Do not ask first.")
-@json_option
-def forget(folder: Path, who: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
-    """Erase an identity or photos from the gallery for good.
-
-    From its tables, index, log and free pages; it cannot be undone. The photos themselves are left alone.
-
-    \b
-    Example:
-      familiar gallery forget album --identity Tom
-    """
-    from dataclasses import asdict
-
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.database.connection import Gallery
-    from familiar.gallery.editing.forget import forget_identity, forget_photos
-
-    if (who is None) == (not photos):
-        raise click.UsageError("give --identity or --photo, one of them")
-    with Gallery.open(folder) as gallery:
-        number = None if who is None else resolve_identity(gallery, who)
-        if not yes:
-            _make_sure(counted(len(photos), "photo") if number is None else called_in(gallery, number))
-        forgotten = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
-    if not forgotten.erased:
-        note("its bytes stay on the disk as long as another process has the gallery open; open it again after that")
-    if as_json:
-        print_json(asdict(forgotten))
-    elif number is None:
-        click.echo(f"forgotten: {counted(forgotten.photos, 'photo')} with {counted(forgotten.faces, 'face')}")
-    else:
-        click.echo(f"forgotten: {who} with {counted(forgotten.faces, 'face')}")
+def _faces_show(count: int, singular: str = "shows", plural: str = "show") -> str:
+    return f"{pluralize(count, 'face')} {singular if count == 1 else plural}"
 
 
-def _make_sure(what: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("forgetting cannot be undone; without a terminal to ask on, say --yes")
-    click.confirm(f"erase {what} for good?", abort=True, err=True)
-
-
-def _show(count: int, one: str = "shows", several: str = "show") -> str:
-    return f"{counted(count, 'face')} {one if count == 1 else several}"
-
-
-def _tell(gallery: "Gallery", corrected: "CorrectionResult", lead: str, as_json: bool) -> None:
-    """Whom it was about, and how many faces nobody spoke of came along."""
+def _print_result(gallery: "Gallery", result: "CorrectionResult", lead: str, as_json: bool) -> None:
+    """Print the identity that a correction was about, and how many other faces followed."""
     from familiar.gallery.clustering.assignments import load_assignments
 
-    who = load_assignments(gallery)
+    assignments = load_assignments(gallery)
     if as_json:
         print_json(
             {
-                "identity": corrected.identity,
-                "name": who.names.get(corrected.identity),
-                "faces": len(who.rows_of_identity(corrected.identity)),
-                "propagated_faces": corrected.propagated_faces,
+                "identity": result.identity,
+                "name": assignments.names.get(result.identity),
+                "faces": len(assignments.rows_of_identity(result.identity)),
+                "propagated_faces": result.propagated_faces,
             }
         )
         return
-    others = (
-        f"; {counted(corrected.propagated_faces, 'other face')} carried along" if corrected.propagated_faces else ""
-    )
-    click.echo(f"{lead} {called_in(gallery, corrected.identity)}{others}")
+    followers = f"; {pluralize(result.propagated_faces, 'other face')} followed" if result.propagated_faces else ""
+    click.echo(f"{lead} {label_of(gallery, result.identity)}{followers}")

@@ -1,27 +1,28 @@
-"""Who is who, in and out: `import`, `export`."""
+"""`familiar gallery import` and `export`."""
 
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import counted, folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument
 from familiar.cli.console import list_skipped, print_json
-from familiar.cli.options import FILE, json_option, require_folder_of
+from familiar.cli.options import FILE, json_option, require_parent_folder
+from familiar.core.plural import pluralize
 
-TABLE = ".csv"
+TABLE_SUFFIX = ".csv"
 
 
 @click.command("import")
 @folder_argument
-@click.argument("source", metavar="FROM", type=FILE)
+@click.argument("source", metavar="SOURCE", type=FILE)
 @json_option
 def import_(folder: Path, source: Path, as_json: bool) -> None:
-    """Say who is who by a table or by folders.
+    """Import identity labels from a CSV file or folders.
 
-    FROM is a CSV file with the columns path and name (and left_px, top_px, right_px, bottom_px or face, where photos
-    show several faces), or a folder that holds one of photos per identity. It counts as your word; one `undo` takes
-    it back.
+    SOURCE is a CSV file with the columns path and name (and left_px, top_px, right_px, bottom_px or face, where photos
+    show several faces), or a folder with one subfolder of photos per identity. Imported labels count as confirmed;
+    one `undo` takes the whole import back.
 
     \b
     Example:
@@ -33,30 +34,30 @@ def import_(folder: Path, source: Path, as_json: bool) -> None:
     from familiar.gallery.transfer.import_export import import_csv, import_folders
 
     with Gallery.open(folder) as gallery:
-        imported = import_folders(gallery, source) if source.is_dir() else import_csv(gallery, source)
-    list_skipped(imported.skipped)
-    if imported.skipped and not imported.faces:
-        raise BadDataset(f"{source}: says nothing of any face in {folder}; nothing was imported")
+        result = import_folders(gallery, source) if source.is_dir() else import_csv(gallery, source)
+    list_skipped(result.skipped)
+    if result.skipped and not result.faces:
+        raise BadDataset(f"{source}: no row matches a face in {folder}; nothing was imported")
     if as_json:
-        print_json(asdict(imported))
+        print_json(asdict(result))
         return
-    others = f"; {counted(imported.propagated_faces, 'other face')} carried along" if imported.propagated_faces else ""
+    followers = f"; {pluralize(result.propagated_faces, 'other face')} followed" if result.propagated_faces else ""
     click.echo(
-        f"{folder}: {counted(imported.faces, 'face')} of {counted(imported.identities, 'identity')}, "
-        f"{len(imported.skipped):,} skipped{others}"
+        f"{folder}: {pluralize(result.faces, 'face')} of {pluralize(result.identities, 'identity')}, "
+        f"{len(result.skipped):,} skipped{followers}"
     )
 
 
 @click.command()
 @folder_argument
-@click.option("--output", "-o", required=True, type=FILE, help="The .csv file to write, or a new folder.")
-@click.option("--copy", is_flag=True, help="Copy the photos into the folder, instead of linking to them.")
+@click.option("--output", "-o", required=True, type=FILE, help="The .csv file or the new folder to write.")
+@click.option("--copy", is_flag=True, help="Copy the photos into the folder instead of linking to them.")
 @json_option
 def export(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    """Write down who is who, as a table or folders.
+    """Export identity labels as a CSV file or folders.
 
-    The table has one row per face, and `familiar gallery import` reads it. In the folder identities without a name
-    are called #12.
+    The CSV file has one row per face, and `familiar gallery import` reads it. Folders of unnamed identities are called
+    #12.
 
     \b
     Example:
@@ -66,22 +67,20 @@ def export(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
     from familiar.gallery.database.connection import Gallery
     from familiar.gallery.transfer.import_export import export_csv, export_folders
 
-    if output.suffix.lower() == TABLE:
+    if output.suffix.lower() == TABLE_SUFFIX:
         if copy:
             raise click.UsageError("--copy is for folders")
-        require_folder_of(output)
+        require_parent_folder(output)
         with Gallery.open(folder) as gallery:
             faces = export_csv(gallery, output)
-        said, document = counted(faces, "face"), {"faces": faces}
+        summary, document = pluralize(faces, "face"), {"faces": faces}
     else:
         with Gallery.open(folder) as gallery:
-            made = export_folders(gallery, output, "copy" if copy else "link")
-        list_skipped([f"{path}: not there any more" for path in made.missing])
-        said, document = (
-            f"{counted(made.photos, 'photo')} of {counted(made.identities, 'identity')}",
-            asdict(made),
-        )
+            result = export_folders(gallery, output, "copy" if copy else "link")
+        list_skipped([f"{path}: missing" for path in result.missing])
+        summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"
+        document = asdict(result)
     if as_json:
         print_json({"output": output} | document)
     else:
-        click.echo(f"{output}: {said}")
+        click.echo(f"{output}: {summary}")

@@ -1,0 +1,41 @@
+"""`familiar gallery calibrate`."""
+
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.console import print_json
+from familiar.cli.options import json_option
+
+
+@click.command()
+@folder_argument
+@click.option("--reset", is_flag=True, help="Return to the model's calibration.")
+@json_option
+def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
+    """Fit the thresholds to the confirmed faces.
+
+    Needs at least ten pairs of faces of one identity and ten of different identities; more are better.
+
+    \b
+    Example:
+      familiar gallery calibrate album
+    """
+    from familiar.gallery.clustering.calibration import calibrate as fit_calibration
+    from familiar.gallery.clustering.calibration import clustering_calibration, reset_calibration
+    from familiar.gallery.database.connection import Gallery
+
+    with Gallery.open(folder) as gallery:
+        if reset:
+            reset_calibration(gallery)
+            threshold, f_score = clustering_calibration(gallery).threshold, None
+        else:
+            _, calibration = fit_calibration(gallery)
+            threshold, f_score = calibration.threshold, calibration.f
+    if as_json:
+        print_json({"threshold": threshold, "own": not reset, "f": f_score})
+    elif reset:
+        click.echo(f"{folder}: clustering threshold {threshold:.3f}, from the model")
+    else:
+        click.echo(f"{folder}: clustering threshold {threshold:.3f} (F score {f_score:.3f} on the confirmed faces)")

@@ -1,0 +1,50 @@
+"""`familiar gallery cluster`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.console import StatusLine, print_json
+from familiar.cli.options import json_option
+from familiar.core.plural import pluralize
+
+
+@click.command()
+@folder_argument
+@click.option(
+    "--threshold",
+    type=click.FloatRange(-1, 1),
+    help="Similarity from which two faces are one identity (default: the gallery's calibration, else the model's).",
+)
+@click.option("--rebuild", is_flag=True, help="Cluster all faces again that are neither named nor confirmed.")
+@json_option
+def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool) -> None:
+    """Cluster faces into identities.
+
+    Faces that have an identity keep it, and new faces join. Corrections are never changed, and two faces of one photo
+    never become one identity.
+
+    \b
+    Example:
+      familiar gallery cluster album
+    """
+    from familiar.gallery.clustering.calibration import clustering_calibration
+    from familiar.gallery.clustering.cluster import cluster as cluster_gallery
+    from familiar.gallery.database.connection import Gallery
+
+    with Gallery.open(folder) as gallery:
+        status = StatusLine()
+        status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
+        result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
+        status.clear()
+        calibrated = clustering_calibration(gallery).own
+    if as_json:
+        print_json(asdict(result))
+        return
+    source = "as given" if threshold is not None else "the gallery's own" if calibrated else "the model's"
+    click.echo(
+        f"{folder}: {pluralize(result.identities, 'identity')} with {pluralize(result.faces, 'face')}, "
+        f"{result.unassigned:,} unassigned; {result.changed:,} changed (threshold {result.threshold:.3f}, {source})"
+    )

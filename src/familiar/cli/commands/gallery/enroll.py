@@ -1,0 +1,98 @@
+"""`familiar gallery enroll`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_embedder
+from familiar.cli.commands.gallery.index import update_index
+from familiar.cli.console import StatusLine, list_skipped, note, print_json
+from familiar.cli.options import FILE, embedding_options, json_option
+from familiar.core.plural import pluralize
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.embedding.embedder import Embedder
+    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.enrollment.enroll import EnrollResult
+
+
+@click.command()
+@folder_argument
+@click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...", type=FILE)
+@bundle_option
+@click.option("--species", metavar="NAME", help="Species to store with each new face.")
+@click.option("--float32", is_flag=True, help="Store embeddings of a new gallery as float32, not float16.")
+@embedding_options
+@json_option
+def enroll(
+    folder: Path,
+    photos: tuple[Path, ...],
+    model: Path,
+    species: str | None,
+    float32: bool,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    as_json: bool,
+) -> None:
+    """Add photos to a gallery.
+
+    Creates the gallery where it is missing, and embeds every face of every photo. Photos that are in the gallery already are not read again, so an interrupted
+    run resumes when the command is repeated; photos that were moved or edited are recognized.
+
+    \b
+    Example:
+      familiar gallery enroll album photos/ --model pet-nano --detector haar-cat
+    """
+    from familiar.detection.detectors import build_detector
+    from familiar.gallery.enrollment.enroll import enroll as enroll_photos
+    from familiar.photos.decoding import find_photos
+
+    embedder = open_embedder(model)
+    face_detector = build_detector(detector, detector_model)
+    paths = find_photos(photos)
+    status = StatusLine()
+    with _open_or_create(folder, embedder, float32) as gallery:
+        result = enroll_photos(
+            gallery,
+            embedder,
+            paths,
+            face_detector,
+            flip=tta,
+            species=species,
+            on_batch=lambda done, _: status.show(f"enrolled {done:,}/{len(paths):,} photos"),
+        )
+        status.clear()
+        list_skipped(result.skipped)
+        update_index(gallery)
+    if as_json:
+        print_json({"gallery": folder} | asdict(result) | {"skipped": [str(error) for error in result.skipped]})
+    else:
+        _print_result(folder, result)
+
+
+def _open_or_create(folder: Path, embedder: "Embedder", float32: bool) -> "Gallery":
+    from familiar.gallery.database.connection import DATABASE, Gallery, Space
+
+    if (folder / DATABASE).exists():
+        return Gallery.open(folder)
+    space = Space.from_metadata(embedder.metadata)
+    gallery = Gallery.create(folder, space, embedding_dtype="float32" if float32 else "float16")
+    note(f"{folder}: a new gallery, for embeddings of the space {space.space_id}")
+    return gallery
+
+
+def _print_result(folder: Path, result: "EnrollResult") -> None:
+    click.echo(f"{folder}: {pluralize(result.photos, 'new photo')} with {pluralize(result.faces, 'face')}")
+    for count, description in (
+        (result.without_face, "show no face"),
+        (result.known, "were enrolled already"),
+        (result.moved, "of these have moved"),
+        (result.copies, "of these are copies"),
+        (result.edited, "have been edited"),
+        (len(result.skipped), "were skipped"),
+    ):
+        if count:
+            click.echo(f"  {count:,} {description}")

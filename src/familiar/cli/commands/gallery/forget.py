@@ -1,0 +1,54 @@
+"""`familiar gallery forget`."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import folder_argument, label_of
+from familiar.cli.console import note, print_json
+from familiar.cli.options import FILE, json_option
+from familiar.core.plural import pluralize
+
+
+@click.command()
+@folder_argument
+@click.option("--identity", metavar="IDENTITY", help="Erase this identity and every face that shows it.")
+@click.option("--photo", "photos", multiple=True, type=FILE, help="Erase this photo and every face in it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def forget(folder: Path, identity: str | None, photos: tuple[Path, ...], yes: bool, as_json: bool) -> None:
+    """Erase an identity or photos permanently.
+
+    Erases them from the gallery's tables, index, log and free pages; this cannot be undone. The photo files stay.
+
+    \b
+    Example:
+      familiar gallery forget album --identity Tom
+    """
+    from familiar.gallery.clustering.assignments import resolve_identity
+    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.editing.forget import forget_identity, forget_photos
+
+    if (identity is None) == (not photos):
+        raise click.UsageError("give either --identity or --photo")
+    with Gallery.open(folder) as gallery:
+        number = None if identity is None else resolve_identity(gallery, identity)
+        if not yes:
+            _ask_for_confirmation(pluralize(len(photos), "photo") if number is None else label_of(gallery, number))
+        result = forget_photos(gallery, photos) if number is None else forget_identity(gallery, number)
+    if not result.erased:
+        note("the erased bytes stay on disk while another process has the gallery open; open it again after that")
+    if as_json:
+        print_json(asdict(result))
+    elif number is None:
+        click.echo(f"erased: {pluralize(result.photos, 'photo')} with {pluralize(result.faces, 'face')}")
+    else:
+        click.echo(f"erased: {identity} with {pluralize(result.faces, 'face')}")
+
+
+def _ask_for_confirmation(subject: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("erasing cannot be undone, and there is no terminal to ask on; pass --yes to confirm")
+    click.confirm(f"erase {subject} permanently?", abort=True, err=True)

@@ -1,0 +1,54 @@
+"""`familiar gallery migrate`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import bundle_option, folder_argument, open_embedder
+from familiar.cli.commands.gallery.index import update_index
+from familiar.cli.console import StatusLine, print_json
+from familiar.cli.options import json_option
+from familiar.core.plural import pluralize
+
+
+@click.command()
+@folder_argument
+@bundle_option
+@click.option("--tta", is_flag=True, help="Average each face with its mirror image, at twice the cost.")
+@json_option
+def migrate(folder: Path, model: Path, tta: bool, as_json: bool) -> None:
+    """Embed a gallery's faces again with another model.
+
+    Keeps every name, constraint and correction. Faces whose photos are missing are mapped by a linear bridge that is
+    fitted on the others. The gallery stays unchanged until the end; an interrupted run resumes when the command is
+    repeated.
+
+    \b
+    Example:
+      familiar gallery migrate album --model runs/better
+    """
+    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.transfer.migrate import migrate as migrate_gallery
+
+    with Gallery.open(folder) as gallery:
+        embedder, status, total = open_embedder(model), StatusLine(), len(gallery.faces().ids)
+        result = migrate_gallery(
+            gallery,
+            embedder,
+            flip=tta,
+            on_batch=lambda done: status.show(f"embedded {done:,}/{total:,} faces"),
+        )
+        status.clear()
+        update_index(gallery)
+    if as_json:
+        print_json({"gallery": folder, "space_id": embedder.metadata.space_id} | asdict(result))
+        return
+    click.echo(f"{folder}: has embeddings of the space {embedder.metadata.space_id} now")
+    for count, method in (
+        (result.photos, "embedded again from their photos"),
+        (result.prefix, "shortened to the new length"),
+        (result.bridge, f"mapped by the bridge (cosine with the model's own: {result.bridge_cosine or 0:.3f})"),
+    ):
+        if count:
+            click.echo(f"  {pluralize(count, 'face')} {method}")

@@ -1,0 +1,35 @@
+"""`familiar gallery repair`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.console import print_json
+from familiar.cli.options import FILE, json_option
+
+
+@click.command()
+@folder_argument
+@click.option("--model", "-m", type=FILE, help="The gallery's model, where the damaged file no longer tells.")
+@json_option
+def repair(folder: Path, model: Path | None, as_json: bool) -> None:
+    """Recover the readable rows of a damaged gallery.
+
+    Keeps the damaged file in the gallery's folder. The undo log is not recovered, so earlier changes cannot be undone.
+
+    \b
+    Example:
+      familiar gallery repair album
+    """
+    from familiar.embedding.bundle import load_bundle
+    from familiar.gallery.database.connection import Space
+    from familiar.gallery.integrity.check import repair as repair_gallery
+
+    result = repair_gallery(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
+    if as_json:
+        print_json(asdict(result))
+        return
+    saved = ", ".join(f"{count:,} {table}" for table, count in result.saved.items() if table != "gallery")
+    click.echo(f"{folder}: repaired, with {saved or 'no rows'}; the damaged file is in {result.kept_in}")

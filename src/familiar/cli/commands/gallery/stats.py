@@ -1,0 +1,53 @@
+"""`familiar gallery stats`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import folder_argument, label
+from familiar.cli.console import print_json
+from familiar.cli.options import json_option
+from familiar.core.plural import pluralize
+from familiar.core.terminal_text import printable
+
+LISTED = 50  # identities; --json has them all
+
+
+@click.command()
+@folder_argument
+@json_option
+def stats(folder: Path, as_json: bool) -> None:
+    """Summarize a gallery.
+
+    Prints how many photos and faces it has, its identities, and the last changes that can be undone.
+
+    \b
+    Example:
+      familiar gallery stats album
+    """
+    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.search.statistics import gallery_statistics
+
+    with Gallery.open(folder) as gallery:
+        statistics = gallery_statistics(gallery)
+    if as_json:
+        print_json({"gallery": folder} | asdict(statistics))
+        return
+    identities = statistics.identities
+    click.echo(
+        f"{folder}: {pluralize(statistics.photos, 'photo')}, {pluralize(statistics.faces, 'face')}, "
+        f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
+    )
+    click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
+    source = "the gallery's own" if statistics.grouping.own else "the model's"
+    click.echo(f"threshold  {statistics.grouping.threshold:.3f}, {source}")
+    click.echo(f"on disk    {statistics.size_bytes / 1e6:.2f} MB{', indexed' if statistics.indexed else ''}")
+    for identity in identities[:LISTED]:
+        example = f"for example {printable(identity.path)} (face {identity.face})" if identity.path else ""
+        name = label(identity.number, identity.name)
+        click.echo(f"  {name:24} {pluralize(identity.faces, 'face'):>12}, {identity.confirmed:,} confirmed  {example}")
+    if len(identities) > LISTED:
+        click.echo(f"  ... and {len(identities) - LISTED:,} more: --json lists all")
+    for decision in statistics.decisions:
+        click.echo(f"{decision.decided_at}  {decision.kind} ({pluralize(decision.changes, 'row')})")

@@ -1,0 +1,61 @@
+"""`familiar gallery verify`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from familiar.cli.commands.gallery.arguments import (
+    bundle_option,
+    embed_best_face,
+    folder_argument,
+    format_similarity,
+    identity_argument,
+    label_of,
+    open_embedder,
+)
+from familiar.cli.console import print_json
+from familiar.cli.options import FILE, embedding_options, json_option
+
+
+@click.command()
+@folder_argument
+@click.argument("photo", metavar="PHOTO", type=FILE)
+@identity_argument
+@bundle_option
+@embedding_options
+@json_option
+def verify(
+    folder: Path,
+    photo: Path,
+    identity: str,
+    model: Path,
+    tta: bool,
+    detector: str,
+    detector_model: Path | None,
+    as_json: bool,
+) -> None:
+    """Decide whether a photo shows an identity.
+
+    Compares the best face of PHOTO with the mean of the identity's faces.
+
+    \b
+    Example:
+      familiar gallery verify album cat.jpg Tom --model pet-nano
+    """
+    from familiar.gallery.clustering.assignments import resolve_identity
+    from familiar.gallery.database.connection import Gallery
+    from familiar.gallery.search.search import verify as verify_identity
+
+    with Gallery.open(folder) as gallery:
+        number = resolve_identity(gallery, identity)
+        query = embed_best_face(gallery, open_embedder(model), photo, detector, detector_model, flip=tta)
+        result = verify_identity(gallery, query, number)
+        name = label_of(gallery, number)
+    if as_json:
+        print_json({"identity": number} | asdict(result))
+        return
+    click.echo(
+        f"{photo}: {'shows' if result.same else 'does not show'} {name} "
+        f"({format_similarity(result.similarity, result.probability)}, threshold {result.threshold:.3f})"
+    )
