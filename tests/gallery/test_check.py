@@ -36,7 +36,7 @@ def test_reports_dangling_foreign_key(gallery: Gallery):
     with gallery.writing() as connection:
         connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
     (problem,) = check(gallery).problems
-    assert problem.startswith("assignments, row 1: what it refers to in identities is gone")
+    assert problem.startswith("assignments, row 1: refers to a missing row of identities")
 
 
 def test_reports_invalid_embedding(gallery: Gallery):

@@ -16,7 +16,8 @@ from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceM
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
-from familiar.gallery.database.connection import DATABASE, Gallery, Space, high_water
+from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.sqlite_file import high_water
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
@@ -55,14 +56,14 @@ def test_rejects_element_types_except_float16_and_float32(folder: Path):
 
 
 def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
-    with pytest.raises(BadGallery, match="holds a gallery already"):
+    with pytest.raises(BadGallery, match="contains a gallery already"):
         Gallery.create(folder, SPACE)
     assert gallery.revision == 0
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
-    with pytest.raises(BadGallery, match=r"no gallery; make one with: familiar gallery enroll"):
+    with pytest.raises(BadGallery, match=r"no gallery here; create one with: familiar gallery enroll"):
         Gallery.open(tmp_path)
 
 
@@ -72,7 +73,7 @@ def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
         connection.execute("CREATE TABLE theirs (id)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(BadGallery, match="no gallery of familiar"):
+    with pytest.raises(BadGallery, match="not a familiar gallery"):
         Gallery.open(tmp_path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [DATABASE]
@@ -81,7 +82,7 @@ def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 99])
 def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
     (tmp_path / DATABASE).write_bytes(content)
-    with pytest.raises(CorruptGallery, match="no SQLite database"):
+    with pytest.raises(CorruptGallery, match="does not start like an SQLite database"):
         Gallery.open(tmp_path)
 
 
@@ -276,7 +277,7 @@ def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch
         told: list[str] = []
 
         def hasty() -> None:
-            with pytest.raises(GalleryBusy, match="something else is being written") as error:
+            with pytest.raises(GalleryBusy, match="another change is being written") as error:
                 written(other, "never")
             told.append(str(error.value))
 

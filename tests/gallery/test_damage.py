@@ -23,7 +23,8 @@ from collection.crash_scenarios import (
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.sqlite_file import HIGH_WATER
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
@@ -283,7 +284,7 @@ def test_repair_recovers_rows_from_the_write_ahead_log(unlogged: Path):
 
 def test_rejects_a_deleted_write_ahead_log(unlogged: Path):
     (unlogged / f"{DATABASE}-wal").unlink()
-    with pytest.raises(CorruptGallery, match=r"holds 1 of the 2 writes.*-wal was deleted"):
+    with pytest.raises(CorruptGallery, match=r"contains 1 of 2 acknowledged writes.*-wal was deleted"):
         Gallery.open(unlogged)
     repair(unlogged)
     with Gallery.open(unlogged) as gallery:
@@ -314,10 +315,10 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (foreign, "no gallery of familiar"),
-        (lambda path: path.write_bytes(b""), "no SQLite database"),
-        (lambda path: path.write_text("Dear diary,\n" * 1000), "no SQLite database"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "no gallery of familiar"),
+        (foreign, "not a familiar gallery"),
+        (lambda path: path.write_bytes(b""), "not start like an SQLite database"),
+        (lambda path: path.write_text("Dear diary,\n" * 1000), "not start like an SQLite database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "not a familiar gallery"),
         (Path.mkdir, "cannot be read"),
         (lambda _: None, "no gallery"),
     ],
@@ -355,10 +356,10 @@ def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("DELETE FROM photos WHERE id = 5", "faces, row 5: what it refers to in photos is gone"),
+        ("DELETE FROM photos WHERE id = 5", "faces, row 5: refers to a missing row of photos"),
         (
             "DELETE FROM identities WHERE id = 5",
-            "assignments, row .*: what it refers to in identities is gone",
+            "assignments, row .*: refers to a missing row of identities",
         ),
         ("UPDATE faces SET embedding = zeroblob(32) WHERE id = 5", "embeddings are damaged .1 of 120 rows"),
         ("UPDATE faces SET embedding = x'00' WHERE id = 5", "embeddings are damaged"),

@@ -45,7 +45,7 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, room_kb: int
         work(gallery, photos)
         expected = in_the_end(contents(gallery))
     with Gallery.open(left) as gallery:
-        with no_file_beyond(room_kb * 1024), pytest.raises(CannotWrite, match="no room"):
+        with no_file_beyond(room_kb * 1024), pytest.raises(CannotWrite, match="disk is full"):
             work(gallery, photos)
         assert broken(WALKS[walk], gallery) == []  # without being opened anew
         seen = contents(gallery)
@@ -64,7 +64,7 @@ def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path,
     with Gallery.open(tmp_path / "gallery") as gallery:
         (pages,) = gallery._connection.execute("PRAGMA page_count").fetchone()
         gallery._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
-        with pytest.raises(CannotWrite, match="no room"):
+        with pytest.raises(CannotWrite, match="disk is full"):
             work(gallery, photos)
         assert broken(WALKS[walk], gallery) == []
         gallery._connection.execute("PRAGMA max_page_count = 1000000")
@@ -77,7 +77,7 @@ def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_pat
     WALKS["forget"].prepare(folder, photos)
     with Gallery.open(folder) as gallery:
         gone = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
-        gallery._empty_log()
+        gallery._truncate_log()
         with no_file_beyond(120 * 1024):  # enough to forget, too little to write the whole file anew
             forgotten = forget_identity(gallery, 1)
         assert (forgotten.faces, forgotten.erased) == (5, False)

@@ -303,7 +303,7 @@ def test_accepts_paths_with_invalid_utf8(album: Gallery, embedder: Embedder, pho
 
 
 def test_rejects_embeddings_of_another_space(album: Gallery, other_embedder: Embedder, photos: list[Path]):
-    with pytest.raises(SpaceMismatch, match="holds embeddings of the space random"):
+    with pytest.raises(SpaceMismatch, match="embeddings are in the space random"):
         enroll(album, other_embedder, photos)
     with pytest.raises(SpaceMismatch):
         enroll_embeddings(album, individuals([1]), ["a"], "other")

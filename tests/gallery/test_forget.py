@@ -439,14 +439,14 @@ def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, mon
 def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([2]))
     path = uploaded(gallery, 1)
-    deleted = forget_module._delete
+    deleted = forget_module._delete_files
 
     def crash(files: Collection[Path]) -> None:
         deleted(files)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(forget_module, "_delete", crash)
+        killed.setattr(forget_module, "_delete_files", crash)
         with pytest.raises(KeyboardInterrupt):
             forget_photos(gallery, [path.resolve()])
     assert not path.exists()

@@ -125,7 +125,7 @@ def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embed
     ],
 )
 def test_rejects_box_with_under_8_px_on_the_photo(seen: Gallery, embedder: Embedder, box: Box):
-    with pytest.raises(Contradiction, match=r"less than 8 px of the box .*, which is 96 x 48 px"):
+    with pytest.raises(Contradiction, match=r"overlaps the photo, which is 96 x 48 px, by less than 8 px"):
         add_face(seen, embedder, 1, box)
     with pytest.raises(Contradiction, match="less than 8 px"):
         move_face(seen, embedder, 1, box)
@@ -174,21 +174,21 @@ def test_rejects_other_model_before_reading_the_photo(seen: Gallery, other_embed
         lambda: add_face(seen, other_embedder, 1, RIGHT, path=nowhere),
         lambda: move_face(seen, other_embedder, 1, LEFT, path=nowhere),
     ):
-        with pytest.raises(SpaceMismatch, match="not of other"):
+        with pytest.raises(SpaceMismatch, match="not in other"):
             change()
     assert len(seen.faces().ids) == 3
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
     """Something that another process does once the face was embedded."""
-    look = manual_faces._look
+    look = manual_faces._embed_box
 
     def looked(*arguments: Any) -> Any:
         found = look(*arguments)
         do()
         return found
 
-    monkeypatch.setattr(manual_faces, "_look", looked)
+    monkeypatch.setattr(manual_faces, "_embed_box", looked)
 
 
 def test_rejects_changes_that_conflict_with_another_process(
@@ -198,11 +198,11 @@ def test_rejects_changes_that_conflict_with_another_process(
     other_embedder: Embedder,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    looked_at = manual_faces._look
+    looked_at = manual_faces._embed_box
 
     def add_to(other: Gallery) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(manual_faces, "_look", looked_at)
+            patch.setattr(manual_faces, "_embed_box", looked_at)
             assert add_face(other, embedder, 1, RIGHT) == 4
 
     with Gallery.open(folder) as other:
@@ -212,11 +212,11 @@ def test_rejects_changes_that_conflict_with_another_process(
                 add_face(seen, embedder, 1, RIGHT)
         with monkeypatch.context() as patch:
             meanwhile(patch, lambda: delete_face(other, 4))
-            with pytest.raises(NotInGallery, match="face 4 has been deleted meanwhile"):
+            with pytest.raises(NotInGallery, match="face 4 has just been deleted"):
                 move_face(seen, embedder, 4, RIGHT)
         with monkeypatch.context() as patch:
             meanwhile(patch, lambda: migrate(other, other_embedder))
-            with pytest.raises(SpaceMismatch, match="not of"):
+            with pytest.raises(SpaceMismatch, match="not in"):
                 add_face(seen, embedder, 1, RIGHT)
     assert len(seen.faces().ids) == 3
 

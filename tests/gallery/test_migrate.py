@@ -148,7 +148,7 @@ def test_rejects_a_bridge_with_too_few_photos(
     before = corrected(album, embedder, [*pets, lost])
     vectors = album.faces().embeddings
     aside = lost.rename(lost.with_name("aside.png"))
-    with pytest.raises(FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"):
+    with pytest.raises(FamiliarError, match=r"photos of 1 faces are missing .*0-0\.png\), and 24 others are too few"):
         migrate(album, other_embedder)
     assert album.space == Space.from_metadata(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
@@ -189,7 +189,7 @@ def test_pending_embeddings_are_not_reused_for_another_model(
 ):
     enroll(album, embedder, pets)
     with monkeypatch.context() as patch:
-        patch.setattr(migrate_module, "_swap", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(migrate_module, "_swap_embeddings", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             migrate(album, other_embedder)
     assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
@@ -256,11 +256,11 @@ def test_error_during_the_swap_keeps_the_old_model(
     def fail(_: Space) -> str:  # the last thing that is written
         raise RuntimeError
 
-    swap = migrate_module._swap
+    swap = migrate_module._swap_embeddings
     with monkeypatch.context() as patch:
         patch.setattr(
             migrate_module,
-            "_swap",
+            "_swap_embeddings",
             lambda *arguments: (patch.setattr(Space, "to_json", fail), swap(*arguments)),
         )
         with pytest.raises(RuntimeError):
@@ -299,7 +299,7 @@ def test_concurrent_migration_raises_gallery_busy(
         if not begun:
             begun.append(done)
             with Gallery.open(folder) as beside:
-                migrate_module._begin(beside, Space.from_metadata(third.metadata))
+                migrate_module._begin_migration(beside, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
         migrate(album, other_embedder, on_batch=another)
@@ -344,7 +344,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     assert [undo(album).kind for _ in range(3)] == ["split", "add face", "split"]
     assert album.faces().ids.tolist() == [1, 2, 3, 4, *range(6, 25)]
     assert rows(album)["identities"][-1][1] is None
-    with pytest.raises(NotInGallery, match="no decision left"):
+    with pytest.raises(NotInGallery, match="nothing to undo"):
         undo(album)
     assert check(album).problems == ()
 
@@ -370,7 +370,7 @@ def test_faces_changed_during_embedding_are_embedded_again(
 ):
     box = (2.0, 2.0, 46.0, 46.0)
     enroll(album, embedder, crowd)
-    waiting = migrate_module._waiting
+    waiting = migrate_module._load_pending_faces
 
     def waited(gallery: Gallery) -> list[Any]:
         found = waiting(gallery)
@@ -382,7 +382,7 @@ def test_faces_changed_during_embedding_are_embedded_again(
         monkeypatch.undo()
         return found
 
-    monkeypatch.setattr(migrate_module, "_waiting", waited)
+    monkeypatch.setattr(migrate_module, "_load_pending_faces", waited)
     found = migrate(album, other_embedder)
     assert (found.photos, found.bridge) == (69, 0)
     crop = align(load_photo(crowd[2]), Detection(box, None, 1.0), other_embedder.metadata.preprocessing)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database import schema
+from familiar.gallery.database import schema, sqlite_file
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.manual_faces import delete_face
@@ -23,7 +22,7 @@ def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     with gallery.writing() as connection:
         connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
-    for module in (schema, connection_module):
+    for module in (schema, sqlite_file):
         monkeypatch.setattr(module, "VERSION", NEXT)
     return folder
 

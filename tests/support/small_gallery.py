@@ -16,7 +16,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import manual_faces
-from familiar.gallery.editing.manual_faces import Box, _Seen
+from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.photos.decoding import save_photo
 
@@ -63,11 +63,11 @@ def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[
 def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
     """Whatever box is drawn by hand with this embedder, the face in it has that embedding; no photo is read."""
 
-    def look(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _Seen:
-        return _Seen(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
+    def look(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _EmbeddedFace:
+        return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
 
     with (
-        patch.object(manual_faces, "_look", look),
+        patch.object(manual_faces, "_embed_box", look),
         patch.object(manual_faces, "_check_space", lambda *_: None),
     ):
         yield object.__new__(Embedder)

@@ -1,4 +1,4 @@
-"""Export the identities of a gallery, and import identity labels: as a CSV table, or as one photo folder per identity."""
+"""Export and import identity labels, as a CSV table or as one folder of photos per identity."""
 
 import csv
 import io
@@ -264,9 +264,8 @@ class _PhotoLookup:
         """Return the face of a photo that a row means: by its box, as the only one, or by its number."""
         faces = self.faces.get(photo, [])
         if row.box is not None:
-            overlap, face = max(
-                ((_intersection_over_union(row.box, box), face) for face, box in faces), default=(0.0, 0)
-            )
+            overlaps = ((_intersection_over_union(row.box, box), face) for face, box in faces)
+            overlap, face = max(overlaps, default=(0.0, 0))
             return face if overlap >= SAME_BOX else None
         if len(faces) == 1:
             return faces[0][0]
