@@ -119,9 +119,7 @@ def test_repair_covers_every_table_except_the_decision_log(original: Contents):
 @pytest.mark.exhaustive
 def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Contents, tmp_path: Path):
     content, rng = (intact / DATABASE).read_bytes(), random.Random(0)
-    pages_with_losses: dict[str, int] = dict.fromkeys(
-        SAVED, 0
-    )  # pages per table
+    pages_with_losses: dict[str, int] = dict.fromkeys(SAVED, 0)  # pages per table
     for page in range(len(content) // PAGE):
         page_bytes = content[page * PAGE : (page + 1) * PAGE]
         bad = content[: page * PAGE] + rng.randbytes(PAGE) + content[(page + 1) * PAGE :]
@@ -223,9 +221,8 @@ def test_repair_keeps_faces_when_table_schema_is_garbled(intact: Path, original:
     folder = write_damaged(
         intact, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
     )
-    with pytest.raises(
-        CorruptGallery, match="garbled"
-    ):  # SQLite quotes the definition in a message that is not valid text
+    # SQLite quotes the garbled definition in its message, which is then not valid text.
+    with pytest.raises(CorruptGallery, match="garbled"):
         Gallery.open(folder)
     repair(folder)
     assert lost_rows(original, folder)["faces"] == set()

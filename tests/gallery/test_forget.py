@@ -19,7 +19,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import build_index, search_photos
-from support.small_gallery import SPACE, enrolled, groups, identity_of, individuals, looking_like, rows
+from support.small_gallery import SPACE, embedder_returning, enrolled, groups, identity_of, individuals, rows
 
 NAME = "Schnurrhilde"
 
@@ -296,9 +296,9 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
     paths = make_paths_absolute(gallery)
     cluster(gallery)
     before = embedding_bytes(gallery, [1, 2, 3])
-    with looking_like(random_face(1)) as embedder:
+    with embedder_returning(random_face(1)) as embedder:
         move_face(gallery, embedder, 1, BOX)
-    with looking_like(random_face(2)) as embedder:
+    with embedder_returning(random_face(2)) as embedder:
         delete_face(gallery, add_face(gallery, embedder, 2, BOX))
     for face in (2, 3, 4):
         delete_face(gallery, face)
@@ -350,7 +350,7 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
     secrets = embedding_bytes(gallery, [1])
     if confirmed:
         corrections.confirm(gallery, [1])
-    with looking_like(individuals([0, 1])[0]) as embedder:
+    with embedder_returning(individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 1, BOX)
     if confirmed:
         corrections.move(gallery, [1], 2)
@@ -368,7 +368,7 @@ def test_forgotten_identity_leaves_no_bytes_of_moved_faces(gallery: Gallery, fol
 def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     cluster(gallery)
-    with looking_like(individuals([0, 1])[0]) as embedder:
+    with embedder_returning(individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
     assert [entry.kind for entry in decisions(gallery)] == ["move face", "group"]

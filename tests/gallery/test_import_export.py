@@ -75,9 +75,7 @@ def test_csv_export_and_import_restore_identities(
         ["both.png 32", "red1.png 0", "red2.png 0", "red3.png 0"],
     ]
     assert export_csv(gallery, tmp_path / "labels.csv") == 8
-    with gallery_of(
-        tmp_path / "fresh", mean_color_bundle, photos[::-1]
-    ) as fresh:  # gives the faces other numbers
+    with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # gives the faces other numbers
         imported = import_csv(fresh, tmp_path / "labels.csv")
         assert (imported.faces, imported.identities, imported.propagated_faces, imported.skipped) == (7, 2, 0, ())
         assert without_numbers(faces_by_label(fresh)) == before

@@ -24,17 +24,17 @@ from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import to_tensor
 from support.small_gallery import (
-    SAID,
+    DECISION_TABLES,
+    embedder_returning,
     enrolled,
     identity_of,
     in_one_photo,
     individuals,
-    looking_like,
     rows,
     side_by_side,
 )
 
-EVERYTHING = (*SAID, "kinds", "faces", "photos", "decisions", "changes", "faces_before")
+EVERYTHING = (*DECISION_TABLES, "kinds", "faces", "photos", "decisions", "changes", "faces_before")
 LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
 LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
 
@@ -247,10 +247,10 @@ FREE = (1000.0, 0.0, 1050.0, 50.0)
 def test_added_face_joins_the_similar_identity(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     cluster(gallery)
-    with looking_like(individual_embedding(1)[0]) as embedder:
+    with embedder_returning(individual_embedding(1)[0]) as embedder:
         face = add_face(gallery, embedder, 1, FREE)
     assert identity_of(gallery, face) == identity_of(gallery, 4)
-    with looking_like(individual_embedding(1, 8)[0]) as embedder:  # an identity occurs once per photo
+    with embedder_returning(individual_embedding(1, 8)[0]) as embedder:  # an identity occurs once per photo
         other = add_face(gallery, embedder, 1, (2000.0, 0.0, 2050.0, 50.0))
     assert identity_of(gallery, other) == UNASSIGNED
     before = rows(gallery)
@@ -264,7 +264,7 @@ def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
         connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
     middle = gallery.faces().unit_rows()[3:].mean(axis=0)
     for vector, domains in ((normalize(middle[None])[0], [1]), (individual_embedding(0)[0], [])):
-        with looking_like(vector) as embedder:
+        with embedder_returning(vector) as embedder:
             face = add_face(gallery, embedder, 1, FREE)
         assert [domain for number, domain in rows(gallery, ("kinds",))["kinds"] if number == face] == domains
         undo(gallery)
@@ -275,7 +275,7 @@ def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
     cluster(gallery)
     mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
     for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
-        with looking_like(individual_embedding(looks_like)[0]) as embedder:
+        with embedder_returning(individual_embedding(looks_like)[0]) as embedder:
             move_face(gallery, embedder, 1, box)
         assert identity_of(gallery, 1) == expected
         assert rows(gallery, ("faces",))["faces"][0][:6] == (1, 1, *box)
@@ -290,7 +290,7 @@ def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
     corrections.confirm(gallery, [1])
     corrections.mark_different(gallery, 1, 4)
     before = rows(gallery)
-    with looking_like(individual_embedding(1)[0]) as embedder:
+    with embedder_returning(individual_embedding(1)[0]) as embedder:
         move_face(gallery, embedder, 1, FREE)
     assert identity_of(gallery, 1) == mia
     assert rows(gallery) == before
@@ -301,7 +301,7 @@ def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
     cluster(gallery)
     corrections.name_identity(gallery, 1, "Mia")
     delete_face(gallery, 2)
-    with looking_like(individual_embedding(5)[0]) as embedder:
+    with embedder_returning(individual_embedding(5)[0]) as embedder:
         move_face(gallery, embedder, 1, FREE)
     assert identity_of(gallery, 1) == 1
 
@@ -342,7 +342,7 @@ def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
         )
     for number in (1, 2, 4, 5, first, second):
         before, vectors = rows(gallery, EVERYTHING), gallery.faces().embeddings
-        with looking_like(individual_embedding(3)[0]) as embedder:
+        with embedder_returning(individual_embedding(3)[0]) as embedder:
             added = add_face(gallery, embedder, photo_of(gallery, number), (300.0, 0.0, 350.0, 50.0))
             move_face(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
             move_face(gallery, embedder, number, FREE)

@@ -25,12 +25,12 @@ from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
-from support.small_gallery import SAID, draw_pets, enrolled, looking_like, rows
+from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enrolled, rows
 
 
 def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
     """Return the rows that a migration must not change."""
-    tables = rows(gallery, (*SAID, "photos", "decisions", "changes"))
+    tables = rows(gallery, (*DECISION_TABLES, "photos", "decisions", "changes"))
     with gallery.reading() as connection:
         faces = connection.execute("SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces")
         return tables | {"faces": faces.fetchall()}
@@ -327,7 +327,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     corrections.split(album, [1, 2], "Mia")
     delete_face(album, 1)
     undo(album)
-    with looking_like(album.faces().unit_rows()[0]) as embedder_of_first:
+    with embedder_returning(album.faces().unit_rows()[0]) as embedder_of_first:
         added = add_face(album, embedder_of_first, 24, (500.0, 0.0, 548.0, 48.0))
     corrections.split(album, [added], "Tom")
     before = rows(album)

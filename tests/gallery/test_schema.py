@@ -10,7 +10,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import undo
-from support.small_gallery import SAID, SPACE, enrolled, individuals, rows
+from support.small_gallery import DECISION_TABLES, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
 
@@ -74,7 +74,7 @@ def test_version_1_gallery_logs_faces_after_update(folder: Path):
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
         corrections.split(gallery, [1, 2], "Mia")
-        before = rows(gallery, (*SAID, "faces", "changes"))
+        before = rows(gallery, (*DECISION_TABLES, "faces", "changes"))
     current_tables = schema_sql(folder)
     downgrade_to_version_1(folder)
     assert len(schema_sql(folder)) == len(current_tables) - 5  # the number of removed tables, indexes and triggers
@@ -135,7 +135,7 @@ def test_every_logged_change_can_be_restored(folder: Path):
                 "UPDATE faces SET left_px = ?, landmarks_px = ?, score = ?, species = 'cats' WHERE id = 1",
                 (0.1 + 0.2, bytes(range(40)), 1 / 3),  # not exactly representable in short decimal form
             )
-        before = rows(gallery, (*SAID, "kinds", "faces"))
+        before = rows(gallery, (*DECISION_TABLES, "kinds", "faces"))
         assert set(changes) == set(before)
         for table, statements in changes.items():
             for statement in statements:

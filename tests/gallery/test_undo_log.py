@@ -23,19 +23,19 @@ from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from support.property_tests import expensive
 from support.small_gallery import (
+    DECISION_TABLES,
     DIM,
-    SAID,
     SPACE,
+    embedder_returning,
     enrolled,
     identity_of,
     in_one_photo,
     individuals,
-    looking_like,
     rows,
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*SAID, "kinds", "faces")
+TABLES = (*DECISION_TABLES, "kinds", "faces")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
 
@@ -194,14 +194,14 @@ class DecisionMachine(RuleBasedStateMachine):
     def add_face(self, index: int, axis: int, left_px: int) -> None:
         photos = self._column("SELECT id FROM photos ORDER BY id")
         assume(photos)
-        with looking_like(self._embedding(axis)) as embedder:
+        with embedder_returning(self._embedding(axis)) as embedder:
             self._decide(manual_faces.add_face, embedder, photos[index % len(photos)], _box(left_px))
 
     @rule(index=INDEX, axis=st.integers(0, 4), left_px=st.sampled_from(LEFT_PX))
     def move_face(self, index: int, axis: int, left_px: int) -> None:
         face = self._face(index)
         confirmed = [row for row in rows(self.gallery)["assignments"] if row[0] == face and row[2]]
-        with looking_like(self._embedding(axis)) as embedder:
+        with embedder_returning(self._embedding(axis)) as embedder:
             self._decide(manual_faces.move_face, embedder, face, _box(left_px))
         assert set(confirmed) <= set(rows(self.gallery)["assignments"])
 

@@ -24,7 +24,7 @@ DIM = 16
 THRESHOLD = 0.6  # different individuals of `individuals` have a similarity of about 0, the same one of about 0.9
 _DECIDE = Threshold(THRESHOLD, 0.01, 0.9)
 SPACE = Space("drawn", DIM, (DIM, 8), Calibration(_DECIDE, _DECIDE, _DECIDE, 20.0, -12.0, 0.01, 99, 99))
-SAID = ("identities", "assignments", "constraints", "rejections")  # tables that decisions change
+DECISION_TABLES = ("identities", "assignments", "constraints", "rejections")  # tables that decisions change
 
 
 def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
@@ -43,18 +43,18 @@ def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.
     return normalize((centers + spread).astype(np.float32))
 
 
-def enrolled(gallery: Gallery, embeddings: np.ndarray, called: str = "photo") -> list[int]:
+def enrolled(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
     """Enroll each embedding as the face of a new photo; return the faces' numbers."""
-    names = [f"{called} {index}.jpg" for index in range(len(embeddings))]
+    names = [f"{prefix} {index}.jpg" for index in range(len(embeddings))]
     return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
-def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[int]:
+def in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
     """Enroll embeddings as the faces of one new photo; return their numbers."""
     with gallery.writing(faces_change=True) as connection:
         photo = connection.execute(
             "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0)",
-            (called.encode(), called),
+            (name.encode(), name),
         ).lastrowid
         return [
             int(
@@ -69,7 +69,7 @@ def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[
 
 
 @contextlib.contextmanager
-def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
+def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
     def embed_box(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _EmbeddedFace:
@@ -97,7 +97,7 @@ def identity_of(gallery: Gallery, face: int) -> int:
     return int(assignments.identity[assignments.faces.rows_of(np.array([face]))[0]])
 
 
-def rows(gallery: Gallery, tables: Iterable[str] = SAID) -> dict[str, list[Any]]:
+def rows(gallery: Gallery, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
     """Return all rows of some tables."""
     with gallery.reading() as connection:
         return {table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables}

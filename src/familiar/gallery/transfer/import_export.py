@@ -177,13 +177,13 @@ def import_folders(gallery: Gallery, root: Path) -> ImportResult:
     return _assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
 
 
-def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] = "link") -> ExportResult:
+def export_folders(gallery: Gallery, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
     """Create FOLDER/NAME/PHOTO for every face with an identity.
 
     Args:
         gallery: to read.
         folder: must be empty or missing. An identity without a name gets a folder called #12 or the like.
-        how: make symbolic links to the photos where they lie, or copies.
+        mode: make symbolic links to the photos where they lie, or copies.
 
     Raises:
         CannotWrite: the folder is not empty, or a file cannot be written.
@@ -211,7 +211,7 @@ def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] 
                 folders[number][0].mkdir()
             identity_folder, file_names = folders[number]
             target = identity_folder / _unused_name(source.stem, source.suffix, file_names)
-            if how == "link":
+            if mode == "link":
                 target.symlink_to(source)
             else:
                 shutil.copy2(source, target)

@@ -31,7 +31,7 @@ from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
 MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
-HELD_OUT = 5  # every fifth pair is held out to measure how well the bridge does
+HELD_OUT_EVERY = 5  # every fifth pair is held out to measure how well the bridge does
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def _map_by_bridge(gallery: Gallery, new: Space, without_photo: list[_StoredFace
         )
     source = _embeddings_of(faces, [row[0] for row in rows])
     target = np.stack([np.frombuffer(row[1], gallery.embedding_dtype) for row in rows]).astype(np.float32)
-    held_out = np.arange(len(rows)) % HELD_OUT == 0
+    held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
     measured_bridge: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
     cosine = float((measured_bridge(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
     existing = set(faces.ids.tolist())
