@@ -27,12 +27,12 @@ def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: P
     embeddings = individuals([2, 1])
     faces = enrolled(gallery, embeddings)
     gallery.close()
-    with Gallery.open(folder) as again:
-        assert again.space == SPACE
-        assert again.embedding_dtype == np.dtype("<f4")
-        assert again.faces().ids.tolist() == faces
-        np.testing.assert_array_equal(again.faces().embeddings, embeddings)
-        assert again.revision == high_water(folder) == 1
+    with Gallery.open(folder) as reopened:
+        assert reopened.space == SPACE
+        assert reopened.embedding_dtype == np.dtype("<f4")
+        assert reopened.faces().ids.tolist() == faces
+        np.testing.assert_array_equal(reopened.faces().embeddings, embeddings)
+        assert reopened.revision == high_water(folder) == 1
 
 
 def test_space_survives_json_round_trip():
@@ -155,18 +155,18 @@ def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
 
 
 def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
-    made: list[int] = []
+    calls: list[int] = []
 
-    def make() -> int | None:
-        made.append(1)
-        return len(made) if len(made) > 1 else None
+    def factory() -> int | None:
+        calls.append(1)
+        return len(calls) if len(calls) > 1 else None
 
-    assert gallery.cached("it", 5, make) is None
-    assert [gallery.cached("it", 5, make) for _ in range(2)] == [2, 2]  # None is never cached
-    assert gallery.cached("it", 6, make) == 3
+    assert gallery.cached("key", 5, factory) is None
+    assert [gallery.cached("key", 5, factory) for _ in range(2)] == [2, 2]  # None is never cached
+    assert gallery.cached("key", 6, factory) == 3
     with gallery.writing():
-        assert [gallery.cached("it", 6, make) for _ in range(2)] == [4, 5]
-    assert gallery.cached("it", 6, make) == 3
+        assert [gallery.cached("key", 6, factory) for _ in range(2)] == [4, 5]
+    assert gallery.cached("key", 6, factory) == 3
 
 
 def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
@@ -314,9 +314,9 @@ def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Pa
                 enrolled(opened, individuals([1]), "lost")
         with pytest.raises(BadGallery, match="replaced since it was opened"):
             gallery.new_connection()
-    with Gallery.open(folder) as again:
-        assert again.faces().ids.tolist() == [1, 2, 3]
-        assert enrolled(again, individuals([1]), "kept") == [4]
+    with Gallery.open(folder) as reopened:
+        assert reopened.faces().ids.tolist() == [1, 2, 3]
+        assert enrolled(reopened, individuals([1]), "written") == [4]
 
 
 def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):

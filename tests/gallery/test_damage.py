@@ -202,7 +202,7 @@ def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_pat
     with Gallery.open(start) as gallery:
         with gallery.writing() as connection:
             connection.execute("INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities")
-            connection.execute("DROP INDEX rejections_by_identity")  # whose pages have the same type
+            connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
         before = contents(gallery)
     content = (start / DATABASE).read_bytes()
     losses: list[int] = []  # rows lost per damaged page

@@ -58,7 +58,7 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, free_kb: int
 @pytest.mark.slow
 @pytest.mark.parametrize("walk", ["enroll", "group"])
 def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
-    # This is SQLITE_FULL, where the other test is an error of the write call.
+    # SQLITE_FULL; in the test above it is a failing write call.
     work = WALKS[walk].work
     WALKS[walk].prepare(tmp_path / "gallery", photos)
     with Gallery.open(tmp_path / "gallery") as gallery:

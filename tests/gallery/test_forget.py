@@ -216,8 +216,8 @@ def test_erasure_blocked_by_a_reader_completes_on_next_open(folder: Path):
             assert any("still on the disk" in problem for problem in check(gallery).problems)
     Gallery.open(folder).close()
     assert files_containing(folder, *secrets) == set()
-    with Gallery.open(folder) as again:
-        assert check(again).problems == ()
+    with Gallery.open(folder) as reopened:
+        assert check(reopened).problems == ()
 
 
 def test_forgets_embeddings_of_an_unfinished_migration(gallery: Gallery, folder: Path):

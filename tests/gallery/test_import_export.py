@@ -32,8 +32,8 @@ def photos(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
-    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as made:
-        yield made
+    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
+        yield gallery
 
 
 def faces_by_label(gallery: Gallery) -> dict[str, set[str]]:
@@ -223,8 +223,8 @@ def test_folder_export_and_import_restore_identities(
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
     before = photos[2].read_bytes()
     photos[4].unlink()
-    made = export_folders(gallery, tmp_path / "linked")
-    assert (made.photos, made.identities, made.missing) == (6, 2, (str(photos[4]),))
+    exported = export_folders(gallery, tmp_path / "linked")
+    assert (exported.photos, exported.identities, exported.missing) == (6, 2, (str(photos[4]),))
     (number,) = (label for label in faces_by_label(gallery) if label.startswith("#"))
     assert {path.name for path in (tmp_path / "linked").iterdir()} == {"Rosa_Ro_", number}
     link = tmp_path / "linked" / "Rosa_Ro_" / "red3.png"
@@ -271,8 +271,8 @@ def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path
     same_name = photo(tmp_path / "more" / "red1.png", "red", shade=4)
     with gallery_of(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
         identity = corrections.split(second, [1, 2], "A/b").identity
-        made = export_folders(second, tmp_path / "out")
-        assert made.photos == 2
+        exported = export_folders(second, tmp_path / "out")
+        assert exported.photos == 2
         assert sorted(path.name for path in (tmp_path / "out" / "A_b").iterdir()) == [
             "red1-2.png",
             "red1.png",

@@ -65,9 +65,9 @@ def downgrade_to_version_1(folder: Path) -> None:
 def schema_sql(folder: Path) -> dict[str, str]:
     """Return the SQL of each table, index and trigger."""
     connection = sqlite3.connect(folder / "gallery.sqlite")
-    made = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
+    statements = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
     connection.close()
-    return made
+    return statements
 
 
 def test_version_1_gallery_logs_faces_after_update(folder: Path):

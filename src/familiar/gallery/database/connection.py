@@ -60,7 +60,7 @@ class Gallery:
         self._connection, self._file = connection, file
         self._cache: dict[str, tuple[int, Any]] = {}  # of each key: a revision, and the value at it
         self._writing = self._faces_change = False
-        self._write_lock = threading.RLock()  # shared by all connections of this process that `new_connection` made
+        self._write_lock = threading.RLock()  # shared with `new_connection`
 
     @staticmethod
     def create(folder: Path, space: Space, *, embedding_dtype: str = "float16") -> "Gallery":

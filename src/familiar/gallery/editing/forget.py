@@ -130,7 +130,7 @@ def _mark_deleted_faces(connection: sqlite3.Connection, number: int) -> None:
 
     Faces of identities that were merged into it count as its own. If a face was moved by hand and belongs to another
     identity now, the log contains its version from when it was this identity's: the log is deleted up to that
-    decision, since decisions are only undone from the last one back.
+    decision, since decisions are only undone in reverse order.
     """
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS logged (face INTEGER, decision INTEGER)")
     connection.execute("DELETE FROM logged")

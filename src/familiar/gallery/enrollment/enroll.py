@@ -34,7 +34,7 @@ class EnrollResult:
         known: photos that were enrolled before.
         moved: those of `known` that have another path now.
         copies: those of `known` that lie at another path, too.
-        edited: photos that replace an enrolled photo at the same path, with the same faces.
+        edited: photos whose content has changed since they were enrolled from the same path.
         skipped: errors of the photos that could not be read.
     """
 

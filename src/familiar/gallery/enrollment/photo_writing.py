@@ -101,7 +101,11 @@ def _update_face(connection: sqlite3.Connection, face: int, values: tuple[Any, .
 
 
 def _delete_photos_without_faces(connection: sqlite3.Connection, encoded_path: bytes, except_photo: int) -> int:
-    """Delete photos at a path whose faces now belong to an edited version, or that never had any; their number."""
+    """Delete photos at a path whose faces now belong to an edited version, or that never had any.
+
+    Returns:
+        The number of photos deleted.
+    """
     return connection.execute(
         "DELETE FROM photos WHERE path = CAST(? AS TEXT) AND id <> ? "
         "AND NOT EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id)",

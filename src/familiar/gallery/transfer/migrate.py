@@ -324,7 +324,7 @@ def _check_migration_unchanged(gallery: Gallery, connection: sqlite3.Connection,
 
 
 def _delete_logged_embeddings(connection: sqlite3.Connection) -> None:
-    """Delete the decisions whose log contains embeddings, and all before: decisions are undone from the last back."""
+    """Delete decisions whose log contains embeddings, and all earlier ones: they are only undone in reverse order."""
     connection.execute(
         "DELETE FROM decisions WHERE id <= "
         "(SELECT max(decision_id) FROM changes JOIN faces_before ON change_id = changes.id)"
