@@ -50,7 +50,7 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
         assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
 
 
-def test_rejects_element_types_except_float16_and_float32(folder: Path):
+def test_rejects_embedding_dtypes_except_float16_and_float32(folder: Path):
     with pytest.raises(ValueError, match="'float64'"):
         Gallery.create(folder, SPACE, embedding_dtype="float64")
 

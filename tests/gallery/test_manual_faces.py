@@ -258,7 +258,7 @@ def test_added_face_joins_the_similar_identity(gallery: Gallery):
     assert rows(gallery) == before
 
 
-def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
+def test_added_face_joins_a_domain_only_when_near_it(gallery: Gallery):
     enrolled(gallery, individuals([3, 3]))
     with gallery.writing() as connection:
         connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
