@@ -17,7 +17,7 @@ CROPS = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a gallery is opened: nobody waits long for another."""
+    """Give up early on a locked gallery. Request it before a gallery is opened."""
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.2)
 
 
@@ -28,34 +28,34 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["float32"])
 def gallery(folder: Path, request: pytest.FixtureRequest) -> Iterator[Gallery]:
-    """Empty, of 16 dimensions; float32, or as a test asks for."""
-    with Gallery.create(folder, SPACE, embedding_dtype=request.param) as made:
-        made._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
-        yield made
+    """An empty gallery of 16 dimensions, float32 unless a test parametrizes it."""
+    with Gallery.create(folder, SPACE, embedding_dtype=request.param) as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
+        yield gallery
 
 
 @pytest.fixture(scope="session")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Eight drawn cats, three photos each; not to be written to."""
+    """Eight drawn cats, three photos each. Tests must not change them."""
     return draw_pets(tmp_path_factory.mktemp("pets"), 8, 3)
 
 
 @pytest.fixture(scope="session")
 def embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -> Embedder:
-    """Random weights, centered on the pets."""
-    return Embedder(random_bundle(tmp_path_factory.mktemp("model") / "one.onnx", pets, CROPS), threads=2)
+    """A network with random weights, centered on the pets."""
+    return Embedder(random_bundle(tmp_path_factory.mktemp("model") / "model.onnx", pets, CROPS), threads=2)
 
 
 @pytest.fixture(scope="session")
 def other_embedder(tmp_path_factory: pytest.TempPathFactory, pets: list[Path]) -> Embedder:
-    """Other weights, another space."""
+    """A network with other weights and another space."""
     path = tmp_path_factory.mktemp("model") / "other.onnx"
     return Embedder(random_bundle(path, pets, CROPS, seed=1, space_id="other"), threads=2)
 
 
 @pytest.fixture
 def album(folder: Path, embedder: Embedder) -> Iterator[Gallery]:
-    """Empty, for what `embedder` makes of photos."""
-    with Gallery.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as made:
-        made._connection.execute("PRAGMA synchronous = OFF")
-        yield made
+    """An empty gallery in the space of `embedder`."""
+    with Gallery.create(folder, Space.from_metadata(embedder.metadata), embedding_dtype="float32") as gallery:
+        gallery._connection.execute("PRAGMA synchronous = OFF")
+        yield gallery

@@ -1,4 +1,4 @@
-"""What a check of a whole gallery says, and what it finds amiss without changing it."""
+"""Integrity checks of intact and damaged galleries."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def test_lists_missing_and_changed_photos(album: Gallery, embedder: Embedder, tm
     enroll(album, embedder, photos)
     photos[0].unlink()
     photos[1].write_bytes(b"another")
-    found = check(album)
-    assert (found.missing, found.changed, found.problems) == ((str(photos[0]),), (str(photos[1]),), ())
+    result = check(album)
+    assert (result.missing, result.changed, result.problems) == ((str(photos[0]),), (str(photos[1]),), ())
 
 
 def test_reports_dangling_foreign_key(gallery: Gallery):
@@ -36,7 +36,7 @@ def test_reports_dangling_foreign_key(gallery: Gallery):
     with gallery.writing() as connection:
         connection.execute("INSERT INTO assignments VALUES (1, 77, 0)")
     (problem,) = check(gallery).problems
-    assert problem.startswith("assignments, row 1: what it refers to in identities is gone")
+    assert problem.startswith("assignments, row 1: refers to a missing row of identities")
 
 
 def test_reports_invalid_embedding(gallery: Gallery):

@@ -1,4 +1,4 @@
-"""The file: made, opened, refused; who may read and write it, and when."""
+"""Creating, opening and rejecting gallery files; concurrent reads and writes."""
 
 import multiprocessing
 import os
@@ -16,7 +16,8 @@ from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy, SpaceM
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database import connection as connection_module
 from familiar.gallery.database import schema
-from familiar.gallery.database.connection import DATABASE, Gallery, Space, high_water
+from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.sqlite_file import high_water
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import repair
 from support.small_gallery import DIM, SPACE, enrolled, individuals, rows
@@ -26,12 +27,12 @@ def test_reopening_restores_space_faces_and_revision(gallery: Gallery, folder: P
     embeddings = individuals([2, 1])
     faces = enrolled(gallery, embeddings)
     gallery.close()
-    with Gallery.open(folder) as again:
-        assert again.space == SPACE
-        assert again.embedding_dtype == np.dtype("<f4")
-        assert again.faces().ids.tolist() == faces
-        np.testing.assert_array_equal(again.faces().embeddings, embeddings)
-        assert again.revision == high_water(folder) == 1
+    with Gallery.open(folder) as reopened:
+        assert reopened.space == SPACE
+        assert reopened.embedding_dtype == np.dtype("<f4")
+        assert reopened.faces().ids.tolist() == faces
+        np.testing.assert_array_equal(reopened.faces().embeddings, embeddings)
+        assert reopened.revision == high_water(folder) == 1
 
 
 def test_space_survives_json_round_trip():
@@ -49,30 +50,30 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Gallery):
         assert connection.execute("SELECT length(embedding) FROM faces").fetchone()[0] == 2 * DIM
 
 
-def test_rejects_element_types_except_float16_and_float32(folder: Path):
+def test_rejects_embedding_dtypes_except_float16_and_float32(folder: Path):
     with pytest.raises(ValueError, match="'float64'"):
         Gallery.create(folder, SPACE, embedding_dtype="float64")
 
 
 def test_rejects_a_second_gallery_in_a_folder(gallery: Gallery, folder: Path):
-    with pytest.raises(BadGallery, match="holds a gallery already"):
+    with pytest.raises(BadGallery, match="contains a gallery already"):
         Gallery.create(folder, SPACE)
     assert gallery.revision == 0
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_missing_gallery_error_names_the_enroll_command(tmp_path: Path):
-    with pytest.raises(BadGallery, match=r"no gallery; make one with: familiar gallery enroll"):
+    with pytest.raises(BadGallery, match=r"no gallery here; create one with: familiar gallery enroll"):
         Gallery.open(tmp_path)
 
 
 def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
     path = tmp_path / DATABASE
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (id)")
+        connection.execute("CREATE TABLE foreign_table (id)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(BadGallery, match="no gallery of familiar"):
+    with pytest.raises(BadGallery, match="not a familiar gallery"):
         Gallery.open(tmp_path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [DATABASE]
@@ -81,7 +82,7 @@ def test_rejects_a_foreign_database_without_changing_it(tmp_path: Path):
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 99])
 def test_rejects_non_sqlite_file_as_corrupt(tmp_path: Path, content: bytes):
     (tmp_path / DATABASE).write_bytes(content)
-    with pytest.raises(CorruptGallery, match="no SQLite database"):
+    with pytest.raises(CorruptGallery, match="does not start like an SQLite database"):
         Gallery.open(tmp_path)
 
 
@@ -125,17 +126,17 @@ def test_error_during_a_write_rolls_it_back(gallery: Gallery, folder: Path):
     tables = ("photos", "faces", "identities")
     before = rows(gallery, tables)
 
-    def half() -> None:
+    def write_half() -> None:
         with gallery.writing(faces_change=True) as connection:
             connection.execute("DELETE FROM faces")
             connection.execute("INSERT INTO identities (name) VALUES ('Mia')")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        half()
+        write_half()
     assert rows(gallery, tables) == before
     assert gallery.revision == high_water(folder) == 1
-    enrolled(gallery, individuals([1, 1]), "later")  # and it can be written to again
+    enrolled(gallery, individuals([1, 1]), "later")  # the gallery can be written to again
     assert len(gallery.faces().ids) == 3
 
 
@@ -149,23 +150,23 @@ def test_faces_are_reloaded_only_after_changes(gallery: Gallery):
     assert gallery.faces() is faces
     with gallery.writing(faces_change=True) as connection:
         connection.execute("DELETE FROM faces WHERE id = 1")
-        assert gallery.faces().ids.tolist() == [2]  # as this write has left it so far
+        assert gallery.faces().ids.tolist() == [2]  # sees the uncommitted change
     assert gallery.faces().ids.tolist() == [2]
 
 
 def test_cached_value_is_computed_once_per_revision(gallery: Gallery):
-    made: list[int] = []
+    calls: list[int] = []
 
-    def make() -> int | None:
-        made.append(1)
-        return len(made) if len(made) > 1 else None
+    def factory() -> int | None:
+        calls.append(1)
+        return len(calls) if len(calls) > 1 else None
 
-    assert gallery.cached("it", 5, make) is None
-    assert [gallery.cached("it", 5, make) for _ in range(2)] == [2, 2]  # None is never held
-    assert gallery.cached("it", 6, make) == 3
+    assert gallery.cached("key", 5, factory) is None
+    assert [gallery.cached("key", 5, factory) for _ in range(2)] == [2, 2]  # None is never cached
+    assert gallery.cached("key", 6, factory) == 3
     with gallery.writing():
-        assert [gallery.cached("it", 6, make) for _ in range(2)] == [4, 5]
-    assert gallery.cached("it", 6, make) == 3
+        assert [gallery.cached("key", 6, factory) for _ in range(2)] == [4, 5]
+    assert gallery.cached("key", 6, factory) == 3
 
 
 def test_rows_of_returns_rows_by_face_number(gallery: Gallery):
@@ -193,7 +194,7 @@ def test_accepts_paths_with_invalid_utf8(folder: Path):
 # Other processes
 
 
-def _write(folder: Path, began: Event, end: Event) -> None:
+def _hold_write(folder: Path, began: Event, end: Event) -> None:
     with Gallery.open(folder) as gallery, gallery.writing(faces_change=True) as connection:
         connection.execute("DELETE FROM faces WHERE id = 1")
         began.set()
@@ -201,12 +202,12 @@ def _write(folder: Path, began: Event, end: Event) -> None:
 
 
 @pytest.fixture
-def elsewhere(gallery: Gallery, folder: Path):
-    """Starts a process that is amid a write; what ends it."""
+def other_process(gallery: Gallery, folder: Path):
+    """Start a process that holds a write open; the event ends it."""
     enrolled(gallery, individuals([2]))
     context = multiprocessing.get_context("spawn")
     began, end = context.Event(), context.Event()
-    process = context.Process(target=_write, args=(folder, began, end))
+    process = context.Process(target=_hold_write, args=(folder, began, end))
     process.start()
     assert began.wait(30)
     yield end
@@ -216,39 +217,39 @@ def elsewhere(gallery: Gallery, folder: Path):
 
 
 @pytest.mark.slow
-def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, elsewhere: Event):
+def test_readers_are_not_blocked_and_see_no_partial_write(gallery: Gallery, other_process: Event):
     assert gallery.faces().ids.tolist() == [1, 2]
     with gallery.reading() as connection:
         assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2
-        elsewhere.set()
+        other_process.set()
         time.sleep(0.5)
-        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2  # as it was when it began
-    _until(lambda: gallery.faces().ids.tolist() == [2])
+        assert connection.execute("SELECT count(*) FROM faces").fetchone()[0] == 2  # as it was when the read began
+    _wait_until(lambda: gallery.faces().ids.tolist() == [2])
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.usefixtures("other_process")
 def test_second_writer_raises_gallery_busy_after_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.3)
-    with Gallery.open(folder) as hasty:
+    with Gallery.open(folder) as gallery:
         start = time.monotonic()
         with pytest.raises(GalleryBusy, match="another process is writing"):
-            enrolled(hasty, individuals([1]), "more")
+            enrolled(gallery, individuals([1]), "more")
         assert 0.2 <= time.monotonic() - start < 5
-        assert hasty.faces().ids.tolist() == [1, 2]
+        assert gallery.faces().ids.tolist() == [1, 2]
 
 
 @pytest.mark.slow
-def test_a_second_writer_waits_for_the_first(folder: Path, elsewhere: Event):
-    with Gallery.open(folder) as patient:
-        threading.Timer(0.3, elsewhere.set).start()
-        assert enrolled(patient, individuals([1]), "more") == [3]
-        assert patient.faces().ids.tolist() == [2, 3]
+def test_a_second_writer_waits_for_the_first(folder: Path, other_process: Event):
+    with Gallery.open(folder) as gallery:
+        threading.Timer(0.3, other_process.set).start()
+        assert enrolled(gallery, individuals([1]), "more") == [3]
+        assert gallery.faces().ids.tolist() == [2, 3]
 
 
-def _until(true: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     start = time.monotonic()
-    while not true():
+    while not condition():
         assert time.monotonic() - start < 30
         time.sleep(0.02)
 
@@ -257,35 +258,35 @@ def _until(true: Callable[[], bool]) -> None:
 def test_connections_in_one_process_write_in_turns(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     order: list[str] = []
 
-    def written(to: Gallery, what: str) -> None:
-        with to.writing():
-            order.append(what)
+    def write(connection: Gallery, label: str) -> None:
+        with connection.writing():
+            order.append(label)
 
     with gallery.new_connection() as other:
-        waiting = threading.Thread(target=written, args=(other, "afterwards"))
+        waiting = threading.Thread(target=write, args=(other, "afterwards"))
         with gallery.write_lock():
             waiting.start()
             waiting.join(0.3)
-            written(gallery, "first")
+            write(gallery, "first")
             with gallery.new_connection() as third:
-                written(third, "in the same thread")  # which would wait for itself for ever
+                write(third, "in the same thread")  # the lock is reentrant, or this would wait forever
         waiting.join(10)
         assert order == ["first", "in the same thread", "afterwards"]
         assert gallery.revision == 3
         monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.2)
-        told: list[str] = []
+        messages: list[str] = []
 
-        def hasty() -> None:
-            with pytest.raises(GalleryBusy, match="something else is being written") as error:
-                written(other, "never")
-            told.append(str(error.value))
+        def write_without_waiting() -> None:
+            with pytest.raises(GalleryBusy, match="another change is being written") as error:
+                write(other, "never")
+            messages.append(str(error.value))
 
         with gallery.write_lock():
-            waiting = threading.Thread(target=hasty)
+            waiting = threading.Thread(target=write_without_waiting)
             waiting.start()
             waiting.join(10)
-        assert len(told) == 1
-        written(other, "again")
+        assert len(messages) == 1
+        write(other, "again")
         assert "never" not in order
 
 
@@ -306,16 +307,16 @@ def test_second_connection_shares_cache_and_sees_writes(tmp_path: Path):
 def test_rejects_writes_after_the_file_was_replaced(gallery: Gallery, folder: Path):
     enrolled(gallery, individuals([2]))
     with gallery.new_connection() as other:
-        assert enrolled(other, individuals([1]), "as long as it lies there") == [3]
+        assert enrolled(other, individuals([1]), "before it is replaced") == [3]
         repair(folder)
         for opened in (gallery, other):
             with pytest.raises(BadGallery, match="replaced since it was opened; open it again"):
                 enrolled(opened, individuals([1]), "lost")
         with pytest.raises(BadGallery, match="replaced since it was opened"):
             gallery.new_connection()
-    with Gallery.open(folder) as again:
-        assert again.faces().ids.tolist() == [1, 2, 3]
-        assert enrolled(again, individuals([1]), "kept") == [4]
+    with Gallery.open(folder) as reopened:
+        assert reopened.faces().ids.tolist() == [1, 2, 3]
+        assert enrolled(reopened, individuals([1]), "written") == [4]
 
 
 def test_rejects_writes_after_the_file_was_moved(gallery: Gallery, folder: Path):

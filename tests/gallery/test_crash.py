@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves a whole gallery; one that finds another writing waits, or says so."""
+"""Killed writers leave an intact gallery; concurrent writers wait, or raise GalleryBusy."""
 
 import random
 import time
@@ -28,12 +28,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("walk", WALKS)
 def test_kill_keeps_acknowledged_writes_and_no_partial_write(walk: str, kills: int, photos: Path, tmp_path: Path):
     start, scratch = tmp_path / "start", tmp_path / "scratch"
-    alone = rehearse(walk, start, photos, scratch)
-    rng = random.Random()  # another moment in every run
+    rehearsal = rehearse(walk, start, photos, scratch)
+    rng = random.Random()  # unseeded: another moment in every run
     for _ in range(kills):
-        after = rng.uniform(0, alone.seconds)
-        left = killed(walk, alone, start, photos, scratch, after)
-        assert not left.wrong, f"killed after {after:.4f} of {alone.seconds:.4f} s, {left}"
+        after = rng.uniform(0, rehearsal.seconds)
+        outcome = killed(walk, rehearsal, start, photos, scratch, after)
+        assert not outcome.wrong, f"killed after {after:.4f} of {rehearsal.seconds:.4f} s, {outcome}"
 
 
 @pytest.fixture
@@ -42,50 +42,50 @@ def gallery(tmp_path: Path) -> Path:
     return tmp_path / "gallery"
 
 
-def hold(folder: Path, tells: Connection, seconds: float) -> None:
-    """Writes for so long."""
+def hold_write(folder: Path, sender: Connection, seconds: float) -> None:
+    """Hold a write open for some seconds."""
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
-        connection.execute("INSERT INTO identities (name) VALUES ('theirs')")
-        tells.send("writing")
+        connection.execute("INSERT INTO identities (name) VALUES ('first')")
+        sender.send("writing")
         time.sleep(seconds)
 
 
-def writing_elsewhere(folder: Path, seconds: float):
+def start_writing_process(folder: Path, seconds: float):
     context = get_context("forkserver")
-    heard, tells = context.Pipe(duplex=False)
-    process = context.Process(target=hold, args=(folder, tells, seconds))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=hold_write, args=(folder, sender, seconds))
     process.start()
-    tells.close()
-    assert heard.poll(60)
-    assert heard.recv() == "writing"
-    heard.close()
+    sender.close()
+    assert receiver.poll(60)
+    assert receiver.recv() == "writing"
+    receiver.close()
     return process
 
 
 def test_a_second_writer_waits_and_readers_do_not(gallery: Path):
-    with Gallery.open(gallery) as ours:
-        other = writing_elsewhere(gallery, 0.5)
+    with Gallery.open(gallery) as opened:
+        process = start_writing_process(gallery, 0.5)
         try:
-            assert ours.revision == 0  # what is not committed is not seen, nor waited for
-            with ours.writing() as connection:
+            assert opened.revision == 0  # reads neither see nor wait for an uncommitted write
+            with opened.writing() as connection:
                 seen = connection.execute("SELECT name FROM identities").fetchall()
-                connection.execute("INSERT INTO identities (name) VALUES ('ours')")
+                connection.execute("INSERT INTO identities (name) VALUES ('second')")
         finally:
-            other.join(60)
-        assert other.exitcode == 0
-        assert seen == [("theirs",)]  # it waited for the other's end
-        assert ours.revision == 2
+            process.join(60)
+        assert process.exitcode == 0
+        assert seen == [("first",)]  # it waited for the other write to end
+        assert opened.revision == 2
 
 
 def test_writer_raises_gallery_busy_after_timeout(gallery: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.1)
-    with Gallery.open(gallery) as ours:
-        other = writing_elsewhere(gallery, 60)
+    with Gallery.open(gallery) as opened:
+        process = start_writing_process(gallery, 60)
         try:
-            with pytest.raises(GalleryBusy, match="another process is writing"), ours.writing():
+            with pytest.raises(GalleryBusy, match="another process is writing"), opened.writing():
                 pytest.fail("there are two writers")
         finally:
-            other.kill()
-            other.join(60)
-        with ours.writing() as connection:  # the dead hold no lock, and what they did not finish is gone
+            process.kill()
+            process.join(60)
+        with opened.writing() as connection:  # a killed process holds no lock, and its uncommitted write is gone
             assert connection.execute("SELECT count(*) FROM identities").fetchone() == (0,)

@@ -1,4 +1,4 @@
-"""A damaged gallery is refused, or is as it was; `check` says what is wrong, and `repair` saves the rest."""
+"""Damaged galleries are rejected, `check` reports what is wrong, and `repair` recovers the rest."""
 
 import os
 import random
@@ -23,7 +23,8 @@ from collection.crash_scenarios import (
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space
+from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.sqlite_file import HIGH_WATER
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
@@ -34,15 +35,15 @@ from familiar.gallery.search.search import search_identities, search_photos
 from support.tiers import small_and_exhaustive
 
 PAGE = 4096
-INDEX_LEAF = 0x0A  # first byte of such a page, as those of tables without row numbers are
+INDEX_LEAF = 0x0A  # first byte of an index page; tables WITHOUT ROWID have these, too
 FACES = INDIVIDUALS * EACH
 SPACE = Space.from_metadata(embedder().metadata)
 SAVED = ("photos", "faces", "identities", "assignments", "kinds", "constraints", "rejections")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a gallery of every kind of row, all of it in its one file."""
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gallery with rows in every table, all of them in its one file."""
     folder = tmp_path_factory.mktemp("whole") / "gallery"
     WALKS["merge"].prepare(folder, folder)
     with Gallery.open(folder) as gallery:
@@ -55,22 +56,22 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def held(whole: Path) -> Contents:
-    with Gallery.open(whole) as gallery:
-        held = contents(gallery)
-    assert all(held[table] for table in SAVED)
-    return held
+def original(intact: Path) -> Contents:
+    with Gallery.open(intact) as gallery:
+        original = contents(gallery)
+    assert all(original[table] for table in SAVED)
+    return original
 
 
-def damaged(whole: Path, to: Path, content: bytes) -> Path:
+def write_damaged(intact: Path, to: Path, content: bytes) -> Path:
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(whole, to)
+    shutil.copytree(intact, to)
     (to / DATABASE).write_bytes(content)
     return to
 
 
-def use(folder: Path) -> tuple[str, ...]:
-    """The problems that `check` names, and what users do."""
+def use_gallery(folder: Path) -> tuple[str, ...]:
+    """Check a gallery, then search and cluster it; return the problems that `check` reports."""
     with Gallery.open(folder) as gallery:
         problems = check(gallery).problems
         query = individuals()[0, 0]
@@ -80,8 +81,8 @@ def use(folder: Path) -> tuple[str, ...]:
     return problems
 
 
-def refusal(call: Callable[[], object]) -> str:
-    """What it says where it refuses; any other error is one of the test's."""
+def error_message(call: Callable[[], object]) -> str:
+    """Return the message of a FamiliarError that a call raises, or ""; any other error fails the test."""
     try:
         call()
     except FamiliarError as error:
@@ -89,8 +90,8 @@ def refusal(call: Callable[[], object]) -> str:
     return ""
 
 
-def lost(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
-    """Rows that a gallery held and, repaired, holds no more; it is sound."""
+def lost_rows(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
+    """Return the rows missing from a repaired gallery, and check that it has no problems."""
     with Gallery.open(folder) as gallery:
         assert check(gallery).problems == ()
         after = contents(gallery)
@@ -98,132 +99,137 @@ def lost(before: Contents, folder: Path) -> dict[str, set[tuple[object, ...]]]:
 
 
 @pytest.mark.slow
-def test_repair_of_an_intact_gallery_loses_nothing(whole: Path, held: Contents, tmp_path: Path):
-    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+def test_repair_of_an_intact_gallery_loses_nothing(intact: Path, original: Contents, tmp_path: Path):
+    folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
     before = (folder / DATABASE).read_bytes()
     done = repair(folder)
-    assert not any(lost(held, folder).values())
-    assert done.saved == {table: len(held[table]) for table in ("gallery", *SAVED)}
+    assert not any(lost_rows(original, folder).values())
+    assert done.saved == {table: len(original[table]) for table in ("gallery", *SAVED)}
     assert (done.kept_in / DATABASE).read_bytes() == before
     assert sorted(file.name for file in folder.iterdir()) == [done.kept_in.name, DATABASE]
     assert repair(folder).kept_in != done.kept_in
-    assert use(folder) == ()
+    assert use_gallery(folder) == ()
 
 
-def test_repair_covers_every_table_except_the_decision_log(held: Contents):
-    assert {*TABLES, "decisions", "changes", "faces_before"} == held.keys()
+def test_repair_covers_every_table_except_the_decision_log(original: Contents):
+    assert {*TABLES, "decisions", "changes", "faces_before"} == original.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 
 @pytest.mark.exhaustive
-def test_repair_loses_only_rows_on_the_damaged_page(whole: Path, held: Contents, tmp_path: Path):
-    content, rng = (whole / DATABASE).read_bytes(), random.Random(0)
-    only_these: dict[str, int] = dict.fromkeys(SAVED, 0)  # pages that cost rows of theirs
+def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Contents, tmp_path: Path):
+    content, rng = (intact / DATABASE).read_bytes(), random.Random(0)
+    pages_with_losses: dict[str, int] = dict.fromkeys(SAVED, 0)  # pages per table
     for page in range(len(content) // PAGE):
-        mine = content[page * PAGE : (page + 1) * PAGE]
+        page_bytes = content[page * PAGE : (page + 1) * PAGE]
         bad = content[: page * PAGE] + rng.randbytes(PAGE) + content[(page + 1) * PAGE :]
-        folder = damaged(whole, tmp_path / "gallery", bad)
+        folder = write_damaged(intact, tmp_path / "gallery", bad)
         with pytest.raises(CorruptGallery, match="repair"):
             Gallery.open(folder)
-        of_the_gallery = b"space_id" in mine and b"CREATE" not in mine
-        if of_the_gallery:
+        has_gallery_row = b"space_id" in page_bytes and b"CREATE" not in page_bytes
+        if has_gallery_row:
             with pytest.raises(BadGallery, match="--model"):
                 repair(folder)
             assert (folder / DATABASE).read_bytes() == bad
-        done = repair(folder, SPACE if of_the_gallery else None)
+        done = repair(folder, SPACE if has_gallery_row else None)
         assert (done.kept_in / DATABASE).read_bytes() == bad
-        gone = lost(held, folder)
-        # What is not on that page is there.
-        assert all(row[-1] in mine for row in gone["faces"])
-        assert all(row[1] in mine for row in gone["photos"])
-        assert all(str(row[1]).encode() in mine for row in gone["identities"])
-        of_faces = {row[0] for row in gone["faces"]}
+        lost = lost_rows(original, folder)
+        # Only rows on that page are lost.
+        assert all(row[-1] in page_bytes for row in lost["faces"])
+        assert all(row[1] in page_bytes for row in lost["photos"])
+        assert all(str(row[1]).encode() in page_bytes for row in lost["identities"])
+        lost_faces = {row[0] for row in lost["faces"]}
         for table in SAVED:
-            rest = {row for row in gone[table] if row[0] not in of_faces}
-            only_these[table] += bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
-        if gone["photos"]:
+            rest = {row for row in lost[table] if row[0] not in lost_faces}
+            pages_with_losses[table] += (
+                bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
+            )
+        if lost["photos"]:
             with Gallery.open(folder) as gallery:
                 paths = [row[2] for row in contents(gallery)["photos"]]
-            assert paths.count("(lost)") == len(gone["photos"])
-            assert not gone["faces"]
-            assert not gone["assignments"]
-    # Their own page; constraints and rejections besides where the tables' own descriptions are lost.
-    assert only_these["assignments"] == only_these["kinds"] == 1
-    assert max(only_these["constraints"], only_these["rejections"]) <= 6
+            assert paths.count("(lost)") == len(lost["photos"])
+            assert not lost["faces"]
+            assert not lost["assignments"]
+    # Only the table's own page; constraints and rejections are also lost with the pages of the table definitions.
+    assert pages_with_losses["assignments"] == pages_with_losses["kinds"] == 1
+    assert max(pages_with_losses["constraints"], pages_with_losses["rejections"]) <= 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "flips"), small_and_exhaustive((0, 6), (None, 30)))  # None: others in every run
+@pytest.mark.parametrize(("seed", "flips"), small_and_exhaustive((0, 6), (None, 30)))  # None: unseeded
 def test_flipped_byte_costs_at_most_one_page_of_faces(
-    whole: Path, held: Contents, tmp_path: Path, seed: int | None, flips: int
+    intact: Path, original: Contents, tmp_path: Path, seed: int | None, flips: int
 ):
-    content, rng = (whole / DATABASE).read_bytes(), random.Random(seed)
-    places = [rng.randrange(len(content)) for _ in range(flips)] + rng.sample(range(100), flips // 3)
-    for place in places:
+    content, rng = (intact / DATABASE).read_bytes(), random.Random(seed)
+    offsets = [rng.randrange(len(content)) for _ in range(flips)] + rng.sample(range(100), flips // 3)
+    for offset in offsets:
         bad = bytearray(content)
-        bad[place] ^= 1 << rng.randrange(8)
-        folder = damaged(whole, tmp_path / "gallery", bytes(bad))
-        where = f"byte {place} is now {bad[place]}"
-        told = refusal(lambda folder=folder: use(folder))
-        assert not told or str(folder) in told, where
-        if told := refusal(lambda folder=folder: repair(folder)):
-            assert "model" in told or "newer" in told, where
+        bad[offset] ^= 1 << rng.randrange(8)
+        folder = write_damaged(intact, tmp_path / "gallery", bytes(bad))
+        context = f"byte {offset} is now {bad[offset]}"
+        message = error_message(lambda folder=folder: use_gallery(folder))
+        assert not message or str(folder) in message, context
+        if message := error_message(lambda folder=folder: repair(folder)):
+            assert "model" in message or "newer" in message, context
         else:
-            assert len(lost(held, folder)["faces"]) <= PAGE / (2 * WIDTH), where
+            assert len(lost_rows(original, folder)["faces"]) <= PAGE / (2 * WIDTH), context
 
 
 @pytest.mark.parametrize(("seed", "cuts"), small_and_exhaustive((0, 3), (None, 10)))
 def test_repair_of_a_truncated_file_keeps_faces_before_the_cut(
-    whole: Path, held: Contents, tmp_path: Path, seed: int | None, cuts: int
+    intact: Path, original: Contents, tmp_path: Path, seed: int | None, cuts: int
 ):
-    content, rng = (whole / DATABASE).read_bytes(), random.Random(seed)
+    content, rng = (intact / DATABASE).read_bytes(), random.Random(seed)
     for length in [0, 1, 15, 16, 71, 72, 100, PAGE, *(rng.randrange(len(content)) for _ in range(cuts))]:
-        folder = damaged(whole, tmp_path / "gallery", content[:length])
+        folder = write_damaged(intact, tmp_path / "gallery", content[:length])
         with pytest.raises((CorruptGallery, BadGallery)):
             Gallery.open(folder)
         repair(folder, SPACE)
-        gone = lost(held, folder)
-        assert all(row[-1] not in content[: length // PAGE * PAGE] for row in gone["faces"]), length
+        lost = lost_rows(original, folder)
+        assert all(row[-1] not in content[: length // PAGE * PAGE] for row in lost["faces"]), length
 
 
-def test_file_without_its_last_page_keeps_user_constraints(whole: Path, held: Contents, tmp_path: Path):
-    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes()[:-PAGE])
+def test_file_without_its_last_page_keeps_user_constraints(intact: Path, original: Contents, tmp_path: Path):
+    folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes()[:-PAGE])
     repair(folder)
-    gone = lost(held, folder)
-    assert gone["constraints"] == gone["rejections"] == set()
+    lost = lost_rows(original, folder)
+    assert lost["constraints"] == lost["rejections"] == set()
 
 
 @pytest.mark.slow
-def test_damaged_rejections_page_keeps_rows_on_other_pages(whole: Path, tmp_path: Path):
-    start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
+def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_path: Path):
+    start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
         with gallery.writing() as connection:
             connection.execute("INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities")
-            connection.execute("DROP INDEX rejections_by_identity")  # whose pages look alike
+            connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
         before = contents(gallery)
     content = (start / DATABASE).read_bytes()
-    cost: list[int] = []
+    losses: list[int] = []  # rows lost per damaged page
     for page in range(1, len(content) // PAGE):
         if content[page * PAGE] == INDEX_LEAF:
             bad = content[: page * PAGE] + bytes(PAGE) + content[(page + 1) * PAGE :]
-            folder = damaged(start, tmp_path / "gallery", bad)
+            folder = write_damaged(start, tmp_path / "gallery", bad)
             repair(folder)
-            cost.append(len(lost(before, folder)["rejections"]))
-    assert sum(each > 0 for each in cost) > 2  # pages
-    assert max(cost) < len(before["rejections"]) / 2
+            losses.append(len(lost_rows(before, folder)["rejections"]))
+    assert sum(lost > 0 for lost in losses) > 2
+    assert max(losses) < len(before["rejections"]) / 2
 
 
-def test_repair_keeps_faces_when_table_schema_is_garbled(whole: Path, held: Contents, tmp_path: Path):
-    content = (whole / DATABASE).read_bytes()
-    folder = damaged(whole, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos"))
-    with pytest.raises(CorruptGallery, match="garbled"):  # SQLite quotes them in a message that is no text
+def test_repair_keeps_faces_when_table_schema_is_garbled(intact: Path, original: Contents, tmp_path: Path):
+    content = (intact / DATABASE).read_bytes()
+    folder = write_damaged(
+        intact, tmp_path / "gallery", content.replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
+    )
+    # SQLite quotes the garbled definition in its message, which is then not valid text.
+    with pytest.raises(CorruptGallery, match="garbled"):
         Gallery.open(folder)
     repair(folder)
-    assert lost(held, folder)["faces"] == set()
+    assert lost_rows(original, folder)["faces"] == set()
 
 
-def test_repair_does_not_restore_faces_from_the_decision_log(whole: Path, tmp_path: Path):
-    start = damaged(whole, tmp_path / "start", (whole / DATABASE).read_bytes())
+def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_path: Path):
+    start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
         with decision(gallery, "move face", faces_change=True) as connection:
             connection.execute("UPDATE faces SET left_px = 3")
@@ -231,7 +237,7 @@ def test_repair_does_not_restore_faces_from_the_decision_log(whole: Path, tmp_pa
         before = contents(gallery)
     assert len(before["faces_before"]) == FACES + 1
     content = (start / DATABASE).read_bytes().replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
-    folder = damaged(start, tmp_path / "gallery", content)  # so that pages alone say whose they are
+    folder = write_damaged(start, tmp_path / "gallery", content)  # so that rows can only be recognized page by page
     repair(folder)
     with Gallery.open(folder) as gallery:
         after = contents(gallery)
@@ -256,78 +262,34 @@ def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):
         assert contents(gallery)["faces"] == before["faces"]
 
 
-# --- the log of what is not yet in the file ------------------------------------------------------------------------
+# --- foreign files --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def unlogged(tmp_path: Path) -> Path:
-    """A gallery as a killed process leaves it: its last rows lie in its write-ahead log alone."""
-    folder, alive = tmp_path / "gallery", tmp_path / "alive"
-    with Gallery.create(alive, SPACE) as gallery:
-        enroll_embeddings(gallery, individuals()[0], list("vwxyz"), "old")
-    with Gallery.open(alive) as gallery:
-        enroll_embeddings(gallery, individuals()[1], list("abcde"), "old")
-        shutil.copytree(alive, folder)
-    assert (folder / f"{DATABASE}-wal").stat().st_size
-    return folder
-
-
-def test_opening_recovers_rows_from_the_write_ahead_log(unlogged: Path):
-    with Gallery.open(unlogged) as gallery:
-        assert len(gallery.faces().ids) == 10
-
-
-def test_repair_recovers_rows_from_the_write_ahead_log(unlogged: Path):
-    assert repair(unlogged).saved["faces"] == 10
-
-
-def test_rejects_a_deleted_write_ahead_log(unlogged: Path):
-    (unlogged / f"{DATABASE}-wal").unlink()
-    with pytest.raises(CorruptGallery, match=r"holds 1 of the 2 writes.*-wal was deleted"):
-        Gallery.open(unlogged)
-    repair(unlogged)
-    with Gallery.open(unlogged) as gallery:
-        assert len(gallery.faces().ids) == 5
-
-
-def test_rejects_a_damaged_write_ahead_log(unlogged: Path):
-    log = unlogged / f"{DATABASE}-wal"
-    content = bytearray(log.read_bytes())
-    content[len(content) // 3] ^= 1
-    log.write_bytes(content)
-    with pytest.raises(CorruptGallery):
-        Gallery.open(unlogged)
-    assert repair(unlogged).saved["faces"] >= 5
-
-
-# --- what is no gallery --------------------------------------------------------------------------------------------
-
-
-def foreign(path: Path) -> None:
+def create_foreign_database(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE faces (id INTEGER PRIMARY KEY, who TEXT)")
+    connection.execute("CREATE TABLE faces (id INTEGER PRIMARY KEY, label TEXT)")
     connection.execute("INSERT INTO faces VALUES (1, 'Mia')")
     connection.commit()
     connection.close()
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
-        (foreign, "no gallery of familiar"),
-        (lambda path: path.write_bytes(b""), "no SQLite database"),
-        (lambda path: path.write_text("Dear diary,\n" * 1000), "no SQLite database"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "no gallery of familiar"),
+        (create_foreign_database, "not a familiar gallery"),
+        (lambda path: path.write_bytes(b""), "not start like an SQLite database"),
+        (lambda path: path.write_text("Dear diary,\n" * 1000), "not start like an SQLite database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" * 1000), "not a familiar gallery"),
         (Path.mkdir, "cannot be read"),
         (lambda _: None, "no gallery"),
     ],
-    ids=["a database", "empty", "text", "a forged head", "a folder", "nothing"],
+    ids=["foreign database", "empty", "text", "forged header", "folder", "missing"],
 )
-def test_rejects_foreign_files_without_changing_them(tmp_path: Path, make: Callable[[Path], None], said: str):
+def test_rejects_foreign_files_without_changing_them(tmp_path: Path, make: Callable[[Path], None], message: str):
     path = tmp_path / DATABASE
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises((BadGallery, CorruptGallery), match=said):
+    with pytest.raises((BadGallery, CorruptGallery), match=message):
         Gallery.open(tmp_path)
     with pytest.raises(BadGallery):
         repair(tmp_path)
@@ -335,9 +297,9 @@ def test_rejects_foreign_files_without_changing_them(tmp_path: Path, make: Calla
     assert [file.name for file in tmp_path.iterdir()] == ([DATABASE] if path.exists() else [])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Path):
-    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_writing_and_repair_reject_a_read_only_folder(intact: Path, tmp_path: Path):
+    folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
     folder.chmod(0o555)
     try:
         with pytest.raises(CannotWrite), Gallery.open(folder) as gallery, gallery.writing():
@@ -348,17 +310,17 @@ def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Pat
         folder.chmod(0o755)
 
 
-# --- what a check says ---------------------------------------------------------------------------------------------
+# --- integrity checks ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
-        ("DELETE FROM photos WHERE id = 5", "faces, row 5: what it refers to in photos is gone"),
+        ("DELETE FROM photos WHERE id = 5", "faces, row 5: refers to a missing row of photos"),
         (
             "DELETE FROM identities WHERE id = 5",
-            "assignments, row .*: what it refers to in identities is gone",
+            "assignments, row .*: refers to a missing row of identities",
         ),
         ("UPDATE faces SET embedding = zeroblob(32) WHERE id = 5", "embeddings are damaged .1 of 120 rows"),
         ("UPDATE faces SET embedding = x'00' WHERE id = 5", "embeddings are damaged"),
@@ -366,9 +328,9 @@ def test_writing_and_repair_reject_a_read_only_folder(whole: Path, tmp_path: Pat
     ],
 )
 def test_check_reports_the_problem_and_repair_fixes_it(
-    whole: Path, held: Contents, tmp_path: Path, statement: str, said: str
+    intact: Path, original: Contents, tmp_path: Path, statement: str, message: str
 ):
-    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+    folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
     connection = sqlite3.connect(folder / DATABASE)
     connection.execute(statement)
     connection.commit()
@@ -376,16 +338,16 @@ def test_check_reports_the_problem_and_repair_fixes_it(
     with Gallery.open(folder) as gallery:
         problems = check(gallery).problems
     assert len(problems) >= 1
-    assert all(re.search(said, problem) for problem in problems)
+    assert all(re.search(message, problem) for problem in problems)
     repair(folder)
-    gone = lost(held, folder)
-    assert {row[0] for row in gone["faces"]} <= {5}
-    assert {row[0] for row in gone["assignments"]} <= {5}
-    assert use(folder) == ()
+    lost = lost_rows(original, folder)
+    assert {row[0] for row in lost["faces"]} <= {5}
+    assert {row[0] for row in lost["assignments"]} <= {5}
+    assert use_gallery(folder) == ()
 
 
-def test_check_lists_missing_and_changed_photos(whole: Path, tmp_path: Path):
-    folder = damaged(whole, tmp_path / "gallery", (whole / DATABASE).read_bytes())
+def test_check_lists_missing_and_changed_photos(intact: Path, tmp_path: Path):
+    folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
         there = tmp_path / "there.jpg"
         there.write_bytes(b"12345")
@@ -393,6 +355,6 @@ def test_check_lists_missing_and_changed_photos(whole: Path, tmp_path: Path):
         connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
         connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
     with Gallery.open(folder) as gallery:
-        said = check(gallery)
-    assert (said.photos, said.faces, said.problems) == (FACES, FACES, ())
-    assert (said.missing, said.changed) == ((f"{there}.gone",), (str(there),))
+        result = check(gallery)
+    assert (result.photos, result.faces, result.problems) == (FACES, FACES, ())
+    assert (result.missing, result.changed) == ((f"{there}.gone",), (str(there),))

@@ -1,4 +1,4 @@
-"""A disk without room: said in one clear line, nothing lost, and the same work is done when there is room again."""
+"""A full disk raises a clear error and loses nothing; the work succeeds once there is space again."""
 
 import contextlib
 import resource
@@ -23,8 +23,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def no_file_beyond(size_bytes: int) -> Iterator[None]:
-    """Whoever writes further is refused by the system (EFBIG), as where a quota ends."""
+def limited_file_size(size_bytes: int) -> Iterator[None]:
+    """Make the system refuse writes beyond a file size (EFBIG), as at the end of a quota."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -35,21 +35,21 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
 
 @pytest.mark.one_case
 @pytest.mark.slow
-@pytest.mark.parametrize("room_kb", [2, 60])
+@pytest.mark.parametrize("free_kb", [2, 60])
 @pytest.mark.parametrize("walk", [walk for walk in WALKS if walk != "forget"])
-def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, room_kb: int, photos: Path, tmp_path: Path):
-    work, left, whole = WALKS[walk].work, tmp_path / "left", tmp_path / "whole"
-    WALKS[walk].prepare(left, photos)
-    shutil.copytree(left, whole)
-    with Gallery.open(whole) as gallery:
+def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, free_kb: int, photos: Path, tmp_path: Path):
+    work, folder, unlimited = WALKS[walk].work, tmp_path / "limited", tmp_path / "unlimited"
+    WALKS[walk].prepare(folder, photos)
+    shutil.copytree(folder, unlimited)
+    with Gallery.open(unlimited) as gallery:
         work(gallery, photos)
         expected = in_the_end(contents(gallery))
-    with Gallery.open(left) as gallery:
-        with no_file_beyond(room_kb * 1024), pytest.raises(CannotWrite, match="no room"):
+    with Gallery.open(folder) as gallery:
+        with limited_file_size(free_kb * 1024), pytest.raises(CannotWrite, match="disk is full"):
             work(gallery, photos)
-        assert broken(WALKS[walk], gallery) == []  # without being opened anew
+        assert broken(WALKS[walk], gallery) == []  # without reopening it
         seen = contents(gallery)
-    with Gallery.open(left) as gallery:
+    with Gallery.open(folder) as gallery:
         assert contents(gallery) == seen
         work(gallery, photos)
         assert in_the_end(contents(gallery)) == expected
@@ -58,13 +58,13 @@ def test_full_disk_raises_cannot_write_and_loses_nothing(walk: str, room_kb: int
 @pytest.mark.slow
 @pytest.mark.parametrize("walk", ["enroll", "group"])
 def test_database_page_limit_is_reported_as_a_full_disk(walk: str, photos: Path, tmp_path: Path):
-    # SQLITE_FULL rather than an error of writing: the other half of what a system may say.
+    # SQLITE_FULL; in the test above it is a failing write call.
     work = WALKS[walk].work
     WALKS[walk].prepare(tmp_path / "gallery", photos)
     with Gallery.open(tmp_path / "gallery") as gallery:
         (pages,) = gallery._connection.execute("PRAGMA page_count").fetchone()
         gallery._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
-        with pytest.raises(CannotWrite, match="no room"):
+        with pytest.raises(CannotWrite, match="disk is full"):
             work(gallery, photos)
         assert broken(WALKS[walk], gallery) == []
         gallery._connection.execute("PRAGMA max_page_count = 1000000")
@@ -76,15 +76,15 @@ def test_erasure_without_disk_space_completes_on_next_open(photos: Path, tmp_pat
     folder = tmp_path / "gallery"
     WALKS["forget"].prepare(folder, photos)
     with Gallery.open(folder) as gallery:
-        gone = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
-        gallery._empty_log()
-        with no_file_beyond(120 * 1024):  # enough to forget, too little to write the whole file anew
+        forgotten_embeddings = [row[-1] for row in contents(gallery)["faces"] if row[0] <= 5]
+        gallery._truncate_log()
+        with limited_file_size(120 * 1024):  # enough to forget, too little to rewrite the whole file
             forgotten = forget_identity(gallery, 1)
         assert (forgotten.faces, forgotten.erased) == (5, False)
         assert len(contents(gallery)["faces"]) == 115
     Gallery.open(folder).close()
     on_disk = (folder / DATABASE).read_bytes()
-    assert not any(embedding in on_disk for embedding in gone)
+    assert not any(embedding in on_disk for embedding in forgotten_embeddings)
 
 
 def test_repair_without_disk_space_changes_nothing(photos: Path, tmp_path: Path):
@@ -92,7 +92,7 @@ def test_repair_without_disk_space_changes_nothing(photos: Path, tmp_path: Path)
     WALKS["forget"].prepare(folder, photos)
     before = (folder / DATABASE).read_bytes()
     for room in (30 * 1024, len(before) - 30 * 1024):
-        with no_file_beyond(room), pytest.raises(CannotWrite):
+        with limited_file_size(room), pytest.raises(CannotWrite):
             repair(folder)
         assert [file.name for file in folder.iterdir() if "repaired" in file.name] == []
         assert (folder / DATABASE).read_bytes() == before

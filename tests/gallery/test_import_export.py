@@ -1,4 +1,4 @@
-"""Who is who, out of one gallery and into another: all of it, or nothing."""
+"""Exporting identity labels from one gallery and importing them into another."""
 
 import csv
 import os
@@ -25,37 +25,37 @@ from support.color_album import album, gallery_of, photo
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Three of red, two of green, one of blue, and `both`: green beside red."""
+    """Three photos of red, two of green, one of blue, and `both`: green on the left, red on the right."""
     singles = album(tmp_path / "photos", red=3, green=2, blue=1)
     return [*singles, photo(tmp_path / "photos" / "both.png", "green", "red", shade=9)]
 
 
 @pytest.fixture
 def gallery(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Iterator[Gallery]:
-    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as made:
-        yield made
+    with gallery_of(tmp_path / "gallery", mean_color_bundle, photos) as gallery:
+        yield gallery
 
 
-def people(gallery: Gallery) -> dict[str, set[str]]:
-    """For each name (or "#") and group the photos and places of its faces; the numbers left out."""
-    who = load_assignments(gallery)
+def faces_by_label(gallery: Gallery) -> dict[str, set[str]]:
+    """Return the faces of each identity, by name or #number; a face is its photo's name and left_px."""
+    assignments = load_assignments(gallery)
     with gallery.reading() as connection:
-        at = {
-            face: f"{Path(path).name} {left:.0f}"
-            for face, path, left in connection.execute(
+        face_at = {
+            face: f"{Path(path).name} {left_px:.0f}"
+            for face, path, left_px in connection.execute(
                 "SELECT faces.id, path, left_px FROM faces JOIN photos ON photos.id = photo_id"
             )
         }
-    found: dict[str, set[str]] = {}
-    for row, number in enumerate(who.identity.tolist()):
+    faces: dict[str, set[str]] = {}
+    for row, number in enumerate(assignments.identity.tolist()):
         if number >= 0:
-            label = who.names.get(number, f"#{number}")
-            found.setdefault(label, set()).add(at[int(who.faces.ids[row])])
-    return found
+            label = assignments.names.get(number, f"#{number}")
+            faces.setdefault(label, set()).add(face_at[int(assignments.faces.ids[row])])
+    return faces
 
 
-def unnumbered(found: dict[str, set[str]]) -> list[tuple[str, list[str]]]:
-    return sorted(("#" if label.startswith("#") else label, sorted(faces)) for label, faces in found.items())
+def without_numbers(faces_of: dict[str, set[str]]) -> list[tuple[str, list[str]]]:
+    return sorted(("#" if label.startswith("#") else label, sorted(faces)) for label, faces in faces_of.items())
 
 
 def table(path: Path, *lines: str) -> Path:
@@ -69,29 +69,29 @@ def test_csv_export_and_import_restore_identities(
     cluster(gallery)
     red = int(load_assignments(gallery).identity[0])
     corrections.name_identity(gallery, red, 'Rosa, the "red"')
-    before = unnumbered(people(gallery))
+    before = without_numbers(faces_by_label(gallery))
     assert [faces for _, faces in before] == [
         ["both.png 0", "green1.png 0", "green2.png 0"],
         ["both.png 32", "red1.png 0", "red2.png 0", "red3.png 0"],
     ]
-    assert export_csv(gallery, tmp_path / "who.csv") == 8
-    with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # other numbers
-        imported = import_csv(fresh, tmp_path / "who.csv")
+    assert export_csv(gallery, tmp_path / "labels.csv") == 8
+    with gallery_of(tmp_path / "fresh", mean_color_bundle, photos[::-1]) as fresh:  # gives the faces other numbers
+        imported = import_csv(fresh, tmp_path / "labels.csv")
         assert (imported.faces, imported.identities, imported.propagated_faces, imported.skipped) == (7, 2, 0, ())
-        assert unnumbered(people(fresh)) == before
+        assert without_numbers(faces_by_label(fresh)) == before
         assert load_assignments(fresh).by_user.sum() == 7
         assert [decision.kind for decision in decisions(fresh)] == ["import"]
-        import_csv(fresh, tmp_path / "who.csv")
-        assert unnumbered(people(fresh)) == before
-        assert len(decisions(fresh)) == 1, "what it says already changes nothing"
+        import_csv(fresh, tmp_path / "labels.csv")
+        assert without_numbers(faces_by_label(fresh)) == before
+        assert len(decisions(fresh)) == 1, "importing the same table again changes nothing"
         undo(fresh)
-        assert people(fresh) == {}
+        assert faces_by_label(fresh) == {}
 
 
 def test_csv_has_one_row_per_face(gallery: Gallery, tmp_path: Path):
     cluster(gallery)
-    export_csv(gallery, tmp_path / "who.csv")
-    rows = list(csv.DictReader((tmp_path / "who.csv").read_text().splitlines()))
+    export_csv(gallery, tmp_path / "labels.csv")
+    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
     assert tuple(rows[0]) == COLUMNS
     blue, both = rows[0], rows[1:3]
     assert (Path(blue["path"]).name, blue["identity"], blue["name"], blue["by_user"]) == (
@@ -114,13 +114,13 @@ def test_csv_import_with_two_columns_reuses_known_names(
     red = int(load_assignments(gallery).identity[0])
     corrections.name_identity(gallery, red, "Rosa")
     monkeypatch.chdir(tmp_path)
-    said = table(tmp_path / "n.csv", "name,path", "Rosa,photos/blue1.png", f"Gerd,{photos[3]}", f",{photos[4]}")
-    imported = import_csv(gallery, said)
+    csv_file = table(tmp_path / "n.csv", "name,path", "Rosa,photos/blue1.png", f"Gerd,{photos[3]}", f",{photos[4]}")
+    imported = import_csv(gallery, csv_file)
     assert (imported.faces, imported.identities, imported.propagated_faces) == (2, 2, 0)
-    now = people(gallery)
+    now = faces_by_label(gallery)
     assert resolve_identity(gallery, "Rosa") == red
     assert now["Rosa"] == {"both.png 32", "red1.png 0", "red2.png 0", "red3.png 0", "blue1.png 0"}
-    # The two who were grouped with him are no more like him than like each other, so they stay.
+    # The other two of his cluster are as similar to each other as to him, so they stay.
     assert now["Gerd"] == {"green1.png 0"}
 
 
@@ -130,17 +130,17 @@ def test_csv_import_selects_a_face_by_box_or_number(gallery: Gallery, tmp_path: 
         resolve_face(gallery, str(both))
     right_face = int(str(several.value).split(":")[1].split(",")[1])
     columns = "path,name,left_px,top_px,right_px,bottom_px,face"
-    said = table(tmp_path / "n.csv", columns, f"{both},Rosa,35,2,66,30,", f"{both},Gerd,0,0,33,33,{right_face}")
-    import_csv(gallery, said)
-    assert people(gallery) == {"Rosa": {"both.png 32"}, "Gerd": {"both.png 0"}}
+    csv_file = table(tmp_path / "n.csv", columns, f"{both},Rosa,35,2,66,30,", f"{both},Gerd,0,0,33,33,{right_face}")
+    import_csv(gallery, csv_file)
+    assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}, "Gerd": {"both.png 0"}}
     undo(gallery)
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,,,,,{right_face}"))
-    assert people(gallery) == {"Rosa": {"both.png 32"}}
+    assert faces_by_label(gallery) == {"Rosa": {"both.png 32"}}
 
 
 def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_path: Path, photos: list[Path]):
     both = tmp_path / "photos" / "both.png"
-    said = table(
+    csv_file = table(
         tmp_path / "n.csv",
         "path,name,left_px,top_px,right_px,bottom_px",
         "gone.png,Rosa,,,,",
@@ -148,7 +148,7 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
         f"{both},Rosa,60,0,100,32",
         f"{photos[0]},Rosa,,,,",
     )
-    imported = import_csv(gallery, said)
+    imported = import_csv(gallery, csv_file)
     assert imported.faces == 1
     assert [row.split(": ")[0].rpartition(" ")[2] for row in imported.skipped] == ["2", "3", "4"]
     assert "no photo of the gallery" in imported.skipped[0]
@@ -157,19 +157,19 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
-        (["path;name", "a;b"], "line 1: names no columns path and name"),
-        ([], "line 1: names no columns"),
+        (["path;name", "a;b"], "line 1: must contain the columns path and name"),
+        ([], "line 1: must contain"),
         (["path,name", "RED1,Rosa", "RED2"], "line 3: has more or fewer cells"),
         (["path,name", "RED1,Rosa,Rosa"], "line 2: has more or fewer cells"),
         (["path,name,face", "RED1,Rosa,first"], "line 2: .*first"),
         (["path,name,left_px", "RED1,Rosa,3"], "line 2: "),
         (["path,name,left_px,top_px,right_px,bottom_px", "RED1,Rosa,0,0,nan,3"], "line 2: a side of the box"),
-        (["path,name", ",Rosa"], "line 2: names no path"),
-        (["path,name", "RED1,Ro\x1bsa"], "line 2: .* is no name"),
+        (["path,name", ",Rosa"], "line 2: the path is empty"),
+        (["path,name", "RED1,Ro\x1bsa"], "line 2: the name .* is not one line"),
         (["path,name", 'RED1,"Rosa'], "line 2: unexpected end of data"),
-        (["path,name", "RED1,Rosa", "RED1,Ruth"], "line 3: .*is Ruth here, and Rosa in line 2"),
+        (["path,name", "RED1,Rosa", "RED1,Ruth"], "line 3: .*is labeled Ruth here, and Rosa in line 2"),
         (
             ["path,name,left_px,top_px,right_px,bottom_px", "BOTH,Rosa,0,0,32,32", "BOTH,Rosa,32,0,64,32"],
             "line 3: .*shows Rosa in line 2 too",
@@ -177,16 +177,16 @@ def test_csv_import_lists_rows_without_a_matching_face(gallery: Gallery, tmp_pat
     ],
 )
 def test_csv_import_rejects_bad_lines_and_imports_nothing(
-    gallery: Gallery, tmp_path: Path, lines: list[str], said: str
+    gallery: Gallery, tmp_path: Path, lines: list[str], message: str
 ):
     folder = tmp_path / "photos"
     good = [f"{folder / 'green1.png'},Gerd" + "," * (line.count(",") - 1) for line in lines[:1] if "," in line]
     written = [*lines, *good]
     for name in ("red1", "red2", "both"):
         written = [line.replace(name.upper(), str(folder / f"{name}.png")) for line in written]
-    with pytest.raises(BadDataset, match=said):
+    with pytest.raises(BadDataset, match=message):
         import_csv(gallery, table(tmp_path / "n.csv", *written))
-    assert people(gallery) == {}
+    assert faces_by_label(gallery) == {}
     with pytest.raises(BadDataset, match="cannot be read"):
         import_csv(gallery, tmp_path / "none.csv")
 
@@ -194,14 +194,14 @@ def test_csv_import_rejects_bad_lines_and_imports_nothing(
 def test_csv_import_rejects_conflicts_with_the_gallery(gallery: Gallery, tmp_path: Path):
     both, columns = tmp_path / "photos" / "both.png", "path,name,left_px,top_px,right_px,bottom_px"
     import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,32,0,64,32", f"{both},Gerd,0,0,32,32"))
-    before = people(gallery)
+    before = faces_by_label(gallery)
     with pytest.raises(Contradiction, match=r"both\.png"):
         import_csv(gallery, table(tmp_path / "n.csv", columns, f"{both},Rosa,0,0,32,32"))
-    assert people(gallery) == before
-    # Both at once is no contradiction: they change places.
+    assert faces_by_label(gallery) == before
+    # Swapping two names in one table is no contradiction.
     swapped = table(tmp_path / "n.csv", columns, f"{both},Gerd,32,0,64,32", f"{both},Rosa,0,0,32,32")
     import_csv(gallery, swapped)
-    assert people(gallery) == {"Gerd": {"both.png 32"}, "Rosa": {"both.png 0"}}
+    assert faces_by_label(gallery) == {"Gerd": {"both.png 32"}, "Rosa": {"both.png 0"}}
 
 
 def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Path):
@@ -210,10 +210,10 @@ def test_csv_keeps_paths_with_invalid_utf8(tmp_path: Path, mean_color_bundle: Pa
     plain.rename(odd)
     with gallery_of(tmp_path / "gallery", mean_color_bundle, [odd]) as gallery:
         corrections.split(gallery, [resolve_face(gallery, str(odd))], "Rosa")
-        export_csv(gallery, tmp_path / "who.csv")
+        export_csv(gallery, tmp_path / "labels.csv")
         undo(gallery)
-        assert import_csv(gallery, tmp_path / "who.csv").faces == 1
-        assert list(people(gallery)) == ["Rosa"]
+        assert import_csv(gallery, tmp_path / "labels.csv").faces == 1
+        assert list(faces_by_label(gallery)) == ["Rosa"]
 
 
 def test_folder_export_and_import_restore_identities(
@@ -223,9 +223,9 @@ def test_folder_export_and_import_restore_identities(
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
     before = photos[2].read_bytes()
     photos[4].unlink()
-    made = export_folders(gallery, tmp_path / "linked")
-    assert (made.photos, made.identities, made.missing) == (6, 2, (str(photos[4]),))
-    (number,) = (label for label in people(gallery) if label.startswith("#"))
+    exported = export_folders(gallery, tmp_path / "linked")
+    assert (exported.photos, exported.identities, exported.missing) == (6, 2, (str(photos[4]),))
+    (number,) = (label for label in faces_by_label(gallery) if label.startswith("#"))
     assert {path.name for path in (tmp_path / "linked").iterdir()} == {"Rosa_Ro_", number}
     link = tmp_path / "linked" / "Rosa_Ro_" / "red3.png"
     assert link.is_symlink()
@@ -235,12 +235,12 @@ def test_folder_export_and_import_restore_identities(
     with pytest.raises(CannotWrite, match="not empty"):
         export_folders(gallery, tmp_path / "copied", "copy")
     for path in photos[:4]:
-        path.unlink()  # the copies have the same content
+        path.unlink()  # the copies have the same content, which identifies them
     with gallery_of(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
         imported = import_folders(fresh, tmp_path / "copied")
         assert (imported.faces, imported.identities) == (2, 2)
         assert len(imported.skipped) == 4
-        assert unnumbered(people(fresh)) == [("#", ["green1.png 0"]), ("Rosa_Ro_", ["red1.png 0"])]
+        assert without_numbers(faces_by_label(fresh)) == [("#", ["green1.png 0"]), ("Rosa_Ro_", ["red1.png 0"])]
     assert (tmp_path / "copied" / "Rosa_Ro_" / "red3.png").read_bytes() == before
 
 
@@ -253,14 +253,14 @@ def test_folder_import_skips_two_face_photos_and_rejects_duplicates(
         (root / name / path.name).symlink_to(path)
     imported = import_folders(gallery, root)
     assert imported.skipped == (f"{root}/Rosa/both.png: shows 2 faces",)
-    assert people(gallery) == {"Rosa": {"red1.png 0"}, "Blau": {"blue1.png 0"}}
+    assert faces_by_label(gallery) == {"Rosa": {"red1.png 0"}, "Blau": {"blue1.png 0"}}
     undo(gallery)
     (root / "Blau" / "again.png").write_bytes(photos[0].read_bytes())
-    with pytest.raises(BadDataset, match=r"Rosa/red1\.png: is the photo .*Blau/again\.png too"):
+    with pytest.raises(BadDataset, match=r"Rosa/red1\.png: is the same photo as .*Blau/again\.png"):
         import_folders(gallery, root)
-    assert people(gallery) == {}
+    assert faces_by_label(gallery) == {}
     (root / "empty").mkdir()
-    with pytest.raises(BadDataset, match="holds no folders"):
+    with pytest.raises(BadDataset, match="contains no folders"):
         import_folders(gallery, root / "empty")
     with pytest.raises(BadDataset, match="cannot be listed"):
         import_folders(gallery, tmp_path / "none")
@@ -270,14 +270,14 @@ def test_folder_export_numbers_colliding_names(tmp_path: Path, photos: list[Path
     (tmp_path / "more").mkdir()
     same_name = photo(tmp_path / "more" / "red1.png", "red", shade=4)
     with gallery_of(tmp_path / "second", mean_color_bundle, [photos[0], same_name]) as second:
-        one = corrections.split(second, [1, 2], "A/b").identity
-        made = export_folders(second, tmp_path / "out")
-        assert made.photos == 2
+        identity = corrections.split(second, [1, 2], "A/b").identity
+        exported = export_folders(second, tmp_path / "out")
+        assert exported.photos == 2
         assert sorted(path.name for path in (tmp_path / "out" / "A_b").iterdir()) == [
             "red1-2.png",
             "red1.png",
         ]
         corrections.split(second, [2], "a:B")
-        assert len(people(second)) == 2, one
+        assert len(faces_by_label(second)) == 2, identity
         export_folders(second, tmp_path / "out2")
         assert {path.name for path in (tmp_path / "out2").iterdir()} == {"A_b", "a_B-2"}

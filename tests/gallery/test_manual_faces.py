@@ -1,4 +1,4 @@
-"""Faces added, moved and deleted by hand: embedded as others are, in their place at once, and taken back whole."""
+"""Adding, moving and deleting faces by hand: embedding, assignment and undo."""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,9 @@ import pytest
 
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Detection, Photo
-from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.detection.quality import face_quality
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import UNASSIGNED
-from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, move_face
@@ -24,30 +21,26 @@ from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import to_tensor
 from support.small_gallery import (
-    SAID,
     enrolled,
     identity_of,
-    in_one_photo,
     individuals,
-    looking_like,
     rows,
     side_by_side,
 )
 
-EVERYTHING = (*SAID, "kinds", "faces", "photos", "decisions", "changes", "faces_before")
 LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
 LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
 
 
 class LeftHalf:
-    """A detector that sees the face on the left alone."""
+    """A detector that finds only the left face of a pair."""
 
     def detect(self, photo: Photo) -> list[Detection]:
         return [Detection(LEFT, None, 0.9)] if photo.size_px == (96, 48) else []
 
 
 def expected(embedder: Embedder, path: Path, detection: Detection) -> tuple[np.ndarray, float]:
-    """The embedding and quality of a face, step by step."""
+    """Compute the embedding and quality of a face step by step."""
     photo = load_photo(path)
     crop = align(photo, detection, embedder.metadata.preprocessing)
     (embedding,) = embedder.run(to_tensor([crop], embedder.metadata.preprocessing))
@@ -57,55 +50,55 @@ def expected(embedder: Embedder, path: Path, detection: Detection) -> tuple[np.n
 @pytest.fixture
 def pairs(tmp_path: Path, pets: list[Path]) -> list[Path]:
     """Three photos of two cats each, 96 x 48 px."""
-    made: list[Path] = []
+    paths: list[Path] = []
     for first, second in ((0, 3), (1, 4), (2, 5)):
         both = side_by_side(load_photo(pets[first]).rgb_u8, load_photo(pets[second]).rgb_u8)
-        made.append(save_photo(both, tmp_path / f"{first}.png"))
-    return made
+        paths.append(save_photo(both, tmp_path / f"{first}.png"))
+    return paths
 
 
 @pytest.fixture
-def seen(album: Gallery, embedder: Embedder, pairs: list[Path]) -> Gallery:
-    """With the left face of each pair, numbered as its photo is: 1, 2, 3."""
+def detected(album: Gallery, embedder: Embedder, pairs: list[Path]) -> Gallery:
+    """A gallery with the left face of each pair. Faces and photos are both numbered 1, 2, 3."""
     enroll(album, embedder, pairs, LeftHalf(), species="cats")
     return album
 
 
 @pytest.mark.slow
-def test_added_face_is_embedded_like_an_enrolled_face(seen: Gallery, embedder: Embedder, pairs):
-    assert add_face(seen, embedder, 2, RIGHT) == 4
-    embedding, of_quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
-    np.testing.assert_allclose(seen.faces().embeddings[3], embedding, atol=1e-6)
-    (_, _, _, face) = rows(seen, ("faces",))["faces"]
-    assert face[:10] == (4, 2, *RIGHT, None, 1.0, pytest.approx(of_quality), "cats")
-    assert 0 < of_quality < 1
-    assert enroll(seen, embedder, pairs, LeftHalf()).known == 3
-    assert check(seen).problems == ()
+def test_added_face_is_embedded_like_an_enrolled_face(detected: Gallery, embedder: Embedder, pairs):
+    assert add_face(detected, embedder, 2, RIGHT) == 4
+    embedding, quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
+    np.testing.assert_allclose(detected.faces().embeddings[3], embedding, atol=1e-6)
+    (_, _, _, face) = rows(detected, ("faces",))["faces"]
+    assert face[:10] == (4, 2, *RIGHT, None, 1.0, pytest.approx(quality), "cats")
+    assert 0 < quality < 1
+    assert enroll(detected, embedder, pairs, LeftHalf()).known == 3
+    assert check(detected).problems == ()
 
 
-def test_added_face_is_aligned_by_its_landmarks(seen: Gallery, embedder: Embedder, pairs):
-    face = add_face(seen, embedder, 1, RIGHT, LANDMARKS)
+def test_added_face_is_aligned_by_its_landmarks(detected: Gallery, embedder: Embedder, pairs):
+    face = add_face(detected, embedder, 1, RIGHT, LANDMARKS)
     embedding, _ = expected(embedder, pairs[0], Detection(RIGHT, LANDMARKS, 1.0))
-    np.testing.assert_allclose(seen.faces().embeddings[-1], embedding, atol=1e-6)
-    stored = rows(seen, ("faces",))["faces"][face - 1][6]
+    np.testing.assert_allclose(detected.faces().embeddings[-1], embedding, atol=1e-6)
+    stored = rows(detected, ("faces",))["faces"][face - 1][6]
     np.testing.assert_array_equal(np.frombuffer(stored, "<f4").reshape(5, 2), LANDMARKS)
     with pytest.raises(NoFaceFound):
-        add_face(seen, embedder, 2, RIGHT, np.ones((5, 2), np.float32))
+        add_face(detected, embedder, 2, RIGHT, np.ones((5, 2), np.float32))
 
 
-def test_moved_photo_is_read_from_the_given_path(seen: Gallery, embedder: Embedder, pairs):
+def test_moved_photo_is_read_from_the_given_path(detected: Gallery, embedder: Embedder, pairs):
     there = pairs[0].rename(pairs[0].with_name("moved.png"))
     with pytest.raises(UnreadablePhoto, match=r"0\.png"):
-        add_face(seen, embedder, 1, RIGHT)
-    assert add_face(seen, embedder, 1, RIGHT, path=there) == 4
-    move_face(seen, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
+        add_face(detected, embedder, 1, RIGHT)
+    assert add_face(detected, embedder, 1, RIGHT, path=there) == 4
+    move_face(detected, embedder, 4, (50.0, 2.0, 94.0, 46.0), path=there)
     with pytest.raises(Contradiction, match="changed since it was enrolled; enroll it again"):
-        add_face(seen, embedder, 2, RIGHT, path=there)
+        add_face(detected, embedder, 2, RIGHT, path=there)
 
 
-def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embedder: Embedder, pairs):
+def test_rejects_changes_to_a_photo_edited_since_enrollment(detected: Gallery, embedder: Embedder, pairs):
     pairs[0].write_bytes(pairs[1].read_bytes())
-    for change in (lambda: add_face(seen, embedder, 1, RIGHT), lambda: move_face(seen, embedder, 1, RIGHT)):
+    for change in (lambda: add_face(detected, embedder, 1, RIGHT), lambda: move_face(detected, embedder, 1, RIGHT)):
         with pytest.raises(Contradiction, match=r"0\.png: has changed since it was enrolled; enroll it again"):
             change()
 
@@ -118,287 +111,151 @@ def test_rejects_changes_to_a_photo_edited_since_enrollment(seen: Gallery, embed
         (90.0, 0.0, 60.0, 48.0),  # from the right to the left
         (48.0, 0.0, 55.9, 48.0),
         (48.0, 40.1, 96.0, 90.0),  # 7.9 px of it lie on the photo
-        (96.0, 0.0, 144.0, 48.0),  # beside it
+        (96.0, 0.0, 144.0, 48.0),  # next to the photo
         (-500.0, -500.0, -10.0, -10.0),
         (48.0, 0.0, float("nan"), 48.0),
         (48.0, 0.0, float("inf"), 48.0),
     ],
 )
-def test_rejects_box_with_under_8_px_on_the_photo(seen: Gallery, embedder: Embedder, box: Box):
-    with pytest.raises(Contradiction, match=r"less than 8 px of the box .*, which is 96 x 48 px"):
-        add_face(seen, embedder, 1, box)
+def test_rejects_box_with_under_8_px_on_the_photo(detected: Gallery, embedder: Embedder, box: Box):
+    with pytest.raises(Contradiction, match=r"overlaps the photo, which is 96 x 48 px, by less than 8 px"):
+        add_face(detected, embedder, 1, box)
     with pytest.raises(Contradiction, match="less than 8 px"):
-        move_face(seen, embedder, 1, box)
-    assert len(seen.faces().ids) == 3
-    assert decisions(seen) == []
+        move_face(detected, embedder, 1, box)
+    assert len(detected.faces().ids) == 3
+    assert decisions(detected) == []
 
 
-def test_accepts_8_px_box_and_box_beyond_the_photo_edge(seen: Gallery, embedder: Embedder):
-    assert add_face(seen, embedder, 1, (88.0, 0.0, 96.0, 8.0)) == 4
-    assert add_face(seen, embedder, 2, (60.0, -20.0, 140.0, 60.0)) == 5
-    of_quality = {row[0]: row[8] for row in rows(seen, ("faces",))["faces"]}
-    assert 0 < of_quality[4] < of_quality[1]
+def test_accepts_8_px_box_and_box_beyond_the_photo_edge(detected: Gallery, embedder: Embedder):
+    assert add_face(detected, embedder, 1, (88.0, 0.0, 96.0, 8.0)) == 4
+    assert add_face(detected, embedder, 2, (60.0, -20.0, 140.0, 60.0)) == 5
+    quality_of = {row[0]: row[8] for row in rows(detected, ("faces",))["faces"]}
+    assert 0 < quality_of[4] < quality_of[1]
 
 
-def test_rejects_box_that_overlaps_another_face_by_half(seen: Gallery, embedder: Embedder):
+def test_rejects_box_that_overlaps_another_face_by_half(detected: Gallery, embedder: Embedder):
     for twice in (LEFT, (10.0, 10.0, 30.0, 30.0), (-20.0, -20.0, 90.0, 60.0), (24.0, 0.0, 72.0, 48.0)):
         with pytest.raises(Contradiction, match=r"0\.png: face 1 is there already"):
-            add_face(seen, embedder, 1, twice)
-    other = add_face(seen, embedder, 1, (24.5, 0.0, 72.5, 48.0))  # less than half in common
+            add_face(detected, embedder, 1, twice)
+    other = add_face(detected, embedder, 1, (24.5, 0.0, 72.5, 48.0))  # overlaps by less than half
     with pytest.raises(Contradiction, match="face 1 is there already"):
-        move_face(seen, embedder, other, LEFT)
-    move_face(seen, embedder, other, (25.0, 0.0, 73.0, 48.0))  # it is not in its own way
-    assert len(seen.faces().ids) == 4
+        move_face(detected, embedder, other, LEFT)
+    move_face(detected, embedder, other, (25.0, 0.0, 73.0, 48.0))  # its own old box does not count
+    assert len(detected.faces().ids) == 4
 
 
-def test_face_without_box_does_not_block_a_new_face(seen: Gallery, embedder: Embedder):
-    enrolled(seen, individuals([1]))  # no box
-    with seen.writing(faces_change=True) as connection:
+def test_face_without_box_does_not_block_a_new_face(detected: Gallery, embedder: Embedder):
+    enrolled(detected, individuals([1]))  # no box
+    with detected.writing(faces_change=True) as connection:
         connection.execute("UPDATE faces SET photo_id = 1 WHERE id = 4")
-    assert add_face(seen, embedder, 1, RIGHT) == 5
+    assert add_face(detected, embedder, 1, RIGHT) == 5
 
 
-def test_rejects_unknown_photo_and_face_numbers(seen: Gallery, embedder: Embedder):
+def test_rejects_unknown_photo_and_face_numbers(detected: Gallery, embedder: Embedder):
     for number in (99, 2**70, -1):
         with pytest.raises(NotInGallery, match=f"no photo {number}"):
-            add_face(seen, embedder, number, RIGHT)
+            add_face(detected, embedder, number, RIGHT)
         with pytest.raises(NotInGallery, match=f"no face {number}"):
-            move_face(seen, embedder, number, RIGHT)
+            move_face(detected, embedder, number, RIGHT)
         with pytest.raises(NotInGallery, match=f"no face {number}"):
-            delete_face(seen, number)
+            delete_face(detected, number)
 
 
-def test_rejects_other_model_before_reading_the_photo(seen: Gallery, other_embedder: Embedder):
+def test_rejects_other_model_before_reading_the_photo(detected: Gallery, other_embedder: Embedder):
     nowhere = Path("nowhere.png")
     for change in (
-        lambda: add_face(seen, other_embedder, 1, RIGHT, path=nowhere),
-        lambda: move_face(seen, other_embedder, 1, LEFT, path=nowhere),
+        lambda: add_face(detected, other_embedder, 1, RIGHT, path=nowhere),
+        lambda: move_face(detected, other_embedder, 1, LEFT, path=nowhere),
     ):
-        with pytest.raises(SpaceMismatch, match="not of other"):
+        with pytest.raises(SpaceMismatch, match="not in other"):
             change()
-    assert len(seen.faces().ids) == 3
+    assert len(detected.faces().ids) == 3
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
-    """Something that another process does once the face was embedded."""
-    look = manual_faces._look
+def run_after_embedding(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
+    """Run an action, as of another process, between the embedding of a face and the write."""
+    embed_box = manual_faces._embed_box
 
-    def looked(*arguments: Any) -> Any:
-        found = look(*arguments)
-        do()
-        return found
+    def embed_box_and_run(*arguments: Any) -> Any:
+        face = embed_box(*arguments)
+        action()
+        return face
 
-    monkeypatch.setattr(manual_faces, "_look", looked)
+    monkeypatch.setattr(manual_faces, "_embed_box", embed_box_and_run)
 
 
 def test_rejects_changes_that_conflict_with_another_process(
-    seen: Gallery,
+    detected: Gallery,
     folder: Path,
     embedder: Embedder,
     other_embedder: Embedder,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    looked_at = manual_faces._look
+    embed_box = manual_faces._embed_box
 
     def add_to(other: Gallery) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(manual_faces, "_look", looked_at)
+            patch.setattr(manual_faces, "_embed_box", embed_box)
             assert add_face(other, embedder, 1, RIGHT) == 4
 
     with Gallery.open(folder) as other:
-        with monkeypatch.context() as patch:  # nobody waits while the network computes
-            meanwhile(patch, lambda: add_to(other))
+        with monkeypatch.context() as patch:  # no lock is held during the embedding
+            run_after_embedding(patch, lambda: add_to(other))
             with pytest.raises(Contradiction, match="face 4 is there already"):
-                add_face(seen, embedder, 1, RIGHT)
+                add_face(detected, embedder, 1, RIGHT)
         with monkeypatch.context() as patch:
-            meanwhile(patch, lambda: delete_face(other, 4))
-            with pytest.raises(NotInGallery, match="face 4 has been deleted meanwhile"):
-                move_face(seen, embedder, 4, RIGHT)
+            run_after_embedding(patch, lambda: delete_face(other, 4))
+            with pytest.raises(NotInGallery, match="face 4 has just been deleted"):
+                move_face(detected, embedder, 4, RIGHT)
         with monkeypatch.context() as patch:
-            meanwhile(patch, lambda: migrate(other, other_embedder))
-            with pytest.raises(SpaceMismatch, match="not of"):
-                add_face(seen, embedder, 1, RIGHT)
-    assert len(seen.faces().ids) == 3
+            run_after_embedding(patch, lambda: migrate(other, other_embedder))
+            with pytest.raises(SpaceMismatch, match="not in"):
+                add_face(detected, embedder, 1, RIGHT)
+    assert len(detected.faces().ids) == 3
 
 
-def in_boxes(gallery: Gallery, who: list[int], called: str = "together") -> list[int]:
-    """One photo with a face of each of these individuals (axes), side by side, 100 px apart."""
-    faces = in_one_photo(gallery, np.concatenate([someone(axis) for axis in who]), called)
-    with gallery.writing(faces_change=True) as connection:
-        connection.executemany(
-            "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
-            ((100 * place, 100 * place + 50, face) for place, face in enumerate(faces)),
-        )
-    return faces
+def test_deleted_face_does_not_return_on_enrollment(detected: Gallery, embedder: Embedder, pairs):
+    assert detected.faces().ids.tolist() == [1, 2, 3]  # cached from here on
+    delete_face(detected, 2)
+    assert detected.faces().ids.tolist() == [1, 3]
+    assert enroll(detected, embedder, pairs, LeftHalf()).known == 3
+    assert detected.faces().ids.tolist() == [1, 3]
+    assert add_face(detected, embedder, 2, LEFT) == 4  # the number is not reused
 
 
-def someone(axis: int, seed: int = 9) -> np.ndarray:
-    """One more photo of an individual of `individuals`: "1 16"."""
-    return individuals([int(place == axis) for place in range(axis + 1)], seed)
+def test_enrollment_records_no_decision(detected: Gallery):
+    assert decisions(detected) == []
+    assert rows(detected, ("changes", "faces_before")) == {"changes": [], "faces_before": []}
 
 
-def photo_of(gallery: Gallery, face: int) -> int:
-    return int(gallery.faces().photo_ids[gallery.faces().rows_of(np.array([face]))[0]])
-
-
-FREE = (1000.0, 0.0, 1050.0, 50.0)
-
-
-def test_added_face_joins_the_similar_identity(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
-    cluster(gallery)
-    with looking_like(someone(1)[0]) as embedder:
-        face = add_face(gallery, embedder, 1, FREE)
-    assert identity_of(gallery, face) == identity_of(gallery, 4)
-    with looking_like(someone(1, 8)[0]) as embedder:  # the photo shows that one already
-        other = add_face(gallery, embedder, 1, (2000.0, 0.0, 2050.0, 50.0))
-    assert identity_of(gallery, other) == UNASSIGNED
-    before = rows(gallery)
-    assert cluster(gallery).changed == 0
-    assert rows(gallery) == before
-
-
-def test_added_face_joins_a_kind_only_when_near_it(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
-    with gallery.writing() as connection:
-        connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
-    middle = gallery.faces().unit_rows()[3:].mean(axis=0)
-    for vector, kinds in ((normalize(middle[None])[0], [1]), (someone(0)[0], [])):
-        with looking_like(vector) as embedder:
-            face = add_face(gallery, embedder, 1, FREE)
-        assert [kind for number, kind in rows(gallery, ("kinds",))["kinds"] if number == face] == kinds
-        undo(gallery)
-
-
-def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
-    cluster(gallery)
-    mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
-    for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
-        with looking_like(someone(looks_like)[0]) as embedder:
-            move_face(gallery, embedder, 1, box)
-        assert identity_of(gallery, 1) == expected
-        assert rows(gallery, ("faces",))["faces"][0][:6] == (1, 1, *box)
-    np.testing.assert_array_equal(gallery.faces().embeddings[0], someone(0)[0])
-    assert gallery.faces().ids.tolist() == [1, 2, 3, 4, 5, 6]
-
-
-def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
-    cluster(gallery)
-    mia = identity_of(gallery, 1)
-    corrections.confirm(gallery, [1])
-    corrections.mark_different(gallery, 1, 4)
-    said = rows(gallery)
-    with looking_like(someone(1)[0]) as embedder:
-        move_face(gallery, embedder, 1, FREE)
-    assert identity_of(gallery, 1) == mia
-    assert rows(gallery) == said
-
-
-def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
-    enrolled(gallery, individuals([2]))
-    cluster(gallery)
-    corrections.name_identity(gallery, 1, "Mia")
-    delete_face(gallery, 2)
-    with looking_like(someone(5)[0]) as embedder:
-        move_face(gallery, embedder, 1, FREE)
-    assert identity_of(gallery, 1) == 1
-
-
-def test_deleted_face_does_not_return_on_enrollment(seen: Gallery, embedder: Embedder, pairs):
-    assert seen.faces().ids.tolist() == [1, 2, 3]  # kept in memory from here on
-    delete_face(seen, 2)
-    assert seen.faces().ids.tolist() == [1, 3]
-    assert enroll(seen, embedder, pairs, LeftHalf()).known == 3
-    assert seen.faces().ids.tolist() == [1, 3]
-    assert add_face(seen, embedder, 2, LEFT) == 4  # its number is not given again
-
-
-def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
-    enrolled(gallery, individuals([1, 1]))
-    corrections.split(gallery, [1], "Mia")
-    corrections.split(gallery, [2])
-    delete_face(gallery, 1)
-    delete_face(gallery, 2)
-    assert rows(gallery)["identities"] == [(1, "Mia")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
-def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
-    enrolled(gallery, individuals([3, 3]))
-    one, other = in_boxes(gallery, [0, 1])
-    cluster(gallery)
-    corrections.confirm(gallery, [2])
-    corrections.mark_different(gallery, 1, 4)
-    corrections.reject(gallery, [one])
-    corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
-    with gallery.writing(faces_change=True) as connection:
-        connection.execute("INSERT INTO kinds VALUES (5, 7)")
-        connection.execute(
-            "UPDATE faces SET species = 'cats', landmarks_px = ?, left_px = ?, score = ? WHERE id IN (1, ?)",
-            (LANDMARKS.tobytes(), 0.1 + 0.2, 1 / 3, one),  # digits that no short form has
-        )
-    for number in (1, 2, 4, 5, one, other):
-        before, vectors = rows(gallery, EVERYTHING), gallery.faces().embeddings
-        with looking_like(someone(3)[0]) as embedder:
-            added = add_face(gallery, embedder, photo_of(gallery, number), (300.0, 0.0, 350.0, 50.0))
-            move_face(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
-            move_face(gallery, embedder, number, FREE)
-        delete_face(gallery, number)
-        delete_face(gallery, added)
-        assert number not in gallery.faces().ids
-        kinds = [undo(gallery).kind for _ in range(5)]
-        assert kinds == ["delete face", "delete face", "move face", "move face", "add face"]
-        assert rows(gallery, EVERYTHING) == before, number
-        np.testing.assert_array_equal(gallery.faces().embeddings, vectors)  # not what was kept in memory
-    assert check(gallery).problems == ()
-
-
-def test_second_connection_sees_deletion_and_undo(gallery: Gallery, folder: Path):
-    enrolled(gallery, individuals([3]))
-    with Gallery.open(folder) as other:
-        assert other.faces().ids.tolist() == [1, 2, 3]
-        delete_face(gallery, 2)
-        assert other.faces().ids.tolist() == [1, 3]
-        undo(gallery)
-        assert other.faces().ids.tolist() == [1, 2, 3]
-
-
-def test_enrollment_records_no_decision(seen: Gallery):
-    assert decisions(seen) == []
-    assert rows(seen, ("changes", "faces_before")) == {"changes": [], "faces_before": []}
-
-
-def brighter(path: Path) -> None:
+def brighten(path: Path) -> None:
     photo = load_photo(path)
     save_photo(Photo(np.minimum(photo.rgb_u8, 252) + np.uint8(3), path, photo.size_px), path)
 
 
-def test_undo_leaves_faces_of_edited_photos_unchanged(seen: Gallery, embedder: Embedder, pairs):
-    corrections.split(seen, [1, 2], "Mia")
-    move_face(seen, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is known again
-    delete_face(seen, 2)
+def test_undo_leaves_faces_of_edited_photos_unchanged(detected: Gallery, embedder: Embedder, pairs):
+    corrections.split(detected, [1, 2], "Mia")
+    move_face(detected, embedder, 1, (0.0, 0.0, 48.0, 47.5))  # so little that it is recognized after the edit
+    delete_face(detected, 2)
     for path in pairs[:2]:
-        brighter(path)
-    assert enroll(seen, embedder, pairs, LeftHalf()).edited == 2
-    before = rows(seen, ("faces",))
-    assert [undo(seen).kind for _ in range(2)] == ["delete face", "move face"]
-    assert rows(seen, ("faces",)) == before
-    assert identity_of(seen, 1) == 1
-    undo(seen)  # who that face was is of no use without it
-    assert rows(seen)["assignments"] == []
-    assert check(seen).problems == ()
+        brighten(path)
+    assert enroll(detected, embedder, pairs, LeftHalf()).edited == 2
+    before = rows(detected, ("faces",))
+    assert [undo(detected).kind for _ in range(2)] == ["delete face", "move face"]
+    assert rows(detected, ("faces",)) == before
+    assert identity_of(detected, 1) == 1
+    undo(detected)  # the assignment of a missing face is dropped
+    assert rows(detected)["assignments"] == []
+    assert check(detected).problems == ()
 
 
 def test_migration_reembeds_faces_moved_or_restored_during_it(
-    seen: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
+    detected: Gallery, folder: Path, embedder: Embedder, other_embedder: Embedder, pairs: list[Path]
 ):
     box = (2.0, 0.0, 48.0, 46.0)
     batches: list[int] = []
-    delete_face(seen, 2)
-    move_face(seen, embedder, 3, box)
+    delete_face(detected, 2)
+    move_face(detected, embedder, 3, box)
 
     def another(done: int) -> None:
         batches.append(done)
@@ -407,9 +264,9 @@ def test_migration_reembeds_faces_moved_or_restored_during_it(
                 assert [undo(other).kind for _ in range(2)] == ["move face", "delete face"]
                 move_face(other, embedder, 1, box)
 
-    migrate(seen, Embedder(other_embedder.bundle, threads=2), on_batch=another)
-    wanted = [
-        expected(other_embedder, path, Detection(at, None, 1.0))[0]
-        for path, at in zip(pairs, (box, LEFT, LEFT), strict=True)
+    migrate(detected, Embedder(other_embedder.bundle, threads=2), on_batch=another)
+    expected_embeddings = [
+        expected(other_embedder, path, Detection(face_box, None, 1.0))[0]
+        for path, face_box in zip(pairs, (box, LEFT, LEFT), strict=True)
     ]
-    np.testing.assert_allclose(seen.faces().embeddings, wanted, atol=1e-5)
+    np.testing.assert_allclose(detected.faces().embeddings, expected_embeddings, atol=1e-5)

@@ -1,4 +1,4 @@
-"""A gallery taken over to another model: all that was said stays, and until the end the old model serves."""
+"""Migrating a gallery to another model: corrections stay, and the old model works until the swap."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,30 +25,30 @@ from familiar.gallery.search.search import search_photos
 from familiar.gallery.transfer import migrate as migrate_module
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
-from support.small_gallery import SAID, draw_pets, enrolled, looking_like, rows
+from support.small_gallery import DECISION_TABLES, draw_pets, embedder_returning, enrolled, rows
 
 
-def kept(gallery: Gallery) -> dict[str, Any]:
-    """All that no migration changes."""
-    tables = rows(gallery, (*SAID, "photos", "decisions", "changes"))
+def unmigrated_rows(gallery: Gallery) -> dict[str, Any]:
+    """Return the rows that a migration must not change."""
+    tables = rows(gallery, (*DECISION_TABLES, "photos", "decisions", "changes"))
     with gallery.reading() as connection:
         faces = connection.execute("SELECT id, photo_id, left_px, right_px, score, quality, species FROM faces")
         return tables | {"faces": faces.fetchall()}
 
 
-def corrected(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
-    """Enrolls, groups and says something of every kind."""
+def enroll_and_correct(gallery: Gallery, embedder: Embedder, photos: list[Path]) -> dict[str, Any]:
+    """Enroll, cluster and make corrections of several kinds; return the rows that must stay."""
     enroll(gallery, embedder, photos, species="cats")
     cluster(gallery)
     corrections.split(gallery, [1, 2], "Mia")
     corrections.split(gallery, [4, 5], "Tom")
     corrections.reject(gallery, [7], 1)
     corrections.mark_different(gallery, 10, 13)
-    return kept(gallery)
+    return unmigrated_rows(gallery)
 
 
-def other_metadata(embedder: Embedder, **changed: Any) -> Embedder:
-    """The same network, said to be something else."""
+def with_metadata(embedder: Embedder, **changed: Any) -> Embedder:
+    """Return an embedder of the same network with changed metadata."""
     bundle = embedder.bundle
     return Embedder(replace(bundle, metadata=replace(bundle.metadata, **changed)), threads=2)
 
@@ -56,12 +56,12 @@ def other_metadata(embedder: Embedder, **changed: Any) -> Embedder:
 def test_reembeds_every_photo_and_keeps_corrections(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]
 ):
-    before = corrected(album, embedder, pets)
+    before = enroll_and_correct(album, embedder, pets)
     done: list[int] = []
-    found = migrate(album, other_embedder, on_batch=done.append)
-    assert found == MigrationResult(photos=24, prefix=0, bridge=0, bridge_cosine=None)
+    result = migrate(album, other_embedder, on_batch=done.append)
+    assert result == MigrationResult(photos=24, prefix=0, bridge=0, bridge_cosine=None)
     assert done[-1] == 24
-    assert kept(album) == before
+    assert unmigrated_rows(album) == before
     assert album.space == Space.from_metadata(other_embedder.metadata)
     np.testing.assert_allclose(album.faces().embeddings, embed_photos(other_embedder, pets).embeddings, atol=1e-5)
     assert rows(album, ("next_embeddings", "migration")) == {"next_embeddings": [], "migration": []}
@@ -78,21 +78,21 @@ def test_same_space_with_smaller_dim_truncates_embeddings(album: Gallery, embedd
     with album.writing() as connection:
         wider = replace(album.space, prefixes=(16, 8))
         connection.execute("UPDATE gallery SET space = ?", (wider.to_json(),))
-    before = corrected(album, embedder, pets)
+    before = enroll_and_correct(album, embedder, pets)
     vectors = album.faces().embeddings
-    shorter = other_metadata(embedder, embedding_dim=8, prefixes=(8,))
+    shorter = with_metadata(embedder, embedding_dim=8, prefixes=(8,))
     assert migrate(album, shorter) == MigrationResult(photos=0, prefix=24, bridge=0, bridge_cosine=None)
     np.testing.assert_allclose(album.faces().embeddings, normalize(vectors[:, :8]), atol=1e-6)
     assert album.space.embedding_dim == 8
-    assert kept(album) == before
+    assert unmigrated_rows(album) == before
     with pytest.raises(SpaceMismatch, match="valid prefixes are 8, not 5"):
-        migrate(album, other_metadata(embedder, embedding_dim=5))
+        migrate(album, with_metadata(embedder, embedding_dim=5))
 
 
 def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedder: Embedder, pets: list[Path]):
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
-    again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
+    again = with_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
     assert migrate(album, again) == MigrationResult(0, 0, 0, None)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert calibration(album).slope == 9.0
@@ -100,12 +100,12 @@ def test_same_space_and_dim_updates_only_the_calibration(album: Gallery, embedde
 
 @pytest.fixture
 def crowd(tmp_path: Path) -> list[Path]:
-    """Seventy photos that may be moved and deleted."""
+    """Seventy photos that a test may move, change and delete."""
     return draw_pets(tmp_path / "crowd", 10, 7, seed=5)
 
 
-def edit(path: Path) -> None:
-    """A little brighter."""
+def brighten(path: Path) -> None:
+    """Make a photo a little brighter."""
     pixels = np.minimum(load_photo(path).rgb_u8, 252) + np.uint8(3)
     save_photo(Photo(pixels, path, (48, 48)), path)
 
@@ -114,21 +114,21 @@ def edit(path: Path) -> None:
 def test_missing_photos_are_mapped_by_a_bridge(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, crowd: list[Path]
 ):
-    before = corrected(album, embedder, crowd)
+    before = enroll_and_correct(album, embedder, crowd)
     expected = embed_photos(other_embedder, crowd).embeddings
-    gone = [0, 6, 30]
-    for place in gone[:2]:
-        crowd[place].unlink()
-    crowd[30].write_bytes(crowd[31].read_bytes())  # another photo by now
-    found = migrate(album, other_embedder)
-    assert (found.photos, found.bridge) == (67, 3)
-    assert found.bridge_cosine is not None
-    assert 0.0 < found.bridge_cosine <= 1.0
-    there = np.setdiff1d(np.arange(70), gone)
-    np.testing.assert_allclose(album.faces().embeddings[there], expected[there], atol=1e-5)
-    for place in gone:  # nearer to where it belongs than a stranger would be
-        assert album.faces().embeddings[place] @ expected[place] > 0.3
-    assert kept(album) == before
+    missing = [0, 6, 30]
+    for index in missing[:2]:
+        crowd[index].unlink()
+    crowd[30].write_bytes(crowd[31].read_bytes())  # now another photo
+    result = migrate(album, other_embedder)
+    assert (result.photos, result.bridge) == (67, 3)
+    assert result.bridge_cosine is not None
+    assert 0.0 < result.bridge_cosine <= 1.0
+    present = np.setdiff1d(np.arange(70), missing)
+    np.testing.assert_allclose(album.faces().embeddings[present], expected[present], atol=1e-5)
+    for index in missing:  # closer to the new model's embedding than another individual's would be
+        assert album.faces().embeddings[index] @ expected[index] > 0.3
+    assert unmigrated_rows(album) == before
 
 
 @pytest.mark.slow
@@ -137,18 +137,18 @@ def test_embeddings_without_photos_are_mapped_by_a_bridge(
 ):
     enroll(album, embedder, crowd)
     enrolled(album, album.faces().unit_rows()[:2])
-    assert (found := migrate(album, other_embedder)).bridge == 2
-    assert found.photos == 70
+    assert (result := migrate(album, other_embedder)).bridge == 2
+    assert result.photos == 70
 
 
 def test_rejects_a_bridge_with_too_few_photos(
     album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path], tmp_path: Path
 ):
     (lost,) = draw_pets(tmp_path / "lost", 1, 1, seed=9)
-    before = corrected(album, embedder, [*pets, lost])
+    before = enroll_and_correct(album, embedder, [*pets, lost])
     vectors = album.faces().embeddings
     aside = lost.rename(lost.with_name("aside.png"))
-    with pytest.raises(FamiliarError, match=r"photos of 1 faces are gone .*0-0\.png\), and 24 others are too few"):
+    with pytest.raises(FamiliarError, match=r"photos of 1 faces are missing .*0-0\.png\), and 24 others are too few"):
         migrate(album, other_embedder)
     assert album.space == Space.from_metadata(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
@@ -157,8 +157,8 @@ def test_rejects_a_bridge_with_too_few_photos(
     aside.rename(lost)  # it is back
     done: list[int] = []
     assert migrate(album, other_embedder, on_batch=done.append).photos == 25
-    assert done == [1]  # the others were kept
-    assert kept(album) == before
+    assert done == [1]  # the other embeddings were kept
+    assert unmigrated_rows(album) == before
 
 
 def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other_embedder: Embedder, pets: list[Path]):
@@ -177,7 +177,7 @@ def test_resumes_after_an_interruption(album: Gallery, embedder: Embedder, other
     forget_photos(album, [pets[0], pets[20]])
     assert migrate(album, fours, on_batch=done.append).photos == 22
     assert done[:2] == [4, 8]
-    assert done[-1] == 24 - 8 - 1  # one of the forgotten was embedded already
+    assert done[-1] == 24 - 8 - 1  # one of the two forgotten photos was embedded already
 
 
 def test_pending_embeddings_are_not_reused_for_another_model(
@@ -189,11 +189,11 @@ def test_pending_embeddings_are_not_reused_for_another_model(
 ):
     enroll(album, embedder, pets)
     with monkeypatch.context() as patch:
-        patch.setattr(migrate_module, "_swap", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(migrate_module, "_swap_embeddings", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             migrate(album, other_embedder)
     assert len(rows(album, ("next_embeddings",))["next_embeddings"]) == 24
-    third = other_metadata(embedder, space_id="third")
+    third = with_metadata(embedder, space_id="third")
     done: list[int] = []
     assert migrate(album, third, on_batch=done.append).photos == 24
     assert done[-1] == 24
@@ -213,13 +213,13 @@ def test_includes_photos_enrolled_during_migration(
     crowd[3].unlink()
     more = draw_pets(tmp_path / "more", 1, 2, seed=11)
 
-    def meanwhile(_: int) -> None:
+    def enroll_more(_: int) -> None:
         with Gallery.open(folder) as other:
             enroll(other, embedder, more)
 
-    found = migrate(album, other_embedder, on_batch=meanwhile)
-    assert (found.photos, found.bridge) == (71, 1)
-    assert found.bridge_cosine is not None
+    result = migrate(album, other_embedder, on_batch=enroll_more)
+    assert (result.photos, result.bridge) == (71, 1)
+    assert result.bridge_cosine is not None
     expected = embed_photos(other_embedder, more).embeddings
     np.testing.assert_allclose(album.faces().embeddings[-2:], expected, atol=1e-5)
 
@@ -231,13 +231,15 @@ def test_photo_edited_during_migration_is_embedded_again(
     enroll(album, embedder, crowd)
     ids = album.faces().ids.tolist()
 
-    def edited(_: int) -> None:
-        edit(crowd[0])
+    def edit_and_enroll(_: int) -> None:
+        brighten(crowd[0])
         with Gallery.open(folder) as other:
             assert enroll(other, embedder, crowd).edited == 1
 
     calls: list[int] = []
-    assert migrate(album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edited(n)))
+    assert migrate(
+        album, other_embedder, on_batch=lambda n: calls.append(n) or (len(calls) == 1 and edit_and_enroll(n))
+    )
     assert album.faces().ids.tolist() == ids
     (expected,) = embed_photos(other_embedder, crowd[:1]).embeddings
     np.testing.assert_allclose(album.faces().embeddings[0], expected, atol=1e-5)
@@ -250,17 +252,17 @@ def test_error_during_the_swap_keeps_the_old_model(
     pets: list[Path],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    before = corrected(album, embedder, pets)
+    before = enroll_and_correct(album, embedder, pets)
     vectors = album.faces().embeddings
 
-    def fail(_: Space) -> str:  # the last thing that is written
+    def fail(_: Space) -> str:  # called for the last statement of the swap
         raise RuntimeError
 
-    swap = migrate_module._swap
+    swap = migrate_module._swap_embeddings
     with monkeypatch.context() as patch:
         patch.setattr(
             migrate_module,
-            "_swap",
+            "_swap_embeddings",
             lambda *arguments: (patch.setattr(Space, "to_json", fail), swap(*arguments)),
         )
         with pytest.raises(RuntimeError):
@@ -268,7 +270,7 @@ def test_error_during_the_swap_keeps_the_old_model(
     assert album.space == Space.from_metadata(embedder.metadata)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
     assert search_photos(album, vectors[0], 1)[0].face == 1
-    assert kept(album) == before
+    assert unmigrated_rows(album) == before
     assert migrate(album, other_embedder).photos == 24
 
 
@@ -292,17 +294,17 @@ def test_concurrent_migration_raises_gallery_busy(
     pets: list[Path],
 ):
     enroll(album, embedder, pets)
-    third = other_metadata(embedder, space_id="third")
-    begun: list[int] = []
+    third = with_metadata(embedder, space_id="third")
+    started: list[int] = []
 
-    def another(done: int) -> None:
-        if not begun:
-            begun.append(done)
-            with Gallery.open(folder) as beside:
-                migrate_module._begin(beside, Space.from_metadata(third.metadata))
+    def begin_another(done: int) -> None:
+        if not started:
+            started.append(done)
+            with Gallery.open(folder) as second:
+                migrate_module._begin_migration(second, Space.from_metadata(third.metadata))
 
     with pytest.raises(GalleryBusy, match="another process"):
-        migrate(album, other_embedder, on_batch=another)
+        migrate(album, other_embedder, on_batch=begin_another)
     assert album.space.space_id == embedder.metadata.space_id
     assert migrate(album, third).photos == 24
 
@@ -325,26 +327,26 @@ def test_undo_restores_no_embedding_of_the_old_model(
     corrections.split(album, [1, 2], "Mia")
     delete_face(album, 1)
     undo(album)
-    with looking_like(album.faces().unit_rows()[0]) as as_the_first:
-        added = add_face(album, as_the_first, 24, (500.0, 0.0, 548.0, 48.0))
+    with embedder_returning(album.faces().unit_rows()[0]) as embedder_of_first:
+        added = add_face(album, embedder_of_first, 24, (500.0, 0.0, 548.0, 48.0))
     corrections.split(album, [added], "Tom")
     before = rows(album)
     with album.reading() as connection:
         old = [row[0] for row in connection.execute("SELECT embedding FROM faces_before").fetchall()]
     assert len(old) == 2
     if shorter:
-        migrate(album, other_metadata(embedder, embedding_dim=8, prefixes=(8,)))
+        migrate(album, with_metadata(embedder, embedding_dim=8, prefixes=(8,)))
     else:
-        with album.writing(faces_change=True) as connection:  # whose photo is that of another
+        with album.writing(faces_change=True) as connection:  # a box on another pet's photo
             connection.execute("UPDATE faces SET left_px = 0, right_px = 40, bottom_px = 40 WHERE id = ?", (added,))
         migrate(album, other_embedder)
     assert rows(album) == before
-    assert [made.kind for made in decisions(album)] == ["split", "add face", "split"]
+    assert [entry.kind for entry in decisions(album)] == ["split", "add face", "split"]
     assert rows(album, ("faces_before",)) == {"faces_before": []}
     assert [undo(album).kind for _ in range(3)] == ["split", "add face", "split"]
     assert album.faces().ids.tolist() == [1, 2, 3, 4, *range(6, 25)]
     assert rows(album)["identities"][-1][1] is None
-    with pytest.raises(NotInGallery, match="no decision left"):
+    with pytest.raises(NotInGallery, match="nothing to undo"):
         undo(album)
     assert check(album).problems == ()
 
@@ -353,7 +355,7 @@ def test_calibration_only_migration_keeps_undo(album: Gallery, embedder: Embedde
     enroll(album, embedder, pets)
     vectors = album.faces().embeddings
     delete_face(album, 5)
-    again = other_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
+    again = with_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
     migrate(album, again)
     undo(album)
     np.testing.assert_array_equal(album.faces().embeddings, vectors)
@@ -370,20 +372,20 @@ def test_faces_changed_during_embedding_are_embedded_again(
 ):
     box = (2.0, 2.0, 46.0, 46.0)
     enroll(album, embedder, crowd)
-    waiting = migrate_module._waiting
+    load_pending_faces = migrate_module._load_pending_faces
 
-    def waited(gallery: Gallery) -> list[Any]:
-        found = waiting(gallery)
+    def load_then_change(gallery: Gallery) -> list[Any]:
+        result = load_pending_faces(gallery)
         with Gallery.open(folder) as other:
             move_face(other, embedder, 3, box)
             delete_face(other, 7)
-            edit(crowd[0])
+            brighten(crowd[0])
             assert enroll(other, embedder, crowd).edited == 1
         monkeypatch.undo()
-        return found
+        return result
 
-    monkeypatch.setattr(migrate_module, "_waiting", waited)
-    found = migrate(album, other_embedder)
-    assert (found.photos, found.bridge) == (69, 0)
+    monkeypatch.setattr(migrate_module, "_load_pending_faces", load_then_change)
+    result = migrate(album, other_embedder)
+    assert (result.photos, result.bridge) == (69, 0)
     crop = align(load_photo(crowd[2]), Detection(box, None, 1.0), other_embedder.metadata.preprocessing)
     np.testing.assert_allclose(album.faces().embeddings[2], other_embedder.embed([crop])[0], atol=1e-5)

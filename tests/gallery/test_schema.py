@@ -1,29 +1,28 @@
-"""Tables of an older version become today's, and a row that a decision changed comes back as it was."""
+"""Migration of older schema versions, and restoring rows from the log of changes."""
 
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from familiar.gallery.database import connection as connection_module
-from familiar.gallery.database import schema
+from familiar.gallery.database import schema, sqlite_file
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import undo
-from support.small_gallery import SAID, SPACE, enrolled, individuals, rows
+from support.small_gallery import DECISION_TABLES, SPACE, enrolled, individuals, rows
 
 NEXT = schema.VERSION + 1
 
 
 @pytest.fixture
 def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A gallery of today's version, in a familiar whose tables know more of a photo."""
+    """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
     enrolled(gallery, individuals([2]))
     with gallery.writing() as connection:
         connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
-    for module in (schema, connection_module):
+    for module in (schema, sqlite_file):
         monkeypatch.setattr(module, "VERSION", NEXT)
     return folder
 
@@ -36,7 +35,7 @@ def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: p
     with Gallery.open(older) as gallery, gallery.reading() as connection:
         assert connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
         assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
-    Gallery.open(older).close()  # and once only: another column of that name would be an error
+    Gallery.open(older).close()  # not again: adding the column twice would fail
 
 
 def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: pytest.MonkeyPatch):
@@ -53,8 +52,8 @@ def test_failed_update_leaves_the_gallery_unchanged(older: Path, monkeypatch: py
     connection.close()
 
 
-def as_version_1_made_it(folder: Path) -> None:
-    """Takes out of a gallery's tables what version 2 put there."""
+def downgrade_to_version_1(folder: Path) -> None:
+    """Remove the tables and triggers that version 2 added."""
     connection = sqlite3.connect(folder / "gallery.sqlite", isolation_level=None)
     for name in ("faces_insert", "faces_update", "faces_delete"):
         connection.execute(f"DROP TRIGGER {name}")
@@ -63,31 +62,31 @@ def as_version_1_made_it(folder: Path) -> None:
     connection.close()
 
 
-def tables(folder: Path) -> dict[str, str]:
-    """How each table, index and trigger was made."""
+def schema_sql(folder: Path) -> dict[str, str]:
+    """Return the SQL of each table, index and trigger."""
     connection = sqlite3.connect(folder / "gallery.sqlite")
-    made = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
+    statements = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
     connection.close()
-    return made
+    return statements
 
 
 def test_version_1_gallery_logs_faces_after_update(folder: Path):
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
         corrections.split(gallery, [1, 2], "Mia")
-        before = rows(gallery, (*SAID, "faces", "changes"))
-    of_today = tables(folder)
-    as_version_1_made_it(folder)
-    assert len(tables(folder)) == len(of_today) - 5  # as many as there were
+        before = rows(gallery, (*DECISION_TABLES, "faces", "changes"))
+    current_tables = schema_sql(folder)
+    downgrade_to_version_1(folder)
+    assert len(schema_sql(folder)) == len(current_tables) - 5  # the number of removed tables, indexes and triggers
     with Gallery.open(folder) as gallery:
         assert rows(gallery, before) == before
         delete_face(gallery, 1)
         assert rows(gallery, ("faces",))["faces"] == before["faces"][1:]
         undo(gallery)
         assert rows(gallery, before) == before
-        undo(gallery)  # a decision that version 1 wrote down
+        undo(gallery)  # a decision that version 1 recorded
         assert rows(gallery)["identities"] == []
-    assert tables(folder) == of_today
+    assert schema_sql(folder) == current_tables
 
 
 def test_every_logged_change_can_be_restored(folder: Path):
@@ -120,7 +119,7 @@ def test_every_logged_change_can_be_restored(folder: Path):
             "INSERT INTO faces SELECT 4, photo_id, 1, 2, 3, 4, NULL, 1, 1, NULL, embedding FROM faces WHERE id = 3",
             "UPDATE faces SET left_px = left_px / 3, landmarks_px = NULL, species = NULL WHERE id = 1",
             "UPDATE faces SET score = 0, quality = 0, embedding = zeroblob(64) WHERE id = 1",
-            "DELETE FROM faces WHERE id = 1",  # to which all others refer
+            "DELETE FROM faces WHERE id = 1",  # to which all other rows refer
         ),
     }
     with Gallery.create(folder, SPACE) as gallery:
@@ -134,9 +133,9 @@ def test_every_logged_change_can_be_restored(folder: Path):
             connection.execute("INSERT INTO kinds VALUES (1, 5)")
             connection.execute(
                 "UPDATE faces SET left_px = ?, landmarks_px = ?, score = ?, species = 'cats' WHERE id = 1",
-                (0.1 + 0.2, bytes(range(40)), 1 / 3),  # digits that no short form has
+                (0.1 + 0.2, bytes(range(40)), 1 / 3),  # not exactly representable in short decimal form
             )
-        before = rows(gallery, (*SAID, "kinds", "faces"))
+        before = rows(gallery, (*DECISION_TABLES, "kinds", "faces"))
         assert set(changes) == set(before)
         for table, statements in changes.items():
             for statement in statements:

@@ -1,4 +1,4 @@
-"""Whatever a user does in whatever order: what was said holds, and undo restores just what was before."""
+"""Random sequences of decisions: corrections are respected, and undo restores exactly the previous rows."""
 
 import contextlib
 import shutil
@@ -23,25 +23,25 @@ from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.editing.undo_log import decisions, undo
 from support.property_tests import expensive
 from support.small_gallery import (
+    DECISION_TABLES,
     DIM,
-    SAID,
     SPACE,
+    embedder_returning,
     enrolled,
     identity_of,
     in_one_photo,
     individuals,
-    looking_like,
     rows,
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*SAID, "kinds", "faces")
-LEFT = (0, 30, 100)  # of boxes drawn by hand; the first two are too close for one photo
-PLACE = st.integers(0, 1000)  # modulo how many there are
+TABLES = (*DECISION_TABLES, "kinds", "faces")
+LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
+INDEX = st.integers(0, 1000)  # used modulo the number of choices
 
 
-class Decisions(RuleBasedStateMachine):
-    """A gallery and what its user remembers of it."""
+class DecisionMachine(RuleBasedStateMachine):
+    """A gallery, and the rows from before each of its decisions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,73 +49,79 @@ class Decisions(RuleBasedStateMachine):
         self.gallery = Gallery.create(self.folder / "gallery", SPACE, embedding_dtype="float32")
         self.gallery._connection.execute("PRAGMA synchronous = OFF")  # no disk to wait for
         self.rng = np.random.default_rng(0)
-        self.before: list[dict[str, list[Any]]] = []  # each decision that can be taken back
+        self.before: list[dict[str, list[Any]]] = []  # the rows before each decision that can be undone
         self.photos = 0
 
     def teardown(self) -> None:
         self.gallery.close()
         shutil.rmtree(self.folder)
 
-    # What there is
+    # Choosing from the gallery
 
     def _column(self, query: str) -> list[Any]:
         with self.gallery.reading() as connection:
             return [row[0] for row in connection.execute(query)]
 
-    def _face(self, place: int) -> int:
+    def _face(self, index: int) -> int:
         faces = self._column("SELECT id FROM faces ORDER BY id")
         assume(faces)
-        return faces[place % len(faces)]
+        return faces[index % len(faces)]
 
-    def _identity(self, place: int) -> int:
+    def _identity(self, index: int) -> int:
         numbers = self._column("SELECT id FROM identities ORDER BY id")
         assume(numbers)
-        return numbers[place % len(numbers)]
+        return numbers[index % len(numbers)]
 
-    def _decide(self, does: Any, *arguments: Any, **options: Any) -> bool:
-        """A decision is wholly taken, or not at all. The faces that the user spoke of stay where they are unless the
-        decision is about them, and named identities stay but where they are merged."""
+    def _decide(self, action: Any, *arguments: Any, **options: Any) -> bool:
+        """Make a decision, and check that it is applied as a whole or not at all.
+
+        Confirmed faces keep their identities unless the decision is about them, and named identities stay unless they
+        are merged.
+
+        Returns:
+            Whether the decision was applied.
+        """
         before, count = rows(self.gallery, TABLES), len(decisions(self.gallery, 1000))
         try:
-            does(self.gallery, *arguments, **options)
+            action(self.gallery, *arguments, **options)
         except Contradiction:
             assert rows(self.gallery, TABLES) == before
             return False
         if len(decisions(self.gallery, 1000)) > count:
             self.before.append(before)
         after = rows(self.gallery)
-        if does in (cluster, corrections.name_identity, corrections.confirm):
-            assert _said(before) <= _said(after)
-        if does is cluster:
+        if action in (cluster, corrections.name_identity, corrections.confirm):
+            assert _confirmed(before) <= _confirmed(after)
+        if action is cluster:
             assert [row for row in before["identities"] if row[1]] == [row for row in after["identities"] if row[1]]
-        elif does is not corrections.merge and does is not answer_question:
+        elif action is not corrections.merge and action is not answer_question:
             assert {row[0] for row in before["identities"] if row[1]} <= {row[0] for row in after["identities"]}
         return True
 
     @contextlib.contextmanager
-    def _taken_in(self) -> Iterator[None]:
-        """New faces are no decision, so to take back one does not take them out."""
+    def _adding_faces(self) -> Iterator[None]:
+        """Add the new faces to the rows that undo must restore: enrolling is not a decision."""
         known = set(self.gallery.faces().ids.tolist())
         yield
         new = [row for row in rows(self.gallery, ("faces",))["faces"] if row[0] not in known]
         for tables in self.before:
             tables["faces"] += new
 
-    # What its user does
+    # Rules: what a user may do
 
     @rule(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4), noise=st.sampled_from([0.05, 0.35]))
     def enroll(self, sizes: list[int], noise: float) -> None:
         embeddings = individuals(sizes, int(self.rng.integers(2**32)), noise)
         self.photos += 1
-        with self._taken_in():
+        with self._adding_faces():
             enrolled(self.gallery, embeddings, f"{self.photos}")
 
-    @rule(who=st.lists(st.integers(0, 4), min_size=2, max_size=4))
-    def enroll_one_photo_of_several(self, who: list[int]) -> None:
-        rows = np.eye(DIM)[who] + self.rng.normal(size=(len(who), DIM)) * 0.05
+    @rule(axes=st.lists(st.integers(0, 4), min_size=2, max_size=4))
+    def enroll_photo_of_several(self, axes: list[int]) -> None:
+        embeddings = np.eye(DIM)[axes] + self.rng.normal(size=(len(axes), DIM)) * 0.05
         self.photos += 1
-        with self._taken_in():
-            in_one_photo(self.gallery, normalize(rows.astype(np.float32)), f"{self.photos} together.jpg")
+        with self._adding_faces():
+            in_one_photo(self.gallery, normalize(embeddings.astype(np.float32)), f"{self.photos} together.jpg")
 
     @rule(rebuild=st.booleans())
     def group(self, rebuild: bool) -> None:
@@ -124,89 +130,89 @@ class Decisions(RuleBasedStateMachine):
         assert cluster(self.gallery).changed == 0
         assert rows(self.gallery) == once
 
-    @rule(place=PLACE, called=st.sampled_from(NAMES), confirm=st.booleans())
-    def name(self, place: int, called: str, confirm: bool) -> None:
-        number = self._identity(place)
-        if self._decide(corrections.name_identity, number, called, confirm=confirm):
-            assert (number, called) in rows(self.gallery)["identities"]
+    @rule(index=INDEX, name=st.sampled_from(NAMES), confirm=st.booleans())
+    def name_identity(self, index: int, name: str, confirm: bool) -> None:
+        number = self._identity(index)
+        if self._decide(corrections.name_identity, number, name, confirm=confirm):
+            assert (number, name) in rows(self.gallery)["identities"]
 
-    @rule(first=PLACE, second=PLACE)
+    @rule(first=INDEX, second=INDEX)
     def merge(self, first: int, second: int) -> None:
         into, other = self._identity(first), self._identity(second)
         assume(into != other)
         names = dict(rows(self.gallery)["identities"])
-        held = [face for face, number, _ in rows(self.gallery)["assignments"] if number in (into, other)]
+        faces = [face for face, number, _ in rows(self.gallery)["assignments"] if number in (into, other)]
         if self._decide(corrections.merge, into, [other]):
-            assert all(identity_of(self.gallery, face) == into for face in held)
+            assert all(identity_of(self.gallery, face) == into for face in faces)
             assert dict(rows(self.gallery)["identities"])[into] == (names[into] or names[other])
 
-    @rule(places=st.lists(PLACE, min_size=1, max_size=3), to=PLACE)
-    def move(self, places: list[int], to: int) -> None:
-        faces, number = [self._face(place) for place in places], self._identity(to)
+    @rule(indices=st.lists(INDEX, min_size=1, max_size=3), to=INDEX)
+    def move(self, indices: list[int], to: int) -> None:
+        faces, number = [self._face(index) for index in indices], self._identity(to)
         if self._decide(corrections.move, faces, number):
-            self._says(faces, number)
+            self._check_assigned(faces, number)
 
-    @rule(places=st.lists(PLACE, min_size=1, max_size=3))
-    def split(self, places: list[int]) -> None:
-        faces = [self._face(place) for place in places]
+    @rule(indices=st.lists(INDEX, min_size=1, max_size=3))
+    def split(self, indices: list[int]) -> None:
+        faces = [self._face(index) for index in indices]
         if self._decide(corrections.split, faces):
             (number,) = {identity_of(self.gallery, face) for face in faces}
-            self._says(faces, number)
+            self._check_assigned(faces, number)
 
-    def _says(self, faces: list[int], number: int) -> None:
+    def _check_assigned(self, faces: list[int], number: int) -> None:
         assert {(face, number, 1) for face in faces} <= set(rows(self.gallery)["assignments"])
 
-    @rule(place=PLACE)
-    def confirm(self, place: int) -> None:
-        self._decide(corrections.confirm, [self._face(place)])
+    @rule(index=INDEX)
+    def confirm(self, index: int) -> None:
+        self._decide(corrections.confirm, [self._face(index)])
 
-    @rule(place=PLACE)
-    def reject(self, place: int) -> None:
-        face = self._face(place)
+    @rule(index=INDEX)
+    def reject(self, index: int) -> None:
+        face = self._face(index)
         number = identity_of(self.gallery, face)
         if self._decide(corrections.reject, [face]):
             assert (face, number) in rows(self.gallery)["rejections"]
 
-    @rule(first=PLACE, second=PLACE)
-    def tell_apart(self, first: int, second: int) -> None:
-        one, other = self._face(first), self._face(second)
-        assume(one != other)
-        if self._decide(corrections.mark_different, one, other):
-            assert (min(one, other), max(one, other), 0) in rows(self.gallery)["constraints"]
+    @rule(first=INDEX, second=INDEX)
+    def mark_different(self, first: int, second: int) -> None:
+        faces = self._face(first), self._face(second)
+        assume(faces[0] != faces[1])
+        if self._decide(corrections.mark_different, *faces):
+            assert (min(faces), max(faces), 0) in rows(self.gallery)["constraints"]
 
-    @rule(place=PLACE, same=st.booleans())
-    def answer(self, place: int, same: bool) -> None:
+    @rule(index=INDEX, same=st.booleans())
+    def answer(self, index: int, same: bool) -> None:
         questions = propose_questions(self.gallery, 5)
         assume(questions)
-        question = questions[place % len(questions)]
-        assert self._decide(answer_question, question, same)  # no question whose answer cannot be
-        asked = {(question.first_face, question.second_face)}
-        still = {(question.first_face, question.second_face) for question in propose_questions(self.gallery, 100)}
-        assert not asked & still
+        question = questions[index % len(questions)]
+        assert self._decide(answer_question, question, same)  # no question has an impossible answer
+        answered = {(question.first_face, question.second_face)}
+        remaining = {(question.first_face, question.second_face) for question in propose_questions(self.gallery, 100)}
+        assert not answered & remaining
 
-    @rule(place=PLACE, who=st.integers(0, 4), left=st.sampled_from(LEFT))
-    def add_face(self, place: int, who: int, left: int) -> None:
+    @rule(index=INDEX, axis=st.integers(0, 4), left_px=st.sampled_from(LEFT_PX))
+    def add_face(self, index: int, axis: int, left_px: int) -> None:
         photos = self._column("SELECT id FROM photos ORDER BY id")
         assume(photos)
-        with looking_like(self._someone(who)) as embedder:
-            self._decide(manual_faces.add_face, embedder, photos[place % len(photos)], _box(left))
+        with embedder_returning(self._embedding(axis)) as embedder:
+            self._decide(manual_faces.add_face, embedder, photos[index % len(photos)], _box(left_px))
 
-    @rule(place=PLACE, who=st.integers(0, 4), left=st.sampled_from(LEFT))
-    def move_face(self, place: int, who: int, left: int) -> None:
-        face = self._face(place)
-        said = [row for row in rows(self.gallery)["assignments"] if row[0] == face and row[2]]
-        with looking_like(self._someone(who)) as embedder:
-            self._decide(manual_faces.move_face, embedder, face, _box(left))
-        assert set(said) <= set(rows(self.gallery)["assignments"])
+    @rule(index=INDEX, axis=st.integers(0, 4), left_px=st.sampled_from(LEFT_PX))
+    def move_face(self, index: int, axis: int, left_px: int) -> None:
+        face = self._face(index)
+        confirmed = [row for row in rows(self.gallery)["assignments"] if row[0] == face and row[2]]
+        with embedder_returning(self._embedding(axis)) as embedder:
+            self._decide(manual_faces.move_face, embedder, face, _box(left_px))
+        assert set(confirmed) <= set(rows(self.gallery)["assignments"])
 
-    @rule(place=PLACE)
-    def delete_face(self, place: int) -> None:
-        face = self._face(place)
+    @rule(index=INDEX)
+    def delete_face(self, index: int) -> None:
+        face = self._face(index)
         assert self._decide(manual_faces.delete_face, face)
         assert face not in self.gallery.faces().ids
 
-    def _someone(self, who: int) -> np.ndarray:
-        row = np.eye(DIM)[who] + self.rng.normal(size=DIM) * 0.05
+    def _embedding(self, axis: int) -> np.ndarray:
+        row = np.eye(DIM)[axis] + self.rng.normal(size=DIM) * 0.05
         return normalize(row.astype(np.float32)[None])[0]
 
     @precondition(lambda self: self.before)
@@ -215,57 +221,57 @@ class Decisions(RuleBasedStateMachine):
         undo(self.gallery)
         assert rows(self.gallery, TABLES) == self.before.pop()
         embeddings = [row[-1] for row in rows(self.gallery, ("faces",))["faces"]]
-        assert b"".join(embeddings) == self.gallery.faces().embeddings.tobytes()  # not those of before
+        assert b"".join(embeddings) == self.gallery.faces().embeddings.tobytes()  # not cached ones
 
     @precondition(lambda self: not self.before)
     @rule()
-    def undo_what_is_left_after_forgetting(self) -> None:
+    def undo_after_forgetting(self) -> None:
         if decisions(self.gallery):
             undo(self.gallery)
         else:
             with pytest.raises(NotInGallery):
                 undo(self.gallery)
 
-    @rule(place=PLACE)
-    def forget_identity(self, place: int) -> None:
-        number = self._identity(place)
+    @rule(index=INDEX)
+    def forget_identity(self, index: int) -> None:
+        number = self._identity(index)
         forget_identity(self.gallery, number)
         assert number not in dict(rows(self.gallery)["identities"])
         self.before.clear()
 
-    @rule(place=PLACE)
-    def forget_photo(self, place: int) -> None:
+    @rule(index=INDEX)
+    def forget_photo(self, index: int) -> None:
         paths = self._column("SELECT path FROM photos WHERE path LIKE '% together.jpg' ORDER BY id")
         assume(paths)
-        path = paths[place % len(paths)]
-        with self.gallery.writing() as connection:  # as if it lay where paths are looked for
+        path = paths[index % len(paths)]
+        with self.gallery.writing() as connection:  # forgetting looks up absolute paths
             connection.execute("UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path))
         forget_photos(self.gallery, [Path(path)])
         self.before.clear()
 
-    # What holds after each
+    # Invariants
 
     @invariant()
-    def a_photo_shows_nobody_twice(self) -> None:
+    def an_identity_occurs_once_per_photo(self) -> None:
         assert not self._column(
             "SELECT 1 FROM assignments JOIN faces ON faces.id = face_id GROUP BY photo_id, identity_id "
             "HAVING count(*) > 1"
         )
 
     @invariant()
-    def who_was_told_apart_is_apart(self) -> None:
+    def different_faces_have_different_identities(self) -> None:
         assert not self._column(
-            "SELECT 1 FROM constraints JOIN assignments AS one ON one.face_id = first_face "
-            "JOIN assignments AS other ON other.face_id = second_face "
-            "WHERE one.identity_id = other.identity_id AND NOT same"
+            "SELECT 1 FROM constraints JOIN assignments AS first ON first.face_id = first_face "
+            "JOIN assignments AS second ON second.face_id = second_face "
+            "WHERE first.identity_id = second.identity_id AND NOT same"
         )
 
     @invariant()
-    def nobody_is_whom_they_are_not(self) -> None:
+    def no_face_has_a_rejected_identity(self) -> None:
         assert not self._column("SELECT 1 FROM rejections NATURAL JOIN assignments")
 
     @invariant()
-    def the_file_is_whole(self) -> None:
+    def the_file_is_intact(self) -> None:
         assert self._column("PRAGMA integrity_check") == ["ok"]
         assert not self._column("PRAGMA foreign_key_check")
         assert not self._column("SELECT 1 FROM gallery WHERE open_decision IS NOT NULL OR erasure_due")
@@ -275,11 +281,11 @@ class Decisions(RuleBasedStateMachine):
         assert self._column("SELECT change_id FROM faces_before ORDER BY 1") == self._column(once)
 
 
-def _box(left: int) -> manual_faces.Box:
-    return (float(left), 0.0, left + 40.0, 40.0)
+def _box(left_px: int) -> manual_faces.Box:
+    return (float(left_px), 0.0, left_px + 40.0, 40.0)
 
 
-def _said(tables: dict[str, list[Any]]) -> set[tuple[int, int]]:
+def _confirmed(tables: dict[str, list[Any]]) -> set[tuple[int, int]]:
     return {(face, number) for face, number, by_user in tables["assignments"] if by_user}
 
 
@@ -290,5 +296,5 @@ _SETTINGS = settings(
 )
 
 
-TestDecisions = Decisions.TestCase
+TestDecisions = DecisionMachine.TestCase
 TestDecisions.settings = _SETTINGS

@@ -1,4 +1,4 @@
-"""A gallery of photos of one color: red, green and blue are three individuals, as the mean-color bundle sees them."""
+"""Photos of single colors: for the mean-color bundle, red, green and blue are three individuals."""
 
 from pathlib import Path
 
@@ -15,35 +15,37 @@ RGB_U8 = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
 
 class Squares:
-    """As many faces side by side as the photo holds squares."""
+    """A detector that returns every square of the photo's height, side by side, as a face."""
 
     def detect(self, photo: Photo) -> list[Detection]:
         width, height = photo.size_px
-        lefts = range(0, width, height)
-        return [Detection((float(left), 0.0, float(left + height), float(height)), None, 1.0) for left in lefts]
+        return [
+            Detection((float(left_px), 0.0, float(left_px + height), float(height)), None, 1.0)
+            for left_px in range(0, width, height)
+        ]
 
 
 def photo(path: Path, *colors: str, shade: int = 0) -> Path:
-    """One square of each color, side by side; each `shade` is another picture of them."""
-    # A chessboard, since one color is as blurred as can be, and what is blurred is not grouped.
+    """Draw and save one square of each color, side by side. Each `shade` gives another picture."""
+    # A chessboard pattern: a plain color counts as fully blurred, and blurred faces are not clustered.
     sharp = np.indices((SIDE_PX, SIDE_PX)).sum(axis=0)[..., None] % 2 * 30
     squares = [np.array(RGB_U8[color]) + shade + sharp for color in colors]
     pixels = np.concatenate(squares, axis=1).astype(np.uint8)
     return save_photo(Photo(pixels, "drawn", (pixels.shape[1], SIDE_PX)), path)
 
 
-def album(folder: Path, **each: int) -> list[Path]:
-    """`red=3` is red1.png to red3.png."""
+def album(folder: Path, **counts: int) -> list[Path]:
+    """Draw an album: `red=3` gives red1.png to red3.png."""
     folder.mkdir(parents=True, exist_ok=True)
     return [
         photo(folder / f"{color}{number}.png", color, shade=number)
-        for color, count in each.items()
+        for color, count in counts.items()
         for number in range(1, count + 1)
     ]
 
 
 def gallery_of(folder: Path, bundle: Path, paths: list[Path]) -> Gallery:
-    """A new one, open."""
+    """Create and open a gallery of these photos."""
     embedder = Embedder(bundle, threads=1)
     gallery = Gallery.create(folder, Space.from_metadata(embedder.metadata))
     enroll(gallery, embedder, paths, Squares())

@@ -1,4 +1,4 @@
-"""Small galleries to test with: vectors whose groups are plain to see, and the rows that lie in the tables."""
+"""Small galleries for tests: embeddings in clear clusters, and access to the rows of the tables."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,36 +16,45 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing import manual_faces
-from familiar.gallery.editing.manual_faces import Box, _Seen
+from familiar.gallery.editing.manual_faces import Box, _EmbeddedFace
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.photos.decoding import save_photo
 
 DIM = 16
-THRESHOLD = 0.6  # strangers of `individuals` are alike by 0, the others by .9
+THRESHOLD = 0.6  # different individuals of `individuals` have a similarity of about 0, the same one of about 0.9
 _DECIDE = Threshold(THRESHOLD, 0.01, 0.9)
 SPACE = Space("drawn", DIM, (DIM, 8), Calibration(_DECIDE, _DECIDE, _DECIDE, 20.0, -12.0, 0.01, 99, 99))
-SAID = ("identities", "assignments", "constraints", "rejections")  # the tables that decisions change
+DECISION_TABLES = ("identities", "assignments", "constraints", "rejections")  # tables that decisions change
 
 
 def individuals(sizes: Sequence[int], seed: int = 0, noise: float = 0.08) -> np.ndarray:
-    """Unit rows float32 "sum(sizes) 16": one individual along each axis, its photos a little beside it."""
+    """Draw embeddings of individuals, each near its own axis.
+
+    Args:
+        sizes: the number of embeddings of each individual.
+        seed: of the noise.
+        noise: standard deviation of each component.
+
+    Returns:
+        Unit rows float32, shape (sum(sizes), 16).
+    """
     centers = np.repeat(np.eye(DIM)[: len(sizes)], sizes, axis=0)
     spread = np.random.default_rng(seed).normal(size=centers.shape) * noise
     return normalize((centers + spread).astype(np.float32))
 
 
-def enrolled(gallery: Gallery, embeddings: np.ndarray, called: str = "photo") -> list[int]:
-    """The faces of one new photo each."""
-    names = [f"{called} {place}.jpg" for place in range(len(embeddings))]
+def enrolled(gallery: Gallery, embeddings: np.ndarray, prefix: str = "photo") -> list[int]:
+    """Enroll each embedding as the face of a new photo; return the faces' numbers."""
+    names = [f"{prefix} {index}.jpg" for index in range(len(embeddings))]
     return enroll_embeddings(gallery, embeddings, names, gallery.space.space_id)
 
 
-def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[int]:
-    """The faces of one new photo that shows them all."""
+def in_one_photo(gallery: Gallery, embeddings: np.ndarray, name: str) -> list[int]:
+    """Enroll embeddings as the faces of one new photo; return their numbers."""
     with gallery.writing(faces_change=True) as connection:
         photo = connection.execute(
             "INSERT INTO photos (sha256, path, size_bytes, modified_ns) VALUES (?, ?, 0, 0)",
-            (called.encode(), called),
+            (name.encode(), name),
         ).lastrowid
         return [
             int(
@@ -60,42 +69,42 @@ def in_one_photo(gallery: Gallery, embeddings: np.ndarray, called: str) -> list[
 
 
 @contextlib.contextmanager
-def looking_like(embedding: np.ndarray) -> Iterator[Embedder]:
-    """Whatever box is drawn by hand with this embedder, the face in it has that embedding; no photo is read."""
+def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
+    """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
-    def look(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _Seen:
-        return _Seen(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
+    def embed_box(_: Gallery, __: Embedder, photo: int, box: Box, landmarks: None, ___: Path | None) -> _EmbeddedFace:
+        return _EmbeddedFace(photo, Detection(box, landmarks, 1.0), 1.0, embedding)
 
     with (
-        patch.object(manual_faces, "_look", look),
+        patch.object(manual_faces, "_embed_box", embed_box),
         patch.object(manual_faces, "_check_space", lambda *_: None),
     ):
         yield object.__new__(Embedder)
 
 
 def groups(gallery: Gallery) -> set[frozenset[int]]:
-    """The faces of each identity that has some."""
-    who = load_assignments(gallery)
+    """Return the faces of each identity that has any."""
+    assignments = load_assignments(gallery)
     return {
-        frozenset(who.faces.ids[who.rows_of_identity(number)].tolist())
-        for number in np.unique(who.identity[who.identity != UNASSIGNED]).tolist()
+        frozenset(assignments.faces.ids[assignments.rows_of_identity(number)].tolist())
+        for number in np.unique(assignments.identity[assignments.identity != UNASSIGNED]).tolist()
     }
 
 
 def identity_of(gallery: Gallery, face: int) -> int:
-    """The number of whom a face shows, or -1."""
-    who = load_assignments(gallery)
-    return int(who.identity[who.faces.rows_of(np.array([face]))[0]])
+    """Return the number of a face's identity, or -1."""
+    assignments = load_assignments(gallery)
+    return int(assignments.identity[assignments.faces.rows_of(np.array([face]))[0]])
 
 
-def rows(gallery: Gallery, tables: Iterable[str] = SAID) -> dict[str, list[Any]]:
-    """All that lies in these tables."""
+def rows(gallery: Gallery, tables: Iterable[str] = DECISION_TABLES) -> dict[str, list[Any]]:
+    """Return all rows of some tables."""
     with gallery.reading() as connection:
         return {table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables}
 
 
 def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix: str = ".png") -> list[Path]:
-    """Drawn pets of 48 px, by identity."""
+    """Draw and save photos of pets, 48 px wide; return their paths by identity."""
     folder.mkdir(parents=True, exist_ok=True)
     return [
         save_photo(
@@ -108,6 +117,6 @@ def draw_pets(folder: Path, identities: int, each: int, *, seed: int = 0, suffix
 
 
 def side_by_side(*photos: np.ndarray) -> Photo:
-    """One photo of several, from the left to the right."""
+    """Join photos from left to right into one."""
     pixels = np.concatenate(photos, axis=1)
     return Photo(pixels, "side by side", (pixels.shape[1], pixels.shape[0]))

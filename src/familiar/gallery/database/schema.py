@@ -1,28 +1,28 @@
-"""The tables of a gallery, and how those of an older version become today's.
+"""SQL schema of a gallery, and the migrations from older versions of it.
 
-What a user decides changes `identities`, `assignments`, `kinds`, `constraints`, `rejections` and, by hand, `faces`.
-While `gallery.open_decision` is set, triggers write what was there before into `changes`, so nothing that a decision
-did escapes `undo`; a face as it was lies beside that in `faces_before`.
+A user's decisions change `identities`, `assignments`, `kinds`, `constraints`, `rejections` and, for manual edits,
+`faces`. While `gallery.open_decision` is set, triggers record the previous content of every changed row in `changes`,
+so `undo` restores everything that a decision did. The previous version of a face is kept in `faces_before`.
 """
 
 import sqlite3
 from collections.abc import Callable, Sequence
 
-APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: whose database it is
-VERSION = 2  # 1: no decision changed faces
+APPLICATION_ID = 0x66616D69  # "fami", at byte 68 of the file: marks the database as this program's
+VERSION = 2  # of the schema; in version 1 no decision could change faces
 
 _TABLES = """
 CREATE TABLE gallery (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    uid TEXT NOT NULL,                      -- of this gallery alone
+    uid TEXT NOT NULL,                      -- random, unique to this gallery
     space TEXT NOT NULL,                    -- JSON of `Space`
     element TEXT NOT NULL CHECK (element IN ('float16', 'float32')),
-    own_calibration TEXT,                   -- JSON of `OwnCalibration`
-    revision INTEGER NOT NULL DEFAULT 0,    -- of the whole: one more with every write
-    faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces last came, went or changed
-    judged_face INTEGER NOT NULL DEFAULT 0, -- the last face that `group` has seen
-    open_decision INTEGER,
-    erasure_due INTEGER NOT NULL DEFAULT 0  -- something was forgotten whose bytes may still lie in the file
+    own_calibration TEXT,                   -- JSON: calibration, threshold and f, as fitted to this gallery
+    revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
+    faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
+    judged_face INTEGER NOT NULL DEFAULT 0, -- the last face that `group` has processed
+    open_decision INTEGER,                  -- the decision being made: its changes are recorded
+    erasure_due INTEGER NOT NULL DEFAULT 0  -- 1: forgotten content may still be in the file's bytes
 ) STRICT;
 CREATE TABLE photos (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -45,7 +45,7 @@ CREATE TABLE faces (
 ) STRICT;
 CREATE INDEX faces_by_photo ON faces (photo_id);
 CREATE TABLE identities (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never used twice
+    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused
     name TEXT UNIQUE
 ) STRICT;
 CREATE TABLE assignments (
@@ -54,7 +54,7 @@ CREATE TABLE assignments (
     by_user INTEGER NOT NULL CHECK (by_user IN (0, 1))
 ) STRICT;
 CREATE INDEX assignments_by_identity ON assignments (identity_id);
-CREATE TABLE kinds (                        -- of faces among whom even strangers are alike: neighbors/kinds.py
+CREATE TABLE kinds (                        -- the domain of a face outside the main one: neighbors/domains.py
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
     kind INTEGER NOT NULL
 ) STRICT;
@@ -66,7 +66,7 @@ CREATE TABLE constraints (
     CHECK (first_face < second_face)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX constraints_by_second ON constraints (second_face);
-CREATE TABLE rejections (                   -- this face is not this individual
+CREATE TABLE rejections (                   -- this face does not show this individual
     face_id INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     identity_id INTEGER NOT NULL REFERENCES identities ON DELETE CASCADE,
     PRIMARY KEY (face_id, identity_id)
@@ -77,7 +77,7 @@ CREATE TABLE decisions (
     decided_at TEXT NOT NULL,               -- ISO 8601, UTC
     kind TEXT NOT NULL
 ) STRICT;
-CREATE TABLE changes (                      -- what was there before: JSON of the other columns, NULL where nothing was
+CREATE TABLE changes (                      -- previous rows: JSON of the other columns, NULL for a new row
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     decision_id INTEGER NOT NULL REFERENCES decisions ON DELETE CASCADE,
     table_name TEXT NOT NULL,
@@ -87,21 +87,21 @@ CREATE TABLE changes (                      -- what was there before: JSON of th
 ) STRICT;
 CREATE INDEX changes_by_decision ON changes (decision_id);
 CREATE INDEX changes_by_first ON changes (table_name, first);
-CREATE TABLE next_embeddings (              -- of a migration under way
+CREATE TABLE next_embeddings (              -- of an unfinished migration
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
     origin TEXT NOT NULL CHECK (origin IN ('photo', 'bridge')),
     embedding BLOB NOT NULL
 ) STRICT;
-CREATE TABLE migration (                    -- one row while a migration is under way
+CREATE TABLE migration (                    -- one row during a migration
     id INTEGER PRIMARY KEY CHECK (id = 1),
     space TEXT NOT NULL
 ) STRICT;
 """
 
 _FACES_BEFORE = """
-CREATE TABLE faces_before (                 -- of a change of `faces`; JSON keeps neither bytes nor the last digits
+CREATE TABLE faces_before (                 -- previous versions of faces; JSON loses bytes and the last digits
     change_id INTEGER PRIMARY KEY REFERENCES changes ON DELETE CASCADE,
-    embedding BLOB NOT NULL,                -- first, so that `rescue` does not take these rows for those of `faces`
+    embedding BLOB NOT NULL,                -- first, so that integrity/recovery.py does not take them for `faces`
     photo_id INTEGER NOT NULL REFERENCES photos ON DELETE CASCADE,
     left_px REAL NOT NULL, top_px REAL NOT NULL, right_px REAL NOT NULL, bottom_px REAL NOT NULL,
     landmarks_px BLOB,
@@ -111,7 +111,7 @@ CREATE TABLE faces_before (                 -- of a change of `faces`; JSON keep
 ) STRICT;
 CREATE INDEX faces_before_by_photo ON faces_before (photo_id);
 """
-_OF_A_FACE = (
+_FACE_COLUMNS = (
     "embedding",
     "photo_id",
     "left_px",
@@ -124,62 +124,68 @@ _OF_A_FACE = (
     "species",
 )
 
-_LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {  # table: (the key's columns, the others)
+# Recorded tables: (key columns, other columns) of each.
+_LOGGED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "identities": (("id", None), ("name",)),
     "assignments": (("face_id", None), ("identity_id", "by_user")),
     "kinds": (("face_id", None), ("kind",)),
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
-    "faces": (("id", None), ()),  # the others lie in `faces_before`
+    "faces": (("id", None), ()),  # the other columns are in `faces_before`
 }
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Within a transaction."""
-    _execute(connection, _TABLES)
+    """Create all tables and triggers of the current version in an empty database, within a transaction."""
+    _execute_all(connection, _TABLES)
     for table in _LOGGED:
         if table != "faces":
-            _log(connection, table)
-    _log_faces(connection)
+            _create_triggers(connection, table)
+    _create_face_log(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def update_tables(connection: sqlite3.Connection, version: int) -> None:
-    """Tables of an older version to today's. Within a transaction."""
-    for older in range(version, VERSION):
-        _MIGRATIONS[older](connection)
+    """Migrate the tables of an older version to the current one, within a transaction."""
+    for older_version in range(version, VERSION):
+        _MIGRATIONS[older_version](connection)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def restore_change(connection: sqlite3.Connection, change: tuple[int, str, int, int | None, str | None]) -> None:
-    """One row of `changes` put back: (id, table_name, first, second, before). Foreign keys must be deferred.
+    """Restore the row that one row of `changes` recorded. Foreign keys must be deferred.
 
-    A face whose photo is gone since, or has other content, stays as it is: `delete_orphan_rows` afterwards.
+    A face whose photo has been deleted since, or has other content by now, is not restored: call
+    `delete_orphan_rows` afterwards.
+
+    Args:
+        connection: within a transaction.
+        change: (id, table_name, first, second, before).
     """
-    number, table, first, second, before = change
-    keys, others = _LOGGED[table]
-    key = [column for column in keys if column]
-    at = [first] if second is None else [first, second]
+    change_id, table, first, second, before = change
+    key_columns, other_columns = _LOGGED[table]
+    key = [column for column in key_columns if column]
+    key_values = [first] if second is None else [first, second]
     if before is None:
         where = " AND ".join(f"{column} = ?" for column in key)
-        connection.execute(f"DELETE FROM {table} WHERE {where}", at)
+        connection.execute(f"DELETE FROM {table} WHERE {where}", key_values)
         return
     if table == "faces":
-        _restore_face(connection, number, first)
+        _restore_face(connection, change_id, first)
         return
-    columns = ", ".join([*key, *others])
-    values = ["?" for _ in key] + [f"json_extract(?, '$[{place}]')" for place in range(len(others))]
-    # Not deleted first: what refers to the row would go with it.
+    columns = ", ".join([*key, *other_columns])
+    values = ["?" for _ in key] + [f"json_extract(?, '$[{index}]')" for index in range(len(other_columns))]
+    # An upsert rather than delete and insert: deleting would cascade to the rows that refer to this one.
+    on_conflict = f"UPDATE SET {_assign_excluded(other_columns)}" if other_columns else "NOTHING"
     connection.execute(
-        f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)}) "
-        f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {_excluded(others)}' if others else 'NOTHING'}",
-        [*at, *([before] * len(others))],
+        f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)}) ON CONFLICT ({', '.join(key)}) DO {on_conflict}",
+        [*key_values, *([before] * len(other_columns))],
     )
 
 
 def delete_orphan_rows(connection: sqlite3.Connection) -> None:
-    """Rows about faces that are not there, where foreign keys are deferred or off."""
+    """Delete rows that refer to missing faces, for use while foreign keys are deferred or off."""
     for table in ("assignments", "kinds", "rejections", "next_embeddings"):
         connection.execute(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.execute(
@@ -188,56 +194,66 @@ def delete_orphan_rows(connection: sqlite3.Connection) -> None:
     )
 
 
-def _restore_face(connection: sqlite3.Connection, change: int, face: int) -> None:
-    columns = ", ".join(_OF_A_FACE)
+def _restore_face(connection: sqlite3.Connection, change_id: int, face: int) -> None:
+    columns = ", ".join(_FACE_COLUMNS)
     connection.execute(
         f"INSERT INTO faces (id, {columns}) SELECT ?, {columns} FROM faces_before WHERE change_id = ? "
-        f"ON CONFLICT (id) DO UPDATE SET {_excluded(_OF_A_FACE)}",
-        (face, change),
+        f"ON CONFLICT (id) DO UPDATE SET {_assign_excluded(_FACE_COLUMNS)}",
+        (face, change_id),
     )
-    # What a migration under way has made of it was made of the face as it was.
+    # An unfinished migration may have embedded the other version of the face.
     connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (face,))
 
 
-def _excluded(columns: Sequence[str]) -> str:
+def _assign_excluded(columns: Sequence[str]) -> str:
+    """Return the assignments of an upsert: each column gets the value that was to be inserted."""
     return ", ".join(f"{column} = excluded.{column}" for column in columns)
 
 
-def _execute(connection: sqlite3.Connection, statements: str) -> None:
-    """Unlike `executescript`, without ending the transaction."""
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    """Execute statements separated by semicolons. Unlike `executescript`, does not end the transaction."""
     for statement in statements.split(";\n"):
         if statement.strip():
             connection.execute(statement)
 
 
-def _log_faces(connection: sqlite3.Connection) -> None:
-    _execute(connection, _FACES_BEFORE)
-    old = ", ".join(f"old.{column}" for column in _OF_A_FACE)
-    _log(
+def _create_face_log(connection: sqlite3.Connection) -> None:
+    _execute_all(connection, _FACES_BEFORE)
+    old_values = ", ".join(f"old.{column}" for column in _FACE_COLUMNS)
+    _create_triggers(
         connection,
         "faces",
-        f"    INSERT INTO faces_before (change_id, {', '.join(_OF_A_FACE)}) VALUES (last_insert_rowid(), {old});\n",
+        f"    INSERT INTO faces_before (change_id, {', '.join(_FACE_COLUMNS)}) "
+        f"VALUES (last_insert_rowid(), {old_values});\n",
     )
 
 
-def _log(connection: sqlite3.Connection, table: str, keep: str = "") -> None:
-    """Triggers that write down each change of a table; `keep`: a statement more, where a row was there before."""
-    keys, others = _LOGGED[table]
-    for event, row, before in (
+def _create_triggers(connection: sqlite3.Connection, table: str, extra_statement: str = "") -> None:
+    """Create triggers that record each change of a table.
+
+    Args:
+        connection: within a transaction.
+        table: one of `_LOGGED`.
+        extra_statement: also executed for an update or deletion, which have a previous row.
+    """
+    key_columns, other_columns = _LOGGED[table]
+    for event, row, has_previous_row in (
         ("INSERT", "new", False),
         ("UPDATE", "old", True),
         ("DELETE", "old", True),
     ):
-        first, second = (f"{row}.{column}" if column else "NULL" for column in keys)
-        held = f"json_array({', '.join(f'old.{column}' for column in others)})" if before else "NULL"
+        first, second = (f"{row}.{column}" if column else "NULL" for column in key_columns)
+        old_columns = ", ".join(f"old.{column}" for column in other_columns)
+        before = f"json_array({old_columns})" if has_previous_row else "NULL"
         connection.execute(
             f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table}\n"
             "WHEN (SELECT open_decision FROM gallery) IS NOT NULL BEGIN\n"
             "    INSERT INTO changes (decision_id, table_name, first, second, before)\n"
-            f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first}, {second}, {held});\n"
-            f"{keep if before else ''}"
+            f"    VALUES ((SELECT open_decision FROM gallery), '{table}', {first}, {second}, {before});\n"
+            f"{extra_statement if has_previous_row else ''}"
             "END"
         )
 
 
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _log_faces}  # from this version to the next
+# Of each older version: the migration to the next one.
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _create_face_log}

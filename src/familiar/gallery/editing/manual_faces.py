@@ -1,7 +1,7 @@
-"""Faces that a user adds to a photo, moves or deletes. Each call is one decision that `undo` takes back whole.
+"""Add, move and delete faces by hand. Each call is one decision that `undo` restores as a whole.
 
-A face is looked at and embedded before anything is written, so that nobody waits for that; what others have written
-meanwhile is looked at then.
+A face is read and embedded before the write begins, so that no other writer waits for that; the write then checks what
+others have changed in the meantime.
 """
 
 import sqlite3
@@ -26,14 +26,14 @@ from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import to_tensor
 
-MIN_SIDE_PX = 8  # of a box, as far as it lies on the photo: a smaller one is a slip of the hand
+MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
 
 Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
-    """A face as it was looked at in one photo."""
+class _EmbeddedFace:
+    """A face in one photo, before it is written."""
 
     photo: int
     detection: Detection
@@ -50,49 +50,74 @@ def add_face(
     *,
     path: Path | None = None,
 ) -> int:
-    """A face that the detector missed; its number. It joins those whom it is like at once.
+    """Add a face that the detector missed, and assign it to the identity that it resembles, if any.
 
-    Box and landmarks, as in `Detection`, are in pixels of the whole upright photo, which is read from `path` (None:
-    where it was enrolled from). The face is of the species that all others in the photo are of.
+    The face gets the species that all other faces in the photo have.
 
-    NotInGallery where there is no such photo, UnreadablePhoto where it cannot be read, SpaceMismatch where the embedder
-    is not the gallery's. Contradiction where the photo has changed since it was enrolled, where less than 8 px of the
-    box's width or height lie on it, or where a face is there already. NoFaceFound where the landmarks lie elsewhere.
+    Args:
+        gallery: to write to.
+        embedder: the gallery's model.
+        photo: the photo's number.
+        box_xyxy_px: in pixels of the whole upright photo, as in `Detection`.
+        landmarks_px: likewise.
+        path: where to read the photo (None: where it was enrolled from).
+
+    Returns:
+        The number of the new face.
+
+    Raises:
+        NotInGallery: there is no such photo.
+        UnreadablePhoto: the photo cannot be read.
+        SpaceMismatch: the embedder is not the gallery's.
+        Contradiction: the photo has changed since it was enrolled, the box overlaps it by less than 8 px in width or
+            height, or another face is in the same place.
+        NoFaceFound: the landmarks cannot be aligned, such as five on one point.
     """
-    seen = _look(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
+    face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
     with decision(gallery, "add face", faces_change=True) as connection:
-        _require_place(gallery, connection, embedder, seen, but=None)
-        face = connection.execute(
+        _check_still_valid(gallery, connection, embedder, face, except_face=None)
+        number = connection.execute(
             "INSERT INTO faces (left_px, top_px, right_px, bottom_px, landmarks_px, score, quality, embedding, "
             "photo_id, species) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, (SELECT min(species) FROM faces "
             "WHERE photo_id = ?9 HAVING count(DISTINCT species) = 1))",
-            (*_values(gallery, seen), photo),
+            (*_column_values(gallery, face), photo),
         ).lastrowid
-        assert face is not None
-        _find_place(gallery, connection, face)
-    return face
+        assert number is not None
+        _assign_face(gallery, connection, number)
+    return number
 
 
 def move_face(gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box, *, path: Path | None = None) -> None:
-    """Another box for a face, which keeps its number and is embedded anew.
+    """Give a face another box and embed it again. It keeps its number.
 
-    It stays whose it is where the user said so, or it is their only one; else that is judged anew. Errors as in
-    `add_face`.
+    It keeps its identity if the user confirmed it, or if it is the identity's only face; otherwise it is assigned
+    again.
+
+    Args:
+        gallery: to write to.
+        embedder: the gallery's model.
+        face: the face's number.
+        box_xyxy_px: the new box, in pixels of the whole upright photo.
+        path: where to read the photo (None: where it was enrolled from).
+
+    Raises:
+        NotInGallery: there is no such face.
+        UnreadablePhoto, SpaceMismatch, Contradiction, NoFaceFound: as in `add_face`.
     """
     with gallery.reading() as connection:
         check_faces(gallery, [face])
         (photo,) = connection.execute("SELECT photo_id FROM faces WHERE id = ?", (face,)).fetchone()
-    seen = _look(gallery, embedder, photo, box_xyxy_px, None, path)
+    embedded = _embed_box(gallery, embedder, photo, box_xyxy_px, None, path)
     with decision(gallery, "move face", faces_change=True) as connection:
-        _require_place(gallery, connection, embedder, seen, but=face)
-        moved = connection.execute(
+        _check_still_valid(gallery, connection, embedder, embedded, except_face=face)
+        updated = connection.execute(
             "UPDATE faces SET left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, landmarks_px = ?, score = ?, "
             "quality = ?, embedding = ? WHERE id = ? AND photo_id = ?",
-            (*_values(gallery, seen), face, photo),
+            (*_column_values(gallery, embedded), face, photo),
         )
-        if not moved.rowcount:
-            raise NotInGallery(f"{gallery.folder}: face {face} has been deleted meanwhile")
-        # What a migration under way has made of it was made of the old box.
+        if not updated.rowcount:
+            raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
+        # An unfinished migration may have embedded the old box.
         connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (face,))
         connection.execute("DELETE FROM kinds WHERE face_id = ?", (face,))
         connection.execute(
@@ -100,117 +125,122 @@ def move_face(gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box,
             "WHERE other.identity_id = assignments.identity_id AND other.face_id <> assignments.face_id)",
             (face,),
         )
-        _find_place(gallery, connection, face)
+        _assign_face(gallery, connection, face)
 
 
 def delete_face(gallery: Gallery, face: int) -> None:
-    """Takes a face out of its photo, with all that was said of it. The photo stays known, so it does not come back.
+    """Delete a face and its assignments and constraints. The photo stays, so enrolling again does not re-detect it.
 
-    Its bytes stay for `undo`; `forget` removes them. NotInGallery where there is no such face.
+    The face's bytes are kept for `undo`; `forget` removes them.
+
+    Raises:
+        NotInGallery: there is no such face.
     """
     with decision(gallery, "delete face", faces_change=True) as connection:
         check_faces(gallery, [face])
-        connection.execute("DELETE FROM faces WHERE id = ?", (face,))  # and all that refers to it
+        connection.execute("DELETE FROM faces WHERE id = ?", (face,))  # cascades to all rows that refer to it
         delete_empty_identities(connection)
 
 
-# --- looking at the photo: without writing ------------------------------------------------------------------------
+# --- embedding a box of a photo: outside of any write --------------------------------------------------------------
 
 
-def _look(
+def _embed_box(
     gallery: Gallery,
     embedder: Embedder,
-    number: int,
+    photo_number: int,
     box: Box,
     landmarks: Float32[np.ndarray, "5 2"] | None,
     path: Path | None,
-) -> _Seen:
+) -> _EmbeddedFace:
     _check_space(gallery, embedder)
     with gallery.reading() as connection:
-        enrolled_from, sha256 = _photo(gallery, connection, number)
-    photo = _read(path or Path(enrolled_from), sha256)
-    _require_on_photo(box, photo)
+        enrolled_path, sha256 = _find_photo(gallery, connection, photo_number)
+    photo = _read_photo(path or Path(enrolled_path), sha256)
+    _check_box_on_photo(box, photo)
     detection = Detection(box, landmarks, 1.0)
     preprocessing = embedder.metadata.preprocessing
     crop = align(photo, detection, preprocessing)
     (embedding,) = embedder.run(to_tensor([crop], preprocessing))
-    return _Seen(number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
+    return _EmbeddedFace(photo_number, detection, face_quality(detection, photo.size_px, crop.rgb_u8), embedding)
 
 
 def _check_space(gallery: Gallery, embedder: Embedder) -> None:
     gallery.check_space(embedder.metadata.space_id, embedder.metadata.embedding_dim)
 
 
-def _photo(gallery: Gallery, connection: sqlite3.Connection, number: int) -> tuple[str, bytes]:
-    """Its path and SHA-256."""
+def _find_photo(gallery: Gallery, connection: sqlite3.Connection, number: int) -> tuple[str, bytes]:
+    """Return the path and SHA-256 of a photo."""
     row = connection.execute("SELECT path, sha256 FROM photos WHERE id = CAST(? AS TEXT)", (str(number),)).fetchone()
     if row is None:
         raise NotInGallery(f"{gallery.folder}: has no photo {number}")
     return row
 
 
-def _read(path: Path, sha256: bytes) -> Photo:
-    photo = load_photo(path)  # first: it refuses what could not be read to its end
+def _read_photo(path: Path, sha256: bytes) -> Photo:
+    """Decode a photo, and check that its content is what was enrolled."""
+    photo = load_photo(path)  # first: it rejects a file that cannot be read to its end
     try:
-        same = content_sha256(path) == sha256
+        is_unchanged = content_sha256(path) == sha256
     except OSError as error:
         raise UnreadablePhoto(f"{path}: {error.strerror}") from error
-    if not same:
+    if not is_unchanged:
         raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     return photo
 
 
-def _require_on_photo(box: Box, photo: Photo) -> None:
+def _check_box_on_photo(box: Box, photo: Photo) -> None:
     left, top, right, bottom = box
     width, height = photo.size_px
     side = min(min(right, width) - max(left, 0), min(bottom, height) - max(top, 0))
     if not (np.isfinite(box).all() and side >= MIN_SIDE_PX):
         raise Contradiction(
-            f"{photo.source}: less than {MIN_SIDE_PX} px of the box {box} lie on the photo, which is {width} x "
-            f"{height} px; give left, top, right and bottom"
+            f"{photo.source}: the box {box} overlaps the photo, which is {width} x {height} px, by less than "
+            f"{MIN_SIDE_PX} px; give left, top, right and bottom"
         )
 
 
-# --- writing it down ----------------------------------------------------------------------------------------------
+# --- writing the face: within a decision ---------------------------------------------------------------------------
 
 
-def _require_place(
-    gallery: Gallery, connection: sqlite3.Connection, embedder: Embedder, seen: _Seen, but: int | None
+def _check_still_valid(
+    gallery: Gallery, connection: sqlite3.Connection, embedder: Embedder, face: _EmbeddedFace, except_face: int | None
 ) -> None:
-    """The gallery and the photo are what they were when it was looked at, and no face but one lies there."""
+    """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     _check_space(gallery, embedder)
-    path, _ = _photo(gallery, connection, seen.photo)
-    for face, *there in connection.execute(
+    path, _ = _find_photo(gallery, connection, face.photo)
+    for number, left, top, right, bottom in connection.execute(
         "SELECT id, left_px, top_px, right_px, bottom_px FROM faces "
         "WHERE photo_id = ? AND id IS NOT ? AND left_px < right_px AND top_px < bottom_px",
-        (seen.photo, but),
+        (face.photo, except_face),
     ):
-        box = seen.detection.box_xyxy_px
-        smaller = min(seen.detection.area_px, (there[2] - there[0]) * (there[3] - there[1]))
-        if box_intersection_px(box, tuple(there)) >= SAME_FACE_OVERLAP * smaller:
-            raise Contradiction(f"{path}: face {face} is there already; move or delete that one")
+        smaller_area = min(face.detection.area_px, (right - left) * (bottom - top))
+        overlap = box_intersection_px(face.detection.box_xyxy_px, (left, top, right, bottom))
+        if overlap >= SAME_FACE_OVERLAP * smaller_area:
+            raise Contradiction(f"{path}: face {number} is there already; move or delete that one")
 
 
-def _values(gallery: Gallery, seen: _Seen) -> tuple[Any, ...]:
-    """Of the columns left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding."""
-    landmarks = seen.detection.landmarks_px
+def _column_values(gallery: Gallery, face: _EmbeddedFace) -> tuple[Any, ...]:
+    """Return left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding as they are stored."""
+    landmarks = face.detection.landmarks_px
     return (
-        *seen.detection.box_xyxy_px,
+        *face.detection.box_xyxy_px,
         None if landmarks is None else landmarks.astype("<f4").tobytes(),
-        seen.detection.score,
-        seen.quality,
-        gallery.encode_embeddings(seen.embedding[None])[0],
+        face.detection.score,
+        face.quality,
+        gallery.encode_embeddings(face.embedding[None])[0],
     )
 
 
-def _find_place(gallery: Gallery, connection: sqlite3.Connection, face: int) -> None:
-    """The kind of a face, and, where it is nobody's, whose it is."""
+def _assign_face(gallery: Gallery, connection: sqlite3.Connection, face: int) -> None:
+    """Find the domain of a face and, if it is unassigned, its identity."""
     if connection.execute("SELECT 1 FROM kinds LIMIT 1").fetchone():
-        who = load_assignments(gallery)
-        row = who.faces.rows_of(np.array([face], np.int64))
-        asked = np.union1d(np.flatnonzero(who.domain != IN_DOMAIN), row)
-        kind = int(extend_domains(who.faces.unit_rows(asked), who.domain[asked])[asked == row][0])
-        if kind != IN_DOMAIN:
-            connection.execute("INSERT INTO kinds (face_id, kind) VALUES (?, ?)", (face, kind))
+        assignments = load_assignments(gallery)
+        row = assignments.faces.rows_of(np.array([face], np.int64))
+        rows = np.union1d(np.flatnonzero(assignments.domain != IN_DOMAIN), row)
+        domains = extend_domains(assignments.faces.unit_rows(rows), assignments.domain[rows])
+        domain = int(domains[rows == row][0])
+        if domain != IN_DOMAIN:
+            connection.execute("INSERT INTO kinds (face_id, kind) VALUES (?, ?)", (face, domain))
     if not connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone():
         recluster(gallery, connection, np.array([face], np.int64), [])

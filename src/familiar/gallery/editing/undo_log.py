@@ -1,4 +1,4 @@
-"""What a user decided, one transaction each, and the way back."""
+"""The user's decisions, one transaction each, and undoing them."""
 
 import contextlib
 import sqlite3
@@ -13,7 +13,14 @@ from familiar.gallery.database.schema import delete_orphan_rows, restore_change
 
 @dataclass(frozen=True)
 class Decision:
-    """One entry of the log: the command that made it, when (UTC, ISO 8601), and how many rows it changed."""
+    """An entry of the undo log.
+
+    Attributes:
+        number: increases with every decision.
+        kind: the command that made it.
+        decided_at: UTC, ISO 8601.
+        changes: the number of rows that it changed.
+    """
 
     number: int
     kind: str
@@ -23,9 +30,12 @@ class Decision:
 
 @contextlib.contextmanager
 def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
-    """A transaction whose changes `undo` takes back. One that changes nothing leaves no entry.
+    """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
-    `faces_change` as in `Gallery.writing`.
+    Args:
+        gallery: to write to.
+        kind: the command, as the log lists it.
+        faces_change: as in `Gallery.writing`.
     """
     with gallery.writing(faces_change=faces_change) as connection:
         number = connection.execute(
@@ -42,56 +52,66 @@ def decision(gallery: Gallery, kind: str, *, faces_change: bool = False) -> Gene
 
 
 def undo(gallery: Gallery, expected: int | None = None) -> Decision:
-    """Takes the last decision back: every row it changed is as it was before. NotInGallery where there is none left.
-
-    Contradiction where a number was `expected`, and the last decision is another by now.
+    """Undo the last decision: restore every row that it changed.
 
     What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
+
+    Args:
+        gallery: to write to.
+        expected: the number that the last decision must have (None: any).
+
+    Returns:
+        The decision that was undone.
+
+    Raises:
+        NotInGallery: there is nothing to undo.
+        Contradiction: the last decision is not the expected one; nothing was undone.
     """
     with gallery.writing() as connection:
-        last = _decisions(connection, limit=1)
-        if not last:
-            raise NotInGallery(f"{gallery.folder}: there is no decision left to undo")
-        if expected not in (None, last[0].number):
+        entries = _read_decisions(connection, limit=1)
+        if not entries:
+            raise NotInGallery(f"{gallery.folder}: nothing to undo")
+        last = entries[0]
+        if expected not in (None, last.number):
             raise Contradiction(
-                f"something else was decided meanwhile ({last[0].kind}), so nothing was undone; look again"
+                f"nothing was undone, because the last change is another one by now ({last.kind}); reload and retry"
             )
         connection.execute("PRAGMA defer_foreign_keys = ON")
         changes = connection.execute(
             "SELECT id, table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
-            (last[0].number,),
+            (last.number,),
         ).fetchall()
         for change in changes:
             restore_change(connection, change)
         if any(table == "faces" for _, table, *_ in changes):
-            # The number of this write, as `writing(faces_change=True)` has it, which is known only now.
+            # As `writing(faces_change=True)` does at its end; that faces change is known only now.
             connection.execute("UPDATE gallery SET faces_revision = revision + 1")
         delete_orphan_rows(connection)
-        # An identity that came to hold nobody may have been swept away since; those who return to it need it.
+        # An identity that lost its last face may have been deleted since; the restored faces need it.
         connection.execute(
             "INSERT INTO identities (id, name) SELECT DISTINCT identity_id, NULL FROM assignments "
             "WHERE identity_id NOT IN (SELECT id FROM identities)"
         )
-        # Of whom nothing else is left, since they were forgotten.
+        # Restored rejections of an identity that has been forgotten since.
         connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
-        if last[0].kind == "group":  # which may find other kinds when it is done again
+        if last.kind == "group":  # the next grouping may find other domains, so it must process all faces
             connection.execute("UPDATE gallery SET judged_face = 0")
-        connection.execute("DELETE FROM decisions WHERE id = ?", (last[0].number,))
-    return last[0]
+        connection.execute("DELETE FROM decisions WHERE id = ?", (last.number,))
+    return last
 
 
 def decisions(gallery: Gallery, limit: int = 20) -> list[Decision]:
-    """The last ones that can be taken back, newest first."""
+    """List the last decisions that can be undone, newest first."""
     with gallery.reading() as connection:
-        return _decisions(connection, limit)
+        return _read_decisions(connection, limit)
 
 
 def delete_empty_decisions(connection: sqlite3.Connection) -> None:
-    """A decision of which nothing is left has nothing to undo."""
+    """Delete decisions without recorded changes, which have nothing to undo."""
     connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
 
 
-def _decisions(connection: sqlite3.Connection, limit: int) -> list[Decision]:
+def _read_decisions(connection: sqlite3.Connection, limit: int) -> list[Decision]:
     rows = connection.execute(
         "SELECT id, kind, decided_at, (SELECT count(*) FROM changes WHERE decision_id = decisions.id) "
         "FROM decisions ORDER BY id DESC LIMIT ?",

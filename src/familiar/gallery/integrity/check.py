@@ -1,4 +1,4 @@
-"""Is a gallery whole, and if not, what can be saved of it."""
+"""Check the integrity of a gallery, and repair a damaged one."""
 
 import contextlib
 import os
@@ -10,26 +10,34 @@ from pathlib import Path
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
 from familiar.gallery.clustering.calibration import calibration, reset_calibration
-from familiar.gallery.database.connection import DATABASE, HIGH_WATER, Gallery, Space, translate_sqlite_errors
+from familiar.gallery.database.connection import Gallery
 from familiar.gallery.database.schema import VERSION, create_tables, delete_orphan_rows
+from familiar.gallery.database.space import Space
+from familiar.gallery.database.sqlite_errors import translate_sqlite_errors
+from familiar.gallery.database.sqlite_file import DATABASE, HIGH_WATER
 from familiar.gallery.integrity.recovery import TABLES, recover_rows
 
 _MAX_BYTES = 2**40  # of a gallery; a damaged header may claim more
-_PLAUSIBLE = 100  # versions; a damaged header may claim more
+_MAX_NEWER_VERSIONS = 100  # a damaged header may claim a version beyond that
 
 
 ERASURE_DUE = (
-    "the bytes of what was forgotten are still on the disk, since another process had the gallery open; "
+    "the bytes of forgotten photos or identities are still on the disk, since another process had the gallery open; "
     "close it there, and open it again"
 )
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check saw. `problems` is empty where the gallery is whole.
+    """The outcome of an integrity check.
 
-    `missing` photos are not where they were, and `changed` ones have another size than they had when enrolled: their
-    faces are here still; enroll the folder they are in now.
+    Attributes:
+        photos: the number of photos.
+        faces: the number of faces.
+        problems: one description per problem; empty if the gallery is intact.
+        missing: paths of photos that are not where they were enrolled. Their faces are still in the gallery; enroll
+            the folder that they are in now.
+        changed: paths of photos with another size than when they were enrolled; likewise.
     """
 
     photos: int
@@ -41,30 +49,35 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class RepairResult:
-    """Rows saved of each table that had any, and the folder where the damaged file was put."""
+    """The outcome of a repair.
+
+    Attributes:
+        saved: the number of rows recovered from each table that had any.
+        kept_in: the folder to which the damaged file was moved.
+    """
 
     saved: dict[str, int]
     kept_in: Path
 
 
 def check(gallery: Gallery) -> CheckResult:
-    """Every page, every reference, every embedding, and where the photos are."""
+    """Check every page, every reference and every embedding of a gallery, and whether the photos are still there."""
     problems: list[str] = []
     missing: list[str] = []
     changed: list[str] = []
     with gallery.reading() as connection:
         problems += [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
         problems += [
-            f"{table}, row {row}: what it refers to in {parent} is gone"
+            f"{table}, row {row}: refers to a missing row of {parent}"
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
         ]
         if connection.execute("SELECT erasure_due FROM gallery").fetchone()[0]:
             problems.append(ERASURE_DUE)
-        for path, size in connection.execute("SELECT path, size_bytes FROM photos ORDER BY path"):
-            if not size:  # known by a name only
+        for path, size_bytes in connection.execute("SELECT path, size_bytes FROM photos ORDER BY path"):
+            if not size_bytes:  # enrolled as an embedding, without a file
                 continue
             try:
-                if os.stat(path).st_size != size:  # noqa: PTH116 - of a hundred thousand
+                if os.stat(path).st_size != size_bytes:  # noqa: PTH116 - a Path each is slow for a hundred thousand
                     changed.append(path)
             except OSError:
                 missing.append(path)
@@ -80,35 +93,43 @@ def check(gallery: Gallery) -> CheckResult:
 
 
 def repair(folder: Path, space: Space | None = None) -> RepairResult:
-    """Makes a whole gallery of what can still be read of a damaged one; the damaged file is kept as it is.
+    """Recover the readable rows of a damaged gallery into a new database, and keep the damaged file in a folder.
 
-    What is lost are the rows on damaged pages, what referred to them, and the log of decisions. `space` is that of the
-    gallery's model, for where the one row that tells it is lost. BadGallery where there is no gallery, or where that
-    row is lost and `space` is not given. Nobody else may have it open.
+    Lost are the rows on damaged pages, those that referred to them, and the undo log. No other process may have the
+    gallery open.
+
+    Args:
+        folder: the gallery's folder.
+        space: of the gallery's model, for when the row that says so is lost.
+
+    Raises:
+        BadGallery: there is no gallery, it was made by a newer version, or the row with the space is lost and `space`
+            is None.
+        CannotWrite: the folder cannot be written to; the gallery is as it was.
     """
     path = folder / DATABASE
     if not path.is_file():
-        raise BadGallery(f"{folder}: holds no gallery to repair")
+        raise BadGallery(f"{folder}: there is no gallery to repair")
     with path.open("rb") as file:
         version = int.from_bytes(file.read(64)[60:], "big")
-    if VERSION < version < VERSION + _PLAUSIBLE:
-        raise BadGallery(f"{path}: was made by a newer version of familiar, which alone can repair it")
-    fresh, damaged = folder / f".{DATABASE}.repaired", folder / f".{DATABASE}.damaged"
+    if VERSION < version < VERSION + _MAX_NEWER_VERSIONS:
+        raise BadGallery(f"{path}: was made by a newer version of familiar, and only that version can repair it")
+    repaired, damaged = folder / f".{DATABASE}.repaired", folder / f".{DATABASE}.damaged"
     try:
-        fresh.unlink(missing_ok=True)
+        repaired.unlink(missing_ok=True)
         _copy_file(path, damaged)
-        saved = _made_anew(damaged, fresh, folder, space)
-        kept_in = _folder_beside(folder)
+        saved = _recover_into(repaired, damaged, folder, space)
+        kept_in = _create_folder_for_damaged(folder)
         for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", HIGH_WATER):
             with contextlib.suppress(FileNotFoundError):
                 shutil.move(folder / name, kept_in / name)
-        fresh.rename(path)
+        repaired.rename(path)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be repaired there ({error.strerror or error})") from error
     finally:
-        for name in (fresh.name, damaged.name):
-            for left in folder.glob(f"{name}*"):
-                left.unlink()
+        for name in (repaired.name, damaged.name):
+            for temporary_file in folder.glob(f"{name}*"):
+                temporary_file.unlink()
     with Gallery.open(folder) as gallery:
         try:
             calibration(gallery)
@@ -118,20 +139,24 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
 
 
 def _copy_file(path: Path, to: Path) -> None:
-    """With its log. One cut short is filled up with zeros: SQLite reads nothing of a file without its end."""
+    """Copy a database and its log. Pad a truncated one with zeros: SQLite reads no file that lacks its end."""
     shutil.copyfile(path, to)
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(f"{path}-wal", f"{to}-wal")
     with to.open("r+b") as file:
-        head = file.read(32)
-        length = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
+        header = file.read(32)
+        length = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
         if to.stat().st_size < length <= _MAX_BYTES:
             file.truncate(length)
 
 
-def _made_anew(damaged: Path, fresh: Path, folder: Path, space: Space | None) -> dict[str, int]:
-    """Rows saved of each table that had any."""
-    with translate_sqlite_errors(folder), contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
+def _recover_into(repaired: Path, damaged: Path, folder: Path, space: Space | None) -> dict[str, int]:
+    """Create a database with what can be read of a damaged one.
+
+    Returns:
+        The number of rows recovered from each table that had any.
+    """
+    with translate_sqlite_errors(folder), contextlib.closing(sqlite3.connect(repaired, isolation_level=None)) as target:
         target.text_factory = bytes
         target.execute("BEGIN IMMEDIATE")
         create_tables(target)
@@ -139,28 +164,28 @@ def _made_anew(damaged: Path, fresh: Path, folder: Path, space: Space | None) ->
             recover_rows(damaged, target, space)
         except KeyError as error:
             raise BadGallery(
-                f"{folder / DATABASE}: the row that says which model it belongs to is lost, if it is a gallery at all; "
-                f"say it: familiar gallery repair {folder} --model MODEL, or put a backup in its place"
+                f"{folder / DATABASE}: the row that says which model the gallery belongs to is lost, if it is a "
+                f"gallery at all; name the model: familiar gallery repair {folder} --model MODEL, or restore a backup"
             ) from error
         saved = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
-        _mend(target)
+        _restore_consistency(target)
         target.execute("COMMIT")
     return {table: count for table, count in saved.items() if count}
 
 
-def _folder_beside(folder: Path) -> Path:
-    """A new one for the damaged file."""
+def _create_folder_for_damaged(folder: Path) -> Path:
+    """Create a folder for the damaged file, named by the time."""
     now = time.strftime("%Y%m%d-%H%M%S")
-    for again in range(1000):
-        kept_in = folder / (f"damaged-{now}-{again}" if again else f"damaged-{now}")
+    for attempt in range(1000):
+        damaged_folder = folder / (f"damaged-{now}-{attempt}" if attempt else f"damaged-{now}")
         with contextlib.suppress(FileExistsError):
-            kept_in.mkdir()
-            return kept_in
+            damaged_folder.mkdir()
+            return damaged_folder
     raise AssertionError("a thousand repairs in one second")
 
 
-def _mend(target: sqlite3.Connection) -> None:
-    """What others refer to is put back, as far as its number tells; what refers to a lost face goes."""
+def _restore_consistency(target: sqlite3.Connection) -> None:
+    """Add placeholder rows for lost photos and identities, and delete rows that refer to lost faces."""
     target.execute(
         "INSERT INTO photos (id, sha256, path, size_bytes, modified_ns) SELECT DISTINCT photo_id, randomblob(32), "
         "'(lost)', 0, 0 FROM faces WHERE photo_id NOT IN (SELECT id FROM photos)"
@@ -172,7 +197,7 @@ def _mend(target: sqlite3.Connection) -> None:
         )
     delete_orphan_rows(target)
     target.execute(
-        # Another gallery, so that no index of the damaged one is taken for its own.
+        # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery.
         "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "
         "faces_revision = revision + 1, revision = revision + 1"
     )

@@ -1,4 +1,4 @@
-"""Who is who, in and out of a gallery: as a table (CSV), or as folders of photos, one per identity."""
+"""Export and import identity labels, as a CSV table or as one folder of photos per identity."""
 
 import csv
 import io
@@ -21,17 +21,21 @@ from familiar.photos.decoding import find_photos
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user")
-SAME_BOX = 0.3  # intersection over union, from which a box of the table means a face of the gallery
-_NAME_BYTES = 200  # of a folder: file systems take 255, and a number may follow
+SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
+_NAME_BYTES = 200  # of a folder name: file systems allow 255, and a number may be appended
 
 _Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """How many `faces` were said to show how many `identities`, and how many others that `carried` along.
+    """The outcome of an import.
 
-    `skipped`: each row or photo that says nothing of a face in the gallery, and why.
+    Attributes:
+        faces: the number of labeled faces.
+        identities: the number of identities that they were assigned to.
+        propagated_faces: other faces that were reassigned as a consequence.
+        skipped: each row or photo that matches no face of the gallery, and why.
     """
 
     faces: int
@@ -42,7 +46,13 @@ class ImportResult:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Photos put into the folders of so many `identities`; `missing` ones are not where they were."""
+    """The outcome of an export to folders.
+
+    Attributes:
+        photos: the number of links or copies made.
+        identities: the number of folders made.
+        missing: paths of photos that are not where they were enrolled.
+    """
 
     photos: int
     identities: int
@@ -50,8 +60,8 @@ class ExportResult:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One line of a table. `label`: a name, or #12 for somebody without one; empty: nobody."""
+class _TableRow:
+    """One row of a table. `label` is a name, or #12 for an identity without one, or empty for no identity."""
 
     line: int
     path: str
@@ -61,9 +71,15 @@ class _Row:
 
 
 def export_csv(gallery: Gallery, path: Path) -> int:
-    """Writes one row for each face, `COLUMNS` in the first line; the number of faces. CannotWrite by the system.
+    """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
 
-    Without an identity its number, name and `by_user` are empty.
+    The number, name and `by_user` of a face without an identity are empty.
+
+    Returns:
+        The number of faces.
+
+    Raises:
+        CannotWrite: the file cannot be written.
     """
     with gallery.reading() as connection:
         rows = connection.execute(
@@ -80,78 +96,97 @@ def export_csv(gallery: Gallery, path: Path) -> int:
 
 
 def import_csv(gallery: Gallery, path: Path) -> ImportResult:
-    """Takes a table for the user's word, all of it in one decision.
+    """Assign faces to identities as a CSV table says, as one decision.
 
-    It has the columns `path` and `name` at least, as `export_csv` writes them. A photo that shows several faces needs
-    a box in the photo's pixels, or the number of a face. Rows without a name but with the number of an `identity` are
-    one individual who has none; with neither they say nothing.
+    Args:
+        gallery: to write to.
+        path: of a table with the columns `path` and `name` at least, as `export_csv` writes it. A row for a photo of
+            several faces needs a box in the photo's pixels, or the number of a face. Rows without a name that have the
+            same number in the column `identity` are one identity without a name; a row with neither is ignored.
 
-    BadDataset, and nothing is imported, where a line is malformed, or says what cannot be: two faces of one photo
-    under one name, one face under two. Contradiction where it cannot be beside what the gallery holds.
+    Raises:
+        BadDataset: a row is malformed, assigns two faces of one photo to one identity, or one face to two; nothing is
+            imported.
+        Contradiction: the table contradicts what the gallery contains; nothing is imported.
     """
-    known = _Known.of(gallery)
-    faces: dict[int, _Row] = {}
-    people: defaultdict[str, dict[int, _Row]] = defaultdict(dict)  # of each label, by photo
+    photos = _PhotoLookup.load(gallery)
+    row_of_face: dict[int, _TableRow] = {}
+    rows_by_label: defaultdict[str, dict[int, _TableRow]] = defaultdict(dict)  # of each label, by photo
     skipped: list[str] = []
-    for row in _read(path):
-        photo = known.at(row.path)
-        face = None if photo is None else known.face(photo, row)
+    for row in _read_table(path):
+        photo = photos.at_path(row.path)
+        face = None if photo is None else photos.matching_face(photo, row)
         if photo is None or face is None:
-            why = "no photo of the gallery" if photo is None else "shows no such face, or more than one"
-            skipped.append(f"{path}, line {row.line}: {row.path}: {why}")
+            reason = "no photo of the gallery" if photo is None else "the photo shows no such face, or more than one"
+            skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
             continue
         if not row.label:
             continue
-        before = faces.setdefault(face, row)
-        if before.label != row.label:
+        first_of_face = row_of_face.setdefault(face, row)
+        if first_of_face.label != row.label:
             raise BadDataset(
-                f"{path}, line {row.line}: {row.path}: is {row.label} here, and {before.label} in line {before.line}"
+                f"{path}, line {row.line}: {row.path}: is labeled {row.label} here, and {first_of_face.label} in line "
+                f"{first_of_face.line}"
             )
-        if before is row and (other := people[row.label].setdefault(photo, row)) is not row:
-            raise BadDataset(
-                f"{path}, line {row.line}: {row.path}: shows {row.label} in line {other.line} too, and two faces in "
-                "one photo are never one individual"
-            )
-    return _assign(gallery, {face: row.label for face, row in faces.items()}, skipped)
+        if first_of_face is row:
+            first_in_photo = rows_by_label[row.label].setdefault(photo, row)
+            if first_in_photo is not row:
+                raise BadDataset(
+                    f"{path}, line {row.line}: {row.path}: shows {row.label} in line {first_in_photo.line} too, and "
+                    "two faces in one photo cannot be the same individual"
+                )
+    return _assign_labels(gallery, {face: row.label for face, row in row_of_face.items()}, skipped)
 
 
 def import_folders(gallery: Gallery, root: Path) -> ImportResult:
-    """Takes ROOT/IDENTITY/PHOTO for the user's word, all of it in one decision.
+    """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
-    Photos are known by their content, or else by their path; each shows one face, or is skipped. A folder called #12
-    or the like is somebody without a name. BadDataset where there are no such folders, or one photo is in two.
+    Photos are identified by their content, or else by their path; one that does not show exactly one face is skipped.
+    A folder called #12 or the like is an identity without a name.
+
+    Raises:
+        BadDataset: there are no such folders, one has no usable name, or one photo is in two; nothing is imported.
+        Contradiction: the folders contradict what the gallery contains; nothing is imported.
     """
-    known = _Known.of(gallery)
-    folders = sorted(_listed(root))
+    photos = _PhotoLookup.load(gallery)
+    folders = sorted(_list_folders(root))
     if not folders:
-        raise BadDataset(f"{root}: holds no folders; they are expected as {root}/IDENTITY/PHOTO.jpg")
-    said: dict[int, tuple[str, Path]] = {}
+        raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
+    label_and_path: dict[int, tuple[str, Path]] = {}  # of each face
     skipped: list[str] = []
     for folder in folders:
         label = folder.name.strip()
         if printable(label) != label or not label:
-            raise BadDataset(f"{printable(str(folder))}: is no name that can be shown on one line; rename the folder")
+            raise BadDataset(
+                f"{printable(str(folder))}: the folder's name is not one line of printable characters; rename it"
+            )
         for path in find_photos([folder]) if any(folder.iterdir()) else []:
             try:
-                photo = known.shown_in(path)
+                photo = photos.with_content_of(path)
             except OSError as error:
                 skipped.append(f"{path}: {error.strerror}")
                 continue
-            shown = known.faces.get(photo, []) if photo is not None else []
-            if len(shown) != 1:
-                why = "no photo of the gallery" if photo is None else f"shows {len(shown)} faces"
-                skipped.append(f"{path}: {why}")
+            faces = photos.faces.get(photo, []) if photo is not None else []
+            if len(faces) != 1:
+                reason = "no photo of the gallery" if photo is None else f"shows {len(faces)} faces"
+                skipped.append(f"{path}: {reason}")
                 continue
-            before, other = said.setdefault(shown[0][0], (label, path))
-            if before != label:
-                raise BadDataset(f"{path}: is the photo {other} too, and its one face has one name")
-    return _assign(gallery, {face: label for face, (label, _) in said.items()}, skipped)
+            first_label, first_path = label_and_path.setdefault(faces[0][0], (label, path))
+            if first_label != label:
+                raise BadDataset(f"{path}: is the same photo as {first_path}; remove it from one of the two folders")
+    return _assign_labels(gallery, {face: label for face, (label, _) in label_and_path.items()}, skipped)
 
 
-def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] = "link") -> ExportResult:
-    """Makes FOLDER/NAME/PHOTO of every face that is somebody's: links to the photos where they lie, or copies.
+def export_folders(gallery: Gallery, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
+    """Create FOLDER/NAME/PHOTO for every face with an identity.
 
-    Who has no name is #12. CannotWrite where the folder is there already and not empty, or by the system.
+    Args:
+        gallery: to read.
+        folder: must be empty or missing. An identity without a name gets a folder called #12 or the like.
+        mode: make symbolic links to the photos where they lie, or copies.
+
+    Raises:
+        CannotWrite: the folder is not empty, or a file cannot be written.
     """
     with gallery.reading() as connection:
         rows = connection.execute(
@@ -160,8 +195,8 @@ def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] 
             "JOIN photos ON photos.id = photo_id ORDER BY identity_id, path"
         ).fetchall()
     missing: list[str] = []
-    taken: set[str] = set()
-    within: dict[int, tuple[Path, set[str]]] = {}
+    folder_names: set[str] = set()
+    folders: dict[int, tuple[Path, set[str]]] = {}  # of each identity: its folder, and the names used in it
     try:
         if folder.exists() and any(folder.iterdir()):
             raise CannotWrite(f"{folder}: is not empty; name another folder, or remove it")
@@ -171,41 +206,42 @@ def export_folders(gallery: Gallery, folder: Path, how: Literal["link", "copy"] 
             if not source.is_file():
                 missing.append(path)
                 continue
-            if number not in within:
-                within[number] = folder / _free(_safe(name), "", taken), set()
-                within[number][0].mkdir()
-            own, names = within[number]
-            target = own / _free(source.stem, source.suffix, names)
-            if how == "link":
+            if number not in folders:
+                folders[number] = folder / _unused_name(_safe_folder_name(name), "", folder_names), set()
+                folders[number][0].mkdir()
+            identity_folder, file_names = folders[number]
+            target = identity_folder / _unused_name(source.stem, source.suffix, file_names)
+            if mode == "link":
                 target.symlink_to(source)
             else:
                 shutil.copy2(source, target)
     except OSError as error:
         raise CannotWrite(f"{error.filename2 or error.filename}: {error.strerror}") from error
-    return ExportResult(len(rows) - len(missing), len(within), tuple(missing))
+    return ExportResult(len(rows) - len(missing), len(folders), tuple(missing))
 
 
-def _assign(gallery: Gallery, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
-    people: defaultdict[str, list[int]] = defaultdict(list)
+def _assign_labels(gallery: Gallery, label_of: Mapping[int, str], skipped: list[str]) -> ImportResult:
+    """Assign faces, given by number, to the identities of their labels."""
+    faces_of: defaultdict[str, list[int]] = defaultdict(list)
     for face, label in label_of.items():
-        people[label].append(face)
-    carried = assign(
+        faces_of[label].append(face)
+    propagated_faces = assign(
         gallery,
-        [IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in people.items()],
+        [IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()],
     )
-    return ImportResult(len(label_of), len(people), carried, tuple(skipped))
+    return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
-    """Photos of a gallery by path and by content, the newest of one path, and the faces that each shows."""
+class _PhotoLookup:
+    """The numbers of a gallery's photos by path (the newest of one path) and by content, and the faces of each."""
 
     by_path: Mapping[str, int]
     by_content: Mapping[bytes, int]
     faces: Mapping[int, list[tuple[int, _Box]]]
 
     @staticmethod
-    def of(gallery: Gallery) -> "_Known":
+    def load(gallery: Gallery) -> "_PhotoLookup":
         faces: defaultdict[int, list[tuple[int, _Box]]] = defaultdict(list)
         with gallery.reading() as connection:
             photos = connection.execute("SELECT id, path, sha256 FROM photos ORDER BY id").fetchall()
@@ -214,29 +250,30 @@ class _Known:
             ):
                 left, top, right, bottom = box
                 faces[photo].append((face, (left, top, right, bottom)))
-        return _Known({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
+        return _PhotoLookup({row[1]: row[0] for row in photos}, {row[2]: row[0] for row in photos}, dict(faces))
 
-    def at(self, path: str) -> int | None:
+    def at_path(self, path: str) -> int | None:
         return self.by_path.get(path, self.by_path.get(str(absolute_path(path))))
 
-    def shown_in(self, path: Path) -> int | None:
-        """OSError where the file cannot be read."""
+    def with_content_of(self, path: Path) -> int | None:
+        """Return the photo with a file's content, or else the one at its path. OSError if it cannot be read."""
         photo = self.by_content.get(content_sha256(path))
-        return self.at(str(path)) if photo is None else photo
+        return self.at_path(str(path)) if photo is None else photo
 
-    def face(self, photo: int, row: _Row) -> int | None:
-        """Which face of the photo a line means: by box, the only one, or by its number."""
-        shown = self.faces.get(photo, [])
+    def matching_face(self, photo: int, row: _TableRow) -> int | None:
+        """Return the face of a photo that a row means: by its box, as the only one, or by its number."""
+        faces = self.faces.get(photo, [])
         if row.box is not None:
-            overlap, face = max(((_overlap(row.box, box), face) for face, box in shown), default=(0.0, 0))
+            overlaps = ((_intersection_over_union(row.box, box), face) for face, box in faces)
+            overlap, face = max(overlaps, default=(0.0, 0))
             return face if overlap >= SAME_BOX else None
-        if len(shown) == 1:
-            return shown[0][0]
-        return next((face for face, _ in shown if face == row.face), None)
+        if len(faces) == 1:
+            return faces[0][0]
+        return next((face for face, _ in faces if face == row.face), None)
 
 
-def _read(path: Path) -> Iterator[_Row]:
-    """The lines of a table. BadDataset names the first that is malformed."""
+def _read_table(path: Path) -> Iterator[_TableRow]:
+    """Read the rows of a table. BadDataset names the first malformed line."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
@@ -244,43 +281,43 @@ def _read(path: Path) -> Iterator[_Row]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         if not {"path", "name"} <= set(reader.fieldnames or ()):
-            raise BadDataset(f"{path}, line 1: names no columns path and name, separated by commas")
+            raise BadDataset(f"{path}, line 1: must contain the columns path and name, separated by commas")
         for cells in reader:
             if None in cells or None in cells.values():
                 raise ValueError("has more or fewer cells than the first line")
-            yield _row(reader.line_num, cells)
+            yield _parse_row(reader.line_num, cells)
     except (csv.Error, ValueError) as error:
-        line = reader.line_num + isinstance(error, csv.Error)  # of the last row that could be read
+        line = reader.line_num + isinstance(error, csv.Error)  # line_num is of the last row that could be read
         raise BadDataset(f"{path}, line {line}: {error}; nothing was imported") from error
 
 
-def _row(line: int, cells: Mapping[str, str]) -> _Row:
-    """ValueError where a number is none, or a box is no box."""
+def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
+    """Parse the cells of a row. ValueError if one is not what its column needs."""
     sides = [cells.get(side, "").strip() for side in BOX]
     box = None
     if any(sides):
         left, top, right, bottom = map(float, sides)
         if not all(map(math.isfinite, (left, top, right, bottom))):
-            raise ValueError("a side of the box is no number")
+            raise ValueError("a side of the box is not a finite number")
         # An embedding that was computed elsewhere has a box of no size.
         box = (left, top, right, bottom) if left < right and top < bottom else None
     name, face, number = (cells.get(column, "").strip() for column in ("name", "face", "identity"))
     if not cells["path"]:
-        raise ValueError("names no path")
+        raise ValueError("the path is empty")
     if printable(name) != name:
-        raise ValueError(f"{name!r} is no name, since it cannot be shown on one line")
+        raise ValueError(f"the name {name!r} is not one line of printable characters")
     label = name or (f"#{int(number)}" if number else "")
-    return _Row(line, cells["path"], box, int(face) if face else None, label)
+    return _TableRow(line, cells["path"], box, int(face) if face else None, label)
 
 
-def _overlap(one: _Box, other: _Box) -> float:
-    """Intersection over union."""
-    common = box_intersection_px(one, other)
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
-    return common / (areas - common) if common else 0.0
+def _intersection_over_union(first: _Box, second: _Box) -> float:
+    intersection = box_intersection_px(first, second)
+    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
+    return intersection / (areas - intersection) if intersection else 0.0
 
 
-def _listed(root: Path) -> Iterator[Path]:
+def _list_folders(root: Path) -> Iterator[Path]:
+    """List the folders in a folder, hidden ones left out."""
     try:
         for path in root.iterdir():
             if path.is_dir() and not path.name.startswith("."):
@@ -289,22 +326,22 @@ def _listed(root: Path) -> Iterator[Path]:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error
 
 
-def _safe(name: str) -> str:
-    """A name as a folder can be called on any system.
+def _safe_folder_name(name: str) -> str:
+    """Turn an identity's name into a folder name that any system accepts.
 
-    >>> _safe("Tom/Jerry: twins"), _safe("..hidden")
+    >>> _safe_folder_name("Tom/Jerry: twins"), _safe_folder_name("..hidden")
     ('Tom_Jerry_ twins', '_.hidden')
     """
-    kept = "".join("_" if letter in '/\\:*?"<>|' or printable(letter) != letter else letter for letter in name)
-    kept = kept.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(" .")
-    return "_" + kept[1:] if kept.startswith(".") or not kept else kept
+    safe = "".join("_" if letter in '/\\:*?"<>|' or printable(letter) != letter else letter for letter in name)
+    safe = safe.encode()[:_NAME_BYTES].decode(errors="ignore").rstrip(" .")
+    return "_" + safe[1:] if safe.startswith(".") or not safe else safe
 
 
-def _free(stem: str, suffix: str, taken: set[str]) -> str:
-    """The name, or with -2, -3, ... behind it where that is taken, also in other case."""
+def _unused_name(stem: str, suffix: str, used_names: set[str]) -> str:
+    """Return the file name, with -2, -3, ... appended if it is used, also in other case; record it as used."""
     name, count = stem + suffix, 1
-    while name.casefold() in taken:
+    while name.casefold() in used_names:
         count += 1
         name = f"{stem}-{count}{suffix}"
-    taken.add(name.casefold())
+    used_names.add(name.casefold())
     return name

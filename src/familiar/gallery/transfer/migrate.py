@@ -1,10 +1,10 @@
-"""A gallery from one model to another: every name, constraint and correction stays, the embeddings become others.
+"""Migrate a gallery to another model: every name, constraint and correction stays, and the embeddings are replaced.
 
-New embeddings gather beside the old ones, a batch at a time, and take their place in one transaction at the end. Until
-then the gallery is used as ever; a call that was cut short is gone on with by the same call.
+New embeddings are collected next to the old ones, a batch at a time, and replace them in one transaction at the end.
+Until then the gallery remains usable with the old model. An interrupted run resumes when the call is repeated.
 
-Of faces that were moved or deleted by hand the log of decisions holds embeddings of the old model, which nothing would
-compare with. So what was decided up to the last of these cannot be undone any more; what was decided since can.
+The undo log contains old embeddings of faces that were moved or deleted by hand, which are not comparable with new
+ones. So decisions up to the last of these cannot be undone any more; later ones can.
 """
 
 import sqlite3
@@ -30,16 +30,20 @@ from familiar.gallery.editing.undo_log import delete_empty_decisions
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
-MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer say too little of how the spaces lie to each other
-HELD_OUT = 5  # every so many-th of them tells how well the bridge does
+MIN_BRIDGE_PAIRS = 50  # faces embedded by both models: fewer do not determine the mapping between the spaces
+HELD_OUT_EVERY = 5  # every fifth pair is held out to measure how well the bridge does
 
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """How the faces came over: from their `photos`, by their first components (`prefix`), or over a `bridge`.
+    """How the faces got their new embeddings.
 
-    `bridge_cosine`: of bridged faces with the new model's own embedding of them, over faces that the bridge was not
-    fitted on; None where none was needed.
+    Attributes:
+        photos: faces embedded again from their photos.
+        prefix: faces whose embeddings were truncated to a prefix.
+        bridge: faces mapped by a bridge, a linear map learned between the two spaces.
+        bridge_cosine: mean cosine similarity of mapped embeddings with the new model's own, over faces that the
+            bridge was not fitted on; None if no bridge was needed.
     """
 
     photos: int
@@ -49,14 +53,14 @@ class MigrationResult:
 
 
 @dataclass(frozen=True, eq=False)
-class _Stored:
-    """A face as it lies in the gallery."""
+class _StoredFace:
+    """A face as the gallery stores it, without its embedding."""
 
     face: int
     path: str
     sha256: bytes
     box_xyxy_px: tuple[float, float, float, float]
-    detection: Detection | None  # None of a face that came as a vector
+    detection: Detection | None  # None if the face was enrolled as an embedding, without a photo
 
 
 def migrate(
@@ -66,37 +70,46 @@ def migrate(
     flip: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> MigrationResult:
-    """Takes a gallery over to another model.
+    """Replace a gallery's embeddings with those of another model.
 
-    Where the new model speaks the same space with fewer numbers, one of the old model's valid prefixes, the stored
-    vectors are cut. Else each photo that is still where it was, unchanged, is embedded anew, its faces where they were
-    found; and the others are carried over a bridge learned from those, if they are fifty or more. `on_batch` is told
-    the number of faces done.
+    If the new model has the same space and its dimension is a valid prefix of the old one's, the stored embeddings are
+    truncated. Otherwise each photo that is still where it was, unchanged, is embedded again with the stored boxes. The
+    remaining faces are mapped by a bridge learned from these, if there are at least fifty. A calibration that was
+    fitted to the gallery is fitted again, if enough is confirmed.
 
-    GalleryBusy where another process migrates it meanwhile. FamiliarError where a photo is gone and no bridge can be
-    learned: nothing is swapped then, and what was embedded is kept for the next call. The gallery's own calibration is
-    fitted again, if it had one and enough is confirmed.
+    Args:
+        gallery: to write to.
+        embedder: the new model.
+        flip: as in `Embedder.embed`.
+        on_batch: called with the number of faces done, after each batch has been committed.
+
+    Raises:
+        GalleryBusy: another process has started or finished a migration in the meantime.
+        SpaceMismatch: the space is the same, and the new dimension is not a valid prefix.
+        FamiliarError: photos are missing and there are too few others to learn a bridge from. The old embeddings
+            stay, and the new ones so far are kept for the next call.
     """
     old, new = gallery.space, Space.from_metadata(embedder.metadata)
     if new.space_id == old.space_id:
-        return _cut(gallery, old, new)
-    _begin(gallery, new)
+        return _truncate(gallery, old, new)
+    _begin_migration(gallery, new)
     cosine: float | None = None
     while True:
-        waiting = _waiting(gallery)
-        gone = _embed_anew(gallery, new, embedder, waiting, flip, on_batch)
-        cosine = _bridge(gallery, new, gone) if gone else cosine
-        if (migrated := _swap(gallery, new, cosine)) is not None:
-            _calibrate_again(gallery, migrated[1])
-            return migrated[0]
-        # Another process has enrolled photos meanwhile.
+        pending = _load_pending_faces(gallery)
+        without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
+        cosine = _map_by_bridge(gallery, new, without_photo) if without_photo else cosine
+        if (swapped := _swap_embeddings(gallery, new, cosine)) is not None:
+            result, had_own_calibration = swapped
+            _recalibrate(gallery, had_own_calibration)
+            return result
+        # Another process has enrolled photos in the meantime.
 
 
-def _cut(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
+def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
     if new.embedding_dim == old.embedding_dim:
-        shorter = None
+        prefix_length = None
     elif new.embedding_dim in old.prefixes:
-        shorter = new.embedding_dim
+        prefix_length = new.embedding_dim
     else:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
@@ -104,21 +117,21 @@ def _cut(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
         )
     with gallery.writing(faces_change=True) as connection:
         faces = gallery.faces()
-        if shorter is not None:
-            rows = gallery.encode_embeddings(prefix(faces.unit_rows(), shorter)) if len(faces.ids) else []
+        if prefix_length is not None:
+            rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
             connection.executemany(
                 "UPDATE faces SET embedding = ? WHERE id = ?", zip(rows, faces.ids.tolist(), strict=True)
             )
-            _drop_embeddings_of_the_log(connection)
-        had_own = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
-        _forget_kinds(connection)
+            _delete_logged_embeddings(connection)
+        had_own_calibration = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
+        _delete_domains(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
-    _calibrate_again(gallery, bool(had_own))
-    return MigrationResult(0, len(faces.ids) if shorter else 0, 0, None)
+    _recalibrate(gallery, bool(had_own_calibration))
+    return MigrationResult(0, len(faces.ids) if prefix_length else 0, 0, None)
 
 
-def _begin(gallery: Gallery, new: Space) -> None:
-    """What was gathered for another model is of no use."""
+def _begin_migration(gallery: Gallery, new: Space) -> None:
+    """Record the migration, and delete embeddings that an interrupted one has left for another model."""
     with gallery.writing() as connection:
         row = connection.execute("SELECT space FROM migration").fetchone()
         if row is None or Space.from_json(row[0]) != new:
@@ -128,7 +141,8 @@ def _begin(gallery: Gallery, new: Space) -> None:
         connection.execute("DELETE FROM next_embeddings WHERE origin = 'bridge'")  # their photos may be back
 
 
-def _waiting(gallery: Gallery) -> list[_Stored]:
+def _load_pending_faces(gallery: Gallery) -> list[_StoredFace]:
+    """Return the faces without a new embedding, by photo."""
     with gallery.reading() as connection:
         rows = connection.execute(
             "SELECT faces.id, path, sha256, left_px, top_px, right_px, bottom_px, landmarks_px, score FROM faces "
@@ -136,12 +150,12 @@ def _waiting(gallery: Gallery) -> list[_Stored]:
             "ORDER BY photo_id, faces.id"
         ).fetchall()
     return [
-        _Stored(face, path, sha256, tuple(box), _detection(box, landmarks, score))
+        _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score))
         for face, path, sha256, *box, landmarks, score in rows
     ]
 
 
-def _detection(box: Sequence[float], landmarks: bytes | None, score: float) -> Detection | None:
+def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float) -> Detection | None:
     left, top, right, bottom = box
     if left >= right:
         return None
@@ -149,48 +163,52 @@ def _detection(box: Sequence[float], landmarks: bytes | None, score: float) -> D
     return Detection((left, top, right, bottom), points, score)
 
 
-def _embed_anew(
+def _embed_photos(
     gallery: Gallery,
     new: Space,
     embedder: Embedder,
-    waiting: list[_Stored],
+    pending: list[_StoredFace],
     flip: bool,
     on_batch: Callable[[int], None],
-) -> list[_Stored]:
-    """Embeds the faces whose photos are still there; the others."""
-    photos = [list(faces) for _, faces in groupby(waiting, key=lambda stored: stored.sha256)]
-    size = max(1, min(embedder.batch_size, -(-len(photos) // embedder.threads)))
-    batches = [photos[start : start + size] for start in range(0, len(photos), size)]
-    gone: list[_Stored] = []
+) -> list[_StoredFace]:
+    """Embed the faces whose photos are still there, and save the embeddings.
+
+    Returns:
+        The faces whose photos are missing or changed.
+    """
+    photos = [list(faces) for _, faces in groupby(pending, key=lambda stored: stored.sha256)]
+    batch_size = max(1, min(embedder.batch_size, -(-len(photos) // embedder.threads)))
+    batches = [photos[start : start + batch_size] for start in range(0, len(photos), batch_size)]
+    all_missing: list[_StoredFace] = []
     done = 0
 
-    def embed(
-        batch: Sequence[Sequence[_Stored]],
-    ) -> tuple[list[_Stored], Float32[np.ndarray, "n d"], list[_Stored]]:
+    def embed_batch(
+        batch: Sequence[Sequence[_StoredFace]],
+    ) -> tuple[list[_StoredFace], Float32[np.ndarray, "n d"], list[_StoredFace]]:
         crops: list[Crop] = []
-        found: list[_Stored] = []
-        missing: list[_Stored] = []
+        embedded: list[_StoredFace] = []
+        missing: list[_StoredFace] = []
         for faces in batch:
             try:
-                crops += _crops(faces, embedder.metadata.preprocessing)
-                found += faces
+                crops += _align_faces(faces, embedder.metadata.preprocessing)
+                embedded += faces
             except (OSError, FamiliarError):
                 missing += faces
         if not crops:
             return [], embedder.empty_embeddings(), missing
-        return found, embedder.run(to_tensor(crops, embedder.metadata.preprocessing), flip=flip), missing
+        return embedded, embedder.run(to_tensor(crops, embedder.metadata.preprocessing), flip=flip), missing
 
     with ThreadPoolExecutor(embedder.threads) as pool:
-        for batch, (found, embeddings, missing) in zip(batches, pool.map(embed, batches), strict=True):
-            _gather(gallery, new, found, embeddings, "photo")
-            gone += missing
+        for batch, (embedded, embeddings, missing) in zip(batches, pool.map(embed_batch, batches), strict=True):
+            _save_next_embeddings(gallery, new, embedded, embeddings, "photo")
+            all_missing += missing
             done += sum(map(len, batch))
             on_batch(done)
-    return gone
+    return all_missing
 
 
-def _crops(faces: Sequence[_Stored], preprocessing: Preprocessing) -> list[Crop]:
-    """OSError or FamiliarError where the photo is gone, is another by now, or never was one."""
+def _align_faces(faces: Sequence[_StoredFace], preprocessing: Preprocessing) -> list[Crop]:
+    """Read a photo and align its faces. OSError or FamiliarError if it is missing, changed, or never was a photo."""
     path = Path(faces[0].path)
     if content_sha256(path) != faces[0].sha256:
         raise FamiliarError(f"{path}: has changed since it was enrolled")
@@ -200,109 +218,129 @@ def _crops(faces: Sequence[_Stored], preprocessing: Preprocessing) -> list[Crop]
     return [align(photo, stored.detection, preprocessing) for stored in faces if stored.detection]
 
 
-def _gather(
+def _save_next_embeddings(
     gallery: Gallery,
     new: Space,
-    faces: Sequence[_Stored],
+    faces: Sequence[_StoredFace],
     embeddings: Float32[np.ndarray, "n d"],
     origin: str,
 ) -> None:
-    """Those that are still what was embedded: another process may have moved or deleted one, or enrolled its photo
-    anew."""
+    """Save the new embeddings of faces that have not changed since they were read.
+
+    Another process may have moved or deleted a face, or enrolled an edited version of its photo.
+
+    Args:
+        gallery: to write to.
+        new: the space that the gallery is being migrated to.
+        faces: as they were embedded.
+        embeddings: unit rows, one per face.
+        origin: "photo" or "bridge".
+    """
     if not len(faces):
         return
-    packed = gallery.encode_embeddings(embeddings)
+    encoded = gallery.encode_embeddings(embeddings)
     with gallery.writing() as connection:
-        _require_under_way(gallery, connection, new)
+        _check_migration_unchanged(gallery, connection, new)
         connection.executemany(
             "INSERT INTO next_embeddings (face_id, origin, embedding) SELECT faces.id, ?, ? FROM faces "
             "JOIN photos ON photos.id = photo_id WHERE faces.id = ? AND sha256 = ? "
             "AND (left_px, top_px, right_px, bottom_px) = (?, ?, ?, ?) ON CONFLICT (face_id) DO NOTHING",
             (
                 (origin, row, stored.face, stored.sha256, *stored.box_xyxy_px)
-                for stored, row in zip(faces, packed, strict=True)
+                for stored, row in zip(faces, encoded, strict=True)
             ),
         )
 
 
-def _bridge(gallery: Gallery, new: Space, gone: list[_Stored]) -> float:
-    """Carries over the faces whose photos are gone; how well, as `MigrationResult.bridge_cosine` says."""
+def _map_by_bridge(gallery: Gallery, new: Space, without_photo: list[_StoredFace]) -> float:
+    """Map the embeddings of faces without a photo by a bridge learned from the others.
+
+    Returns:
+        `MigrationResult.bridge_cosine`.
+    """
     with gallery.reading() as connection:
-        every = gallery.faces()
+        faces = gallery.faces()
         rows: list[Any] = connection.execute(
             "SELECT face_id, embedding FROM next_embeddings WHERE origin = 'photo' ORDER BY face_id"
         ).fetchall()
     if len(rows) < MIN_BRIDGE_PAIRS:
         raise FamiliarError(
-            f"{gallery.folder}: the photos of {len(gone)} faces are gone or changed (the first: {gone[0].path}), and "
-            f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS}); put the photos back and "
-            f"enroll them, or forget them; what was embedded is kept"
+            f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
+            f"{without_photo[0].path}), and {len(rows)} others are too few to learn a bridge from "
+            f"({MIN_BRIDGE_PAIRS}); put the photos back and enroll them, or forget them. The new embeddings so far "
+            "are kept"
         )
-    source = _vectors(every, [row[0] for row in rows])
+    source = _embeddings_of(faces, [row[0] for row in rows])
     target = np.stack([np.frombuffer(row[1], gallery.embedding_dtype) for row in rows]).astype(np.float32)
-    held_out = np.arange(len(rows)) % HELD_OUT == 0
-    tried: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
-    cosine = float((tried(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
-    still_here = set(every.ids.tolist())
-    carried = [stored for stored in gone if stored.face in still_here]
+    held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
+    measured_bridge: Bridge = ridge_bridge(source[~held_out], normalize(target[~held_out]))
+    cosine = float((measured_bridge(source[held_out]) * normalize(target[held_out])).sum(axis=1).mean())
+    existing = set(faces.ids.tolist())
+    to_map = [stored for stored in without_photo if stored.face in existing]
     bridge = ridge_bridge(source, normalize(target))
-    if carried:
-        vectors = _vectors(every, [stored.face for stored in carried])
-        _gather(gallery, new, carried, bridge(vectors), "bridge")
+    if to_map:
+        vectors = _embeddings_of(faces, [stored.face for stored in to_map])
+        _save_next_embeddings(gallery, new, to_map, bridge(vectors), "bridge")
     return cosine
 
 
-def _vectors(every: FaceTable, wanted: Sequence[int]) -> Float32[np.ndarray, "n d"]:
-    return every.unit_rows(every.rows_of(np.array(wanted, np.int64)))
+def _embeddings_of(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
+    return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap(gallery: Gallery, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
-    """The new embeddings in place of the old, all or none; None where some are still missing. Had it an own
-    calibration?"""
+def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tuple[MigrationResult, bool] | None:
+    """Replace all old embeddings with the new ones.
+
+    Returns:
+        The result, and whether the gallery had a calibration of its own; None if some new embeddings are missing.
+    """
     with gallery.writing(faces_change=True) as connection:
-        _require_under_way(gallery, connection, new)
+        _check_migration_unchanged(gallery, connection, new)
         if connection.execute(
             "SELECT 1 FROM faces WHERE id NOT IN (SELECT face_id FROM next_embeddings) LIMIT 1"
         ).fetchone():
             return None
         counts = dict(connection.execute("SELECT origin, count(*) FROM next_embeddings GROUP BY origin").fetchall())
-        had_own = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
+        had_own_calibration = connection.execute("SELECT own_calibration IS NOT NULL FROM gallery").fetchone()[0]
         connection.execute(
             "UPDATE faces SET embedding = (SELECT embedding FROM next_embeddings WHERE face_id = faces.id)"
         )
         connection.execute("DELETE FROM next_embeddings")
         connection.execute("DELETE FROM migration")
-        _drop_embeddings_of_the_log(connection)
-        _forget_kinds(connection)
+        _delete_logged_embeddings(connection)
+        _delete_domains(connection)
         connection.execute("UPDATE gallery SET space = ?, own_calibration = NULL", (new.to_json(),))
-    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own)
+    return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), bool(had_own_calibration)
 
 
-def _require_under_way(gallery: Gallery, connection: sqlite3.Connection, new: Space) -> None:
-    """GalleryBusy where another migration has begun, or ended, meanwhile: vectors of two models never mix."""
+def _check_migration_unchanged(gallery: Gallery, connection: sqlite3.Connection, new: Space) -> None:
+    """Raise GalleryBusy if another process began or ended a migration: embeddings of two models must never mix."""
     row = connection.execute("SELECT space FROM migration").fetchone()
     if row is None or Space.from_json(row[0]) != new:
-        raise GalleryBusy(f"{gallery.folder}: another process has migrated it meanwhile; look which model it is of now")
+        raise GalleryBusy(
+            f"{gallery.folder}: another process has started or finished a migration of this gallery; see which model "
+            f"it uses now: familiar gallery stats {gallery.folder}"
+        )
 
 
-def _drop_embeddings_of_the_log(connection: sqlite3.Connection) -> None:
-    """With all that was decided before: decisions are only undone from the last one on."""
+def _delete_logged_embeddings(connection: sqlite3.Connection) -> None:
+    """Delete decisions whose log contains embeddings, and all earlier ones: they are only undone in reverse order."""
     connection.execute(
         "DELETE FROM decisions WHERE id <= "
         "(SELECT max(decision_id) FROM changes JOIN faces_before ON change_id = changes.id)"
     )
 
 
-def _forget_kinds(connection: sqlite3.Connection) -> None:
-    """They depend on what a model never learned."""
+def _delete_domains(connection: sqlite3.Connection) -> None:
+    """Delete the domains of faces, which depend on what the model was trained on."""
     connection.execute("DELETE FROM kinds")
     connection.execute("UPDATE gallery SET judged_face = 0")
     connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
     delete_empty_decisions(connection)
 
 
-def _calibrate_again(gallery: Gallery, had_own: bool) -> None:
-    if had_own:
+def _recalibrate(gallery: Gallery, had_own_calibration: bool) -> None:
+    if had_own_calibration:
         try:
             calibrate(gallery)
         except NothingToMeasure:  # faces may have been forgotten since

@@ -1,0 +1,51 @@
+"""The embedding space of a gallery: which model its embeddings come from, and what their similarities mean."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+from familiar.core.calibration import Calibration
+from familiar.embedding.bundle import BundleMetadata
+
+
+@dataclass(frozen=True)
+class Space:
+    """An embedding space and the calibration of its similarities.
+
+    Attributes:
+        space_id: embeddings with the same id are comparable.
+        embedding_dim: the dimension of the stored embeddings.
+        prefixes: the lengths to which an embedding may be cut and still be compared.
+        calibration: the thresholds and probabilities of the model that defines the space.
+    """
+
+    space_id: str
+    embedding_dim: int
+    prefixes: tuple[int, ...]
+    calibration: Calibration
+
+    @staticmethod
+    def from_metadata(metadata: BundleMetadata) -> "Space":
+        """Return the space of a bundle."""
+        return Space(metadata.space_id, metadata.embedding_dim, metadata.prefixes, metadata.calibration)
+
+    def to_json(self) -> str:
+        """Serialize as the database stores it."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @staticmethod
+    @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
+    def from_json(text: str) -> "Space":
+        """Parse the result of `to_json`.
+
+        Raises:
+            ValueError, KeyError, TypeError: the text does not describe a space.
+        """
+        stored = json.loads(text)
+        return Space(
+            stored["space_id"],
+            stored["embedding_dim"],
+            tuple(stored["prefixes"]),
+            Calibration.from_dict(stored["calibration"]),
+        )

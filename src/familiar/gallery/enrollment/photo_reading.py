@@ -1,0 +1,126 @@
+"""Read the photos of an enrollment, and detect and embed the faces of new ones."""
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.files import absolute_path, content_sha256
+from familiar.core.types import Crop, Detection
+from familiar.detection.detectors import Detector
+from familiar.detection.quality import detect_faces, to_full_resolution
+from familiar.embedding.embedder import Embedder, min_decoded_side_px
+from familiar.gallery.database.connection import Gallery
+from familiar.photos.decoding import load_photo
+from familiar.photos.exif import capture_time
+from familiar.photos.preprocessing import to_tensor
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedFace:
+    """A detected and embedded face."""
+
+    detection: Detection
+    quality: float
+    embedding: Float32[np.ndarray, " d"]
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoFile:
+    """A photo's file as it was read. `faces` is None if its content is enrolled already."""
+
+    path: Path
+    sha256: bytes
+    size_bytes: int
+    modified_ns: int
+    taken_at: str | None = None
+    faces: tuple[EmbeddedFace, ...] | None = None
+
+    @property
+    def encoded_path(self) -> bytes:
+        """The path in the file system's encoding, which may not be UTF-8."""
+        return os.fsencode(self.path)
+
+
+@dataclass(frozen=True, eq=False)
+class EnrolledPhotos:
+    """The photos that a gallery has when a call begins."""
+
+    size_and_time: Mapping[str, tuple[int, int]]  # of each path: bytes, and modification time in ns
+    hashes: frozenset[bytes]
+
+
+def load_enrolled_photos(gallery: Gallery) -> EnrolledPhotos:
+    """Read which photos a gallery has."""
+    with gallery.reading() as connection:
+        rows = connection.execute("SELECT path, size_bytes, modified_ns, sha256 FROM photos").fetchall()
+    return EnrolledPhotos(
+        {path: (size_bytes, modified_ns) for path, size_bytes, modified_ns, _ in rows},
+        frozenset(row[3] for row in rows),
+    )
+
+
+def embed_new_photos(
+    paths: Sequence[Path],
+    enrolled: EnrolledPhotos,
+    embedder: Embedder,
+    detector: Detector,
+    flip: bool,
+    min_score: float,
+) -> tuple[list[PhotoFile], list[FamiliarError]]:
+    """Read the photos that are not enrolled unchanged, and embed the faces of new ones. Does not use the gallery.
+
+    Args:
+        paths: of the photos, embedded as one batch.
+        enrolled: the photos that the gallery has.
+        embedder: the gallery's model.
+        detector: finds the faces.
+        flip: as in `Embedder.embed`.
+        min_score: detections below it are ignored.
+
+    Returns:
+        The files that were read, and the errors of those that could not be.
+    """
+    preprocessing = embedder.metadata.preprocessing
+    files: list[PhotoFile] = []
+    skipped: list[FamiliarError] = []
+    crops: list[Crop] = []
+    detections: list[tuple[int, Detection, float]] = []  # of each crop: index of its file, detection, quality
+    for path in paths:
+        try:
+            file = _read_file(absolute_path(path), enrolled)
+            if file is not None and file.sha256 not in enrolled.hashes:
+                file = replace(file, taken_at=capture_time(file.path), faces=())
+                photo = load_photo(file.path, min_side_px=min_decoded_side_px(detector, preprocessing))
+                for face in detect_faces(photo, detector, preprocessing, min_score):
+                    crops.append(face.crop)
+                    detections.append((len(files), to_full_resolution(face.detection, photo), face.quality))
+        except FamiliarError as error:
+            skipped.append(error)
+        else:
+            files += [] if file is None else [file]
+    if crops:
+        embeddings = embedder.run(to_tensor(crops, preprocessing), flip=flip)
+        for (index, detection, quality), embedding in zip(detections, embeddings, strict=True):
+            faces = (*(files[index].faces or ()), EmbeddedFace(detection, quality, embedding))
+            files[index] = replace(files[index], faces=faces)
+    return files, skipped
+
+
+def _read_file(path: Path, enrolled: EnrolledPhotos) -> PhotoFile | None:
+    """Hash a file. None if its size and modification time are those it was enrolled with."""
+    try:
+        status = path.stat()
+        if enrolled.size_and_time.get(str(path)) == (status.st_size, status.st_mtime_ns):
+            return None
+        if not stat.S_ISREG(status.st_mode):  # hashing a named pipe would wait forever
+            raise UnreadablePhoto(f"{path}: a folder or a special file, not a photo")
+        sha256 = content_sha256(path)
+    except OSError as error:
+        raise UnreadablePhoto(f"{path}: {error.strerror}") from error
+    return PhotoFile(path, sha256, status.st_size, status.st_mtime_ns)

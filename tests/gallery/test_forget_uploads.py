@@ -1,0 +1,94 @@
+"""Forgetting photos deletes their uploaded files, and no others."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from familiar.core.errors import CannotWrite, NotInGallery
+from familiar.gallery.database.connection import UPLOADED_PHOTOS, Gallery
+from familiar.gallery.editing import forget as forget_module
+from familiar.gallery.editing.forget import forget_photos
+from support.small_gallery import enrolled, individuals
+
+
+def test_forgetting_deletes_only_uploaded_photo_files(gallery: Gallery, folder: Path, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    uploaded_file, other_file = folder / UPLOADED_PHOTOS / "ab" / "abc.jpg", tmp_path / "original.jpg"
+    for path in (uploaded_file, other_file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"photo")
+    with gallery.writing() as connection:
+        connection.execute("UPDATE photos SET path = ? WHERE id = 1", (str(uploaded_file),))
+        connection.execute("UPDATE photos SET path = ? WHERE id = 2", (str(other_file),))
+    with pytest.raises(NotInGallery):
+        forget_photos(gallery, [uploaded_file, tmp_path / "none.jpg"])
+    assert uploaded_file.exists()
+    forget_photos(gallery, [uploaded_file, other_file])
+    assert not uploaded_file.exists()
+    assert other_file.exists()
+
+
+def write_upload(gallery: Gallery, photo: int, *, enrolled_from: Path | None = None) -> Path:
+    """Write the uploaded file of a photo that was enrolled from it, or from `enrolled_from`; return its path."""
+    with gallery.writing() as connection:
+        (sha256,) = connection.execute("SELECT sha256 FROM photos WHERE id = ?", (photo,)).fetchone()
+        path = gallery.folder / UPLOADED_PHOTOS / sha256.hex()[:2] / f"{sha256.hex()}.jpg"
+        name = str(enrolled_from or path.resolve())
+        connection.execute("UPDATE photos SET path = ? WHERE id = ?", (name, photo))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"photo")
+    return path
+
+
+def test_forgetting_deletes_the_uploaded_copy_of_a_photo(gallery: Gallery, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    original = tmp_path / "original.jpg"
+    original.write_bytes(b"photo")
+    uploaded_copy, other_upload = write_upload(gallery, 1, enrolled_from=original), write_upload(gallery, 2)
+    forget_photos(gallery, [original])
+    assert not uploaded_copy.exists()
+    assert original.exists()
+    assert other_upload.exists()
+
+
+def test_forgetting_deletes_uploads_when_opened_through_a_symlink(gallery: Gallery, folder: Path, tmp_path: Path):
+    enrolled(gallery, individuals([2]))
+    first, second = write_upload(gallery, 1), write_upload(gallery, 2)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with Gallery.open(link) as linked:
+        forget_photos(linked, [first.resolve(), link / second.relative_to(folder)])
+    assert not first.exists()
+    assert not second.exists()
+
+
+def test_photo_is_not_forgotten_when_upload_deletion_fails(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+    enrolled(gallery, individuals([2]))
+    path = write_upload(gallery, 1)
+
+    def fail(path: Path, **_: bool) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    with pytest.raises(CannotWrite, match=r"jpg: cannot be deleted \(Permission denied\); nothing was forgotten"):
+        forget_photos(gallery, [path.resolve()])
+    assert len(gallery.faces().ids) == 2
+
+
+def test_forgetting_succeeds_when_repeated_after_a_crash(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+    enrolled(gallery, individuals([2]))
+    path = write_upload(gallery, 1)
+    delete_files = forget_module._delete_files
+
+    def crash(files: Collection[Path]) -> None:
+        delete_files(files)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(forget_module, "_delete_files", crash)
+        with pytest.raises(KeyboardInterrupt):
+            forget_photos(gallery, [path.resolve()])
+    assert not path.exists()
+    assert len(gallery.faces().ids) == 2
+    assert forget_photos(gallery, [path.resolve()]).photos == 1

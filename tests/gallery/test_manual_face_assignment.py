@@ -1,0 +1,164 @@
+"""Which identity a face gets that is added or moved by hand, and undoing it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from familiar.core.vectors import normalize
+from familiar.gallery.clustering.assignments import UNASSIGNED
+from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing import corrections
+from familiar.gallery.editing.manual_faces import add_face, delete_face, move_face
+from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.integrity.check import check
+from support.small_gallery import (
+    DECISION_TABLES,
+    embedder_returning,
+    enrolled,
+    identity_of,
+    in_one_photo,
+    individuals,
+    rows,
+)
+
+EVERYTHING = (*DECISION_TABLES, "kinds", "faces", "photos", "decisions", "changes", "faces_before")
+LEFT, RIGHT = (0.0, 0.0, 48.0, 48.0), (48.0, 0.0, 96.0, 48.0)
+LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.float32)
+
+
+def enroll_boxes(gallery: Gallery, axes: list[int], name: str = "together") -> list[int]:
+    """Enroll one photo with a face of each individual, given by axis, side by side and 100 px apart."""
+    faces = in_one_photo(gallery, np.concatenate([individual_embedding(axis) for axis in axes]), name)
+    with gallery.writing(faces_change=True) as connection:
+        connection.executemany(
+            "UPDATE faces SET left_px = ?, right_px = ?, bottom_px = 50 WHERE id = ?",
+            ((100 * index, 100 * index + 50, face) for index, face in enumerate(faces)),
+        )
+    return faces
+
+
+def individual_embedding(axis: int, seed: int = 9) -> np.ndarray:
+    """Return one more embedding of an individual of `individuals`, shape (1, 16)."""
+    return individuals([int(index == axis) for index in range(axis + 1)], seed)
+
+
+def photo_of(gallery: Gallery, face: int) -> int:
+    return int(gallery.faces().photo_ids[gallery.faces().rows_of(np.array([face]))[0]])
+
+
+FREE = (1000.0, 0.0, 1050.0, 50.0)
+
+
+def test_added_face_joins_the_similar_identity(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    cluster(gallery)
+    with embedder_returning(individual_embedding(1)[0]) as embedder:
+        face = add_face(gallery, embedder, 1, FREE)
+    assert identity_of(gallery, face) == identity_of(gallery, 4)
+    with embedder_returning(individual_embedding(1, 8)[0]) as embedder:  # an identity occurs once per photo
+        other = add_face(gallery, embedder, 1, (2000.0, 0.0, 2050.0, 50.0))
+    assert identity_of(gallery, other) == UNASSIGNED
+    before = rows(gallery)
+    assert cluster(gallery).changed == 0
+    assert rows(gallery) == before
+
+
+def test_added_face_joins_a_domain_only_when_near_it(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    with gallery.writing() as connection:
+        connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id > 3")
+    middle = gallery.faces().unit_rows()[3:].mean(axis=0)
+    for vector, domains in ((normalize(middle[None])[0], [1]), (individual_embedding(0)[0], [])):
+        with embedder_returning(vector) as embedder:
+            face = add_face(gallery, embedder, 1, FREE)
+        assert [domain for number, domain in rows(gallery, ("kinds",))["kinds"] if number == face] == domains
+        undo(gallery)
+
+
+def test_moved_unconfirmed_face_is_assigned_again(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    cluster(gallery)
+    mia, tom = identity_of(gallery, 1), identity_of(gallery, 4)
+    for box, looks_like, expected in ((FREE, 1, tom), (LEFT, 5, UNASSIGNED), (RIGHT, 0, mia)):
+        with embedder_returning(individual_embedding(looks_like)[0]) as embedder:
+            move_face(gallery, embedder, 1, box)
+        assert identity_of(gallery, 1) == expected
+        assert rows(gallery, ("faces",))["faces"][0][:6] == (1, 1, *box)
+    np.testing.assert_array_equal(gallery.faces().embeddings[0], individual_embedding(0)[0])
+    assert gallery.faces().ids.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_moved_confirmed_face_keeps_its_identity(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    cluster(gallery)
+    mia = identity_of(gallery, 1)
+    corrections.confirm(gallery, [1])
+    corrections.mark_different(gallery, 1, 4)
+    before = rows(gallery)
+    with embedder_returning(individual_embedding(1)[0]) as embedder:
+        move_face(gallery, embedder, 1, FREE)
+    assert identity_of(gallery, 1) == mia
+    assert rows(gallery) == before
+
+
+def test_named_identity_keeps_its_only_face_when_moved(gallery: Gallery):
+    enrolled(gallery, individuals([2]))
+    cluster(gallery)
+    corrections.name_identity(gallery, 1, "Mia")
+    delete_face(gallery, 2)
+    with embedder_returning(individual_embedding(5)[0]) as embedder:
+        move_face(gallery, embedder, 1, FREE)
+    assert identity_of(gallery, 1) == 1
+
+
+def test_only_named_identities_survive_losing_their_last_face(gallery: Gallery):
+    enrolled(gallery, individuals([1, 1]))
+    corrections.split(gallery, [1], "Mia")
+    corrections.split(gallery, [2])
+    delete_face(gallery, 1)
+    delete_face(gallery, 2)
+    assert rows(gallery)["identities"] == [(1, "Mia")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gallery", ["float16", "float32"], indirect=True)
+def test_undo_restores_every_row_after_add_move_and_delete(gallery: Gallery):
+    enrolled(gallery, individuals([3, 3]))
+    first, second = enroll_boxes(gallery, [0, 1])
+    cluster(gallery)
+    corrections.confirm(gallery, [2])
+    corrections.mark_different(gallery, 1, 4)
+    corrections.reject(gallery, [first])
+    corrections.merge(gallery, identity_of(gallery, 2), [identity_of(gallery, 3)])
+    with gallery.writing(faces_change=True) as connection:
+        connection.execute("INSERT INTO kinds VALUES (5, 7)")
+        connection.execute(
+            "UPDATE faces SET species = 'cats', landmarks_px = ?, left_px = ?, score = ? WHERE id IN (1, ?)",
+            (LANDMARKS.tobytes(), 0.1 + 0.2, 1 / 3, first),  # not exactly representable in short decimal form
+        )
+    for number in (1, 2, 4, 5, first, second):
+        before, vectors = rows(gallery, EVERYTHING), gallery.faces().embeddings
+        with embedder_returning(individual_embedding(3)[0]) as embedder:
+            added = add_face(gallery, embedder, photo_of(gallery, number), (300.0, 0.0, 350.0, 50.0))
+            move_face(gallery, embedder, number, (500.0, 0.0, 550.0, 50.0))
+            move_face(gallery, embedder, number, FREE)
+        delete_face(gallery, number)
+        delete_face(gallery, added)
+        assert number not in gallery.faces().ids
+        undone = [undo(gallery).kind for _ in range(5)]
+        assert undone == ["delete face", "delete face", "move face", "move face", "add face"]
+        assert rows(gallery, EVERYTHING) == before, number
+        np.testing.assert_array_equal(gallery.faces().embeddings, vectors)  # not the cached ones
+    assert check(gallery).problems == ()
+
+
+def test_second_connection_sees_deletion_and_undo(gallery: Gallery, folder: Path):
+    enrolled(gallery, individuals([3]))
+    with Gallery.open(folder) as other:
+        assert other.faces().ids.tolist() == [1, 2, 3]
+        delete_face(gallery, 2)
+        assert other.faces().ids.tolist() == [1, 3]
+        undo(gallery)
+        assert other.faces().ids.tolist() == [1, 2, 3]
