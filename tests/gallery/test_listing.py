@@ -56,7 +56,7 @@ def test_tiles_show_central_faces_of_different_photos(crowd: Gallery):
         assert tile.name == who.names.get(tile.identity)
         assert tile.best == slowly_best(crowd, tile.identity)
         if tile.best:
-            assert tile.best[0] == corrections.central_face(who, own)
+            assert tile.best[0] == who.central_face(own)
     assert tiles[-1] == listing.IdentitySummary(5, "mikesch", 0, 0, ())
     assert max(len(tile.best) for tile in tiles) == 4
     seen = {identity.number: identity for identity in gallery_statistics(crowd).identities}
@@ -65,7 +65,7 @@ def test_tiles_show_central_faces_of_different_photos(crowd: Gallery):
 
 def test_tiles_are_independent_of_block_size(crowd: Gallery, monkeypatch: pytest.MonkeyPatch):
     expected = listing.identity_summaries(crowd)
-    monkeypatch.setattr("familiar.gallery.search.templates._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("familiar.gallery.search.templates._BLOCK_ROWS", 7)
     crowd._kept.clear()
     assert listing.identity_summaries(crowd) == expected
 

@@ -7,7 +7,7 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
-from familiar.gallery.search.statistics import LAST_DECISIONS, gallery_statistics
+from familiar.gallery.search.statistics import MAX_DECISIONS, gallery_statistics
 from support.color_album import album, gallery_of, photo
 
 
@@ -44,7 +44,7 @@ def test_overview_reports_identities_counts_and_decisions(
             "group",
         ]
         corrections.confirm(gallery, [1])
-        assert len(gallery_statistics(gallery).decisions) == LAST_DECISIONS == 5
+        assert len(gallery_statistics(gallery).decisions) == MAX_DECISIONS == 5
         undo(gallery)
 
         monkeypatch.setattr(search, "INDEX_FROM", 8)
