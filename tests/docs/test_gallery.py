@@ -36,4 +36,4 @@ def test_python_example_runs(tmp_path: Path):
             save_photo(photo.draw(), tmp_path / f"{cat}-{place}.png")
     told = {"folder": tmp_path / "gallery", "photos": tmp_path}
     exec(PYTHON, told)
-    assert told["found"][0].best == pytest.approx(1, abs=1e-3)
+    assert told["matches"][0].best == pytest.approx(1, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Who is who, and how identities and faces are found by what a user types."""
+"""The assignments of all faces, and how references to identities and faces are resolved."""
 
 import os
 
@@ -19,32 +19,32 @@ from support.small_gallery import enrolled, individuals
 
 @pytest.fixture
 def gallery(gallery: Gallery) -> Gallery:
-    """Mia has faces 1 and 2, the first by the user's word; face 3 is nobody's."""
+    """Mia has faces 1 and 2, the first assigned by the user; face 3 is unassigned."""
     enrolled(gallery, individuals([2, 1]))
     corrections.split(gallery, [1], "Mia")
     return gallery
 
 
-def test_who_is_who_reports_assignments_and_names(gallery: Gallery):
-    who = load_assignments(gallery)
-    assert who.identity.tolist() == [1, 1, UNASSIGNED]
-    assert who.by_user.tolist() == [True, False, False]
-    assert who.names == {1: "Mia"}
-    assert who.rows_of_identity(1).tolist() == [0, 1]
-    assert load_assignments(gallery) is who
+def test_load_assignments_reports_identities_and_names(gallery: Gallery):
+    assignments = load_assignments(gallery)
+    assert assignments.identity.tolist() == [1, 1, UNASSIGNED]
+    assert assignments.by_user.tolist() == [True, False, False]
+    assert assignments.names == {1: "Mia"}
+    assert assignments.rows_of_identity(1).tolist() == [0, 1]
+    assert load_assignments(gallery) is assignments
     corrections.confirm(gallery, [2])
     assert load_assignments(gallery).by_user.tolist() == [True, True, False]
 
 
-@pytest.mark.parametrize("said", ["Mia", "#1", " Mia "])
-def test_find_identity_accepts_name_or_number(gallery: Gallery, said: str):
-    assert resolve_identity(gallery, said) == 1
+@pytest.mark.parametrize("reference", ["Mia", "#1", " Mia "])
+def test_resolve_identity_accepts_name_or_number(gallery: Gallery, reference: str):
+    assert resolve_identity(gallery, reference) == 1
 
 
-@pytest.mark.parametrize("said", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
-def test_find_identity_rejects_unknown_names_and_numbers(gallery: Gallery, said: str):
+@pytest.mark.parametrize("reference", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
+def test_resolve_identity_rejects_unknown_names_and_numbers(gallery: Gallery, reference: str):
     with pytest.raises(NotInGallery, match="give a name, or a number such as #12"):
-        resolve_identity(gallery, said)
+        resolve_identity(gallery, reference)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 4, 2**70])
@@ -53,5 +53,5 @@ def test_rejects_unknown_face_and_identity_numbers(gallery: Gallery, number: int
     check_identities(gallery, [1])
     with pytest.raises(NotInGallery, match="has no face"):
         check_faces(gallery, [1, number])
-    with pytest.raises(NotInGallery, match="knows no"):
+    with pytest.raises(NotInGallery, match="has no identity"):
         check_identities(gallery, [1, number])

@@ -1,4 +1,4 @@
-"""Thresholds of the gallery's own, from what its user confirmed."""
+"""Calibration fitted on the faces that the user confirmed."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.search import search_identities, search_photos
-from familiar.metrics.calibration import calibrate as fit
+from familiar.metrics.calibration import calibrate as fit_calibration
 from support.small_gallery import DIM, SPACE, THRESHOLD, enrolled, groups, identity_of, individuals
 
 
 def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
-    """Individuals who are all alike by .8 or more, each with itself by .99: the model's threshold parts nobody."""
+    """Individuals that are similar by .8 or more, .99 within each: the model's threshold joins them all."""
     rows = individuals(sizes, seed, noise=0.01)
     rows[:, DIM - 1] += 2.0
     return normalize(rows)
@@ -25,8 +25,8 @@ def close_together(sizes: list[int], seed: int = 0) -> np.ndarray:
 def gallery(gallery: Gallery) -> Gallery:
     """Three named individuals of five confirmed faces each."""
     enrolled(gallery, close_together([5, 5, 5]))
-    for first, called in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
-        corrections.split(gallery, list(range(first, first + 5)), called)
+    for first, name in ((1, "Mia"), (6, "Tom"), (11, "Lia")):
+        corrections.split(gallery, list(range(first, first + 5)), name)
     return gallery
 
 
@@ -36,14 +36,11 @@ def test_uncalibrated_gallery_uses_the_model_calibration(gallery: Gallery):
 
 
 def test_fits_on_confirmed_faces_only(gallery: Gallery):
-    expected = fit(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
-    enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unspoken")
+    expected = fit_calibration(close_together([5, 5, 5]), np.repeat([0, 1, 2], 5))
+    enrolled(gallery, close_together([0, 0, 0, 0, 6]), "unconfirmed")
     cluster(gallery)
-    assert identity_of(gallery, 16) in (
-        1,
-        2,
-        3,
-    )  # grouped with one of them, which says nothing of what is alike
+    # Clustered with one of them, which must not count as evidence.
+    assert identity_of(gallery, 16) in (1, 2, 3)
     fitted, threshold = calibrate(gallery)
     assert (fitted.pairs_same, fitted.pairs_different) == (30, 75)
     np.testing.assert_allclose(fitted.balanced.similarity, expected.balanced.similarity, atol=0.01)
@@ -54,27 +51,27 @@ def test_fits_on_confirmed_faces_only(gallery: Gallery):
     assert clustering_calibration(gallery) == threshold
 
 
-def test_grouping_and_search_use_calibration_until_reset(gallery: Gallery):
+def test_clustering_and_search_use_calibration_until_reset(gallery: Gallery):
     calibrate(gallery)
     enrolled(gallery, close_together([1, 0, 0, 3, 3], seed=1), "more")
     cluster(gallery)
     assert {frozenset([17, 18, 19]), frozenset([20, 21, 22])} <= groups(gallery)
     assert identity_of(gallery, 16) == 1
-    stranger = close_together([0, 0, 0, 0, 0, 1])[0]
-    assert not any(match.known for match in search_identities(gallery, stranger))
-    (hit,) = search_photos(gallery, stranger, 1)
+    unknown = close_together([0, 0, 0, 0, 0, 1])[0]
+    assert not any(match.known for match in search_identities(gallery, unknown))
+    (hit,) = search_photos(gallery, unknown, 1)
     assert hit.probability is not None
     assert hit.probability < 0.5
     reset_calibration(gallery)
     assert calibration(gallery) == SPACE.calibration
-    assert sum(match.probability or 0 for match in search_identities(gallery, stranger)) > 0.9
-    assert search_photos(gallery, stranger, 1)[0].probability > 0.9
+    assert sum(match.probability or 0 for match in search_identities(gallery, unknown)) > 0.9
+    assert search_photos(gallery, unknown, 1)[0].probability > 0.9
 
 
 def test_calibration_persists_in_the_file(gallery: Gallery, folder):
     fitted, threshold = calibrate(gallery)
-    with Gallery.open(folder) as again:
-        assert (calibration(again), clustering_calibration(again)) == (fitted, threshold)
+    with Gallery.open(folder) as reopened:
+        assert (calibration(reopened), clustering_calibration(reopened)) == (fitted, threshold)
 
 
 def test_rejects_too_few_confirmed_pairs(folder):
@@ -83,10 +80,12 @@ def test_rejects_too_few_confirmed_pairs(folder):
             calibrate(gallery)
         enrolled(gallery, individuals([6, 6]))
         cluster(gallery)
-        with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # grouped is not confirmed
+        with pytest.raises(NothingToMeasure, match="0 pairs of confirmed faces"):  # clustered is not confirmed
             calibrate(gallery)
         corrections.confirm(gallery, range(1, 7))
-        with pytest.raises(NothingToMeasure, match="15 pairs of confirmed faces show one individual and 0 two"):
+        with pytest.raises(
+            NothingToMeasure, match="15 pairs of confirmed faces show the same individual and 0 show two"
+        ):
             calibrate(gallery)
         assert calibration(gallery) == SPACE.calibration
         corrections.confirm(gallery, range(7, 9))

@@ -1,16 +1,16 @@
-"""Groups: what the embeddings say, within what the user has said."""
+"""Clustering of a gallery's faces by their embeddings, within the user's corrections."""
 
 import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import cluster as group_module
+from familiar.gallery.clustering import cluster as cluster_module
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.neighbors.clustering import cluster as plainly_grouped
+from familiar.neighbors.clustering import cluster as cluster_embeddings
 from support.small_gallery import (
     DIM,
     SPACE,
@@ -25,44 +25,44 @@ from support.small_gallery import (
 
 
 def scattered(count: int, seed: int = 0) -> np.ndarray:
-    """Rows of which some are alike, in groups that only the whole order of merging decides."""
+    """Rows with some similar ones, in clusters that depend on the whole order of merging."""
     rng = np.random.default_rng(seed)
     return normalize((rng.normal(size=(count, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32))
 
 
-def between(one: int, other: int, share: float) -> np.ndarray:
-    """A row on the way from one axis to another."""
+def between(first: int, second: int, share: float) -> np.ndarray:
+    """A row between two axes, `share` of the way."""
     row = np.zeros((1, DIM), np.float32)
-    row[0, one], row[0, other] = 1 - share, share
+    row[0, first], row[0, second] = 1 - share, share
     return normalize(row)
 
 
-def test_without_constraints_matches_neighbors_group(gallery: Gallery):
+def test_without_constraints_matches_neighbors_clustering(gallery: Gallery):
     embeddings = scattered(80)
     faces = enrolled(gallery, embeddings)
-    found = cluster(gallery)
-    expected = plainly_grouped(embeddings, THRESHOLD)
+    result = cluster(gallery)
+    expected = cluster_embeddings(embeddings, THRESHOLD)
     sizes = np.bincount(expected)
     assert groups(gallery) == {
         frozenset(np.array(faces)[expected == number].tolist()) for number in np.flatnonzero(sizes > 1)
     }
-    assert 3 < found.identities == (sizes > 1).sum()
-    assert found.unassigned == (sizes == 1).sum()
-    assert found.faces == found.changed == sizes[sizes > 1].sum()
-    assert found.threshold == THRESHOLD
+    assert 3 < result.identities == (sizes > 1).sum()
+    assert result.unassigned == (sizes == 1).sum()
+    assert result.faces == result.changed == sizes[sizes > 1].sum()
+    assert result.threshold == THRESHOLD
 
 
 def test_clusters_are_independent_of_enrollment_order(gallery: Gallery, tmp_path):
     embeddings = scattered(80)
     enrolled(gallery, embeddings)
     cluster(gallery)
-    ours = groups(gallery)
+    expected = groups(gallery)
     order = np.random.default_rng(1).permutation(80)
     with Gallery.create(tmp_path / "other", SPACE, embedding_dtype="float32") as other:
         faces = np.array(enrolled(other, embeddings[order]))
         cluster(other)
         original = dict(zip(faces.tolist(), (order + 1).tolist(), strict=True))
-        assert {frozenset(original[face] for face in members) for members in groups(other)} == ours
+        assert {frozenset(original[face] for face in members) for members in groups(other)} == expected
 
 
 def test_empty_gallery_and_single_face_have_no_clusters(gallery: Gallery):
@@ -83,12 +83,12 @@ def test_new_faces_join_without_changing_existing_assignments(gallery: Gallery):
     cluster(gallery)
     before = rows(gallery)["assignments"]
     more = enrolled(gallery, np.concatenate([individuals([1, 1, 2], seed=7), between(0, 1, 0.5)]), "more")
-    found = cluster(gallery)
+    result = cluster(gallery)
     assert rows(gallery)["assignments"][:5] == before
     assert identity_of(gallery, more[0]) == identity_of(gallery, 1)
     assert identity_of(gallery, more[1]) == identity_of(gallery, 4)
     assert frozenset(more[2:4]) in groups(gallery)
-    assert found.changed == 5  # all new ones, the one in the middle too, and yet no two groups came together
+    assert result.changed == 5  # all new faces, including the one in between, without joining two clusters
     assert cluster(gallery).changed == 0
 
 
@@ -98,17 +98,17 @@ def test_existing_identities_are_not_joined_by_default(gallery: Gallery):
     second = enrolled(gallery, individuals([2], seed=2), "more")
     corrections.split(gallery, second)
     cluster(gallery)
-    assert groups(gallery) == {frozenset(first), frozenset(second)}  # though all four are alike
+    assert groups(gallery) == {frozenset(first), frozenset(second)}  # though all four are similar
     cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset(first + second)}
 
 
 def test_two_faces_of_one_photo_are_not_clustered_together(gallery: Gallery):
-    alone = enrolled(gallery, individuals([2]))
+    separate = enrolled(gallery, individuals([2]))
     twins = in_one_photo(gallery, individuals([2], seed=3), "twins")
     cluster(gallery)
     assert not any(set(twins) <= members for members in groups(gallery))
-    assert any(set(alone) <= members for members in groups(gallery))
+    assert any(set(separate) <= members for members in groups(gallery))
 
 
 def test_threshold_argument_controls_cluster_count(gallery: Gallery):
@@ -121,8 +121,8 @@ def test_threshold_argument_controls_cluster_count(gallery: Gallery):
 
 def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
     enrolled(gallery, individuals([4, 3, 2]))
-    cluster(gallery, threshold=-1.0)  # all in one
-    everybody = identity_of(gallery, 1)
+    cluster(gallery, threshold=-1.0)  # all in one identity
+    first_identity = identity_of(gallery, 1)
     corrections.split(gallery, [8], "Mia")
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5, 6, 7]), frozenset([8, 9])}
     corrections.confirm(gallery, [7])
@@ -130,7 +130,7 @@ def test_regrouping_keeps_names_corrections_and_numbers(gallery: Gallery):
     corrections.split(gallery, [1])
     cluster(gallery, rebuild=True)
     assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7]), frozenset([8, 9])}
-    assert identity_of(gallery, 7) == everybody  # by the user's word
+    assert identity_of(gallery, 7) == first_identity  # confirmed by the user
     assert identity_of(gallery, 9) == mia
     before = rows(gallery, ("identities", "assignments"))
     cluster(gallery, rebuild=True)
@@ -149,10 +149,10 @@ def test_regrouping_keeps_the_number_for_the_largest_part(gallery: Gallery):
 def test_split_also_moves_similar_unconfirmed_faces(gallery: Gallery):
     enrolled(gallery, individuals([4, 4]))
     cluster(gallery, threshold=-1.0)
-    one = identity_of(gallery, 1)
+    before = identity_of(gallery, 1)
     corrected = corrections.split(gallery, [5, 6], "Tom")
     assert groups(gallery) == {frozenset([1, 2, 3, 4]), frozenset([5, 6, 7, 8])}
-    assert identity_of(gallery, 1) == one
+    assert identity_of(gallery, 1) == before
     assert identity_of(gallery, 8) == corrected.identity
     assert corrected.propagated_faces == 2
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 1, 1, 0, 0]
@@ -169,11 +169,11 @@ def test_rejected_face_stays_out_after_regrouping(gallery: Gallery, again: str):
     enrolled(gallery, individuals([5], noise=0.01))
     cluster(gallery)
     corrections.reject(gallery, [2])
-    ((one, other, _),) = rows(gallery)["constraints"]
+    ((first, second, _),) = rows(gallery)["constraints"]
     for _ in range(2 if again == "rebuild twice" else 1):
         cluster(gallery, rebuild=again != "group")
         assert identity_of(gallery, 2) != 1
-        assert not any({one, other} <= members for members in groups(gallery))
+        assert not any({first, second} <= members for members in groups(gallery))
 
 
 @pytest.mark.parametrize("again", ["group", "rebuild", "rebuild twice"])
@@ -191,27 +191,27 @@ def test_rejecting_one_of_two_faces_separates_them_permanently(gallery: Gallery,
 def test_pairs_answered_as_different_stay_separate(gallery: Gallery, again: str):
     enrolled(gallery, np.concatenate([individuals([3, 3]), between(0, 1, 0.45)]))
     cluster(gallery)
-    asked = [question for question in propose_questions(gallery) if question.kind == "merge"]
-    for question in asked:
+    questions = [question for question in propose_questions(gallery) if question.kind == "merge"]
+    for question in questions:
         answer_question(gallery, question, same=False)
     cluster(gallery, rebuild=again == "rebuild", threshold=0.0)
-    for question in asked:
+    for question in questions:
         assert identity_of(gallery, question.first_face) != identity_of(gallery, question.second_face)
 
 
 def test_concurrent_correction_is_not_overwritten(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([3]))
-    plan, calls = group_module._plan, []
+    compute_plan, calls = cluster_module._plan, []
 
-    def overtaken(*arguments):
-        made = plan(*arguments)
+    def plan_then_correct(*arguments):
+        plan = compute_plan(*arguments)
         calls.append(1)
         if len(calls) == 1:
-            with Gallery.open(folder) as other:
-                corrections.split(other, [1, 2], "Mia")
-        return made
+            with Gallery.open(folder) as writer:
+                corrections.split(writer, [1, 2], "Mia")
+        return plan
 
-    monkeypatch.setattr(group_module, "_plan", overtaken)
+    monkeypatch.setattr(cluster_module, "_plan", plan_then_correct)
     enrolled(gallery, individuals([1, 2]), "more")
     cluster(gallery)
     assert len(calls) == 2
@@ -225,13 +225,13 @@ def test_records_one_decision_and_none_without_changes(gallery: Gallery):
     enrolled(gallery, individuals([2, 2]))
     cluster(gallery)
     cluster(gallery)
-    assert [made.kind for made in decisions(gallery)] == ["group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["group"]
     undo(gallery)
     assert groups(gallery) == set()
 
 
 def test_rejection_in_one_individual_moves_no_other_face(gallery: Gallery):
-    """Half of the others are more like any face than like the rest; that makes them no other individual."""
+    """Half of the others are more similar to any given face than to the rest, but show the same individual."""
     enrolled(gallery, individuals([12], noise=0.1))
     cluster(gallery, threshold=-1.0)
     assert corrections.reject(gallery, [3]).propagated_faces == 0
@@ -245,9 +245,9 @@ def test_split_of_a_mixed_cluster_moves_the_whole_individual(gallery: Gallery):
     assert groups(gallery) == {frozenset(range(1, 7)), frozenset(range(7, 13))}
 
 
-def test_constraints_hold_in_an_identity_with_two_kinds(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
-    """Mia has faces at home and in a kind; each draws one of two faces of one photo."""
-    monkeypatch.setattr(group_module, "whiten_by_domain", lambda embeddings, _: embeddings)
+def test_constraints_hold_in_an_identity_with_two_domains(gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+    """Mia has faces of two domains; each attracts one of two faces of one photo."""
+    monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
     enrolled(gallery, individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
     with gallery.writing() as connection:

@@ -1,4 +1,4 @@
-"""What a user says about who is who, and what follows from it."""
+"""Corrections of assignments by the user, and their consequences."""
 
 import pytest
 
@@ -40,12 +40,12 @@ def test_naming_with_confirm_confirms_all_faces(gallery: Gallery):
     assert [row[2] for row in rows(gallery)["assignments"]] == [0, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("called", ["", "  ", "#7", "two\nlines", "\udcff"])
-def test_rejects_invalid_names(gallery: Gallery, called: str):
-    with pytest.raises(Contradiction, match="is no name"):
-        corrections.name_identity(gallery, 1, called)
-    with pytest.raises(Contradiction, match="is no name"):
-        corrections.split(gallery, [1], called)
+@pytest.mark.parametrize("name", ["", "  ", "#7", "two\nlines", "\udcff"])
+def test_rejects_invalid_names(gallery: Gallery, name: str):
+    with pytest.raises(Contradiction, match="is not a valid name"):
+        corrections.name_identity(gallery, 1, name)
+    with pytest.raises(Contradiction, match="is not a valid name"):
+        corrections.split(gallery, [1], name)
     assert names(gallery) == {}
     assert len(rows(gallery)["identities"]) == 2
 
@@ -53,7 +53,7 @@ def test_rejects_invalid_names(gallery: Gallery, called: str):
 def test_rejects_name_of_another_identity(gallery: Gallery):
     corrections.name_identity(gallery, 1, "Mia")
     corrections.name_identity(gallery, 1, "Mia")
-    with pytest.raises(Contradiction, match=r"#1 is called Mia already.*merge .* '#1' '#2'"):
+    with pytest.raises(Contradiction, match=r"#1 has the name Mia already.*merge .* '#1' '#2'"):
         corrections.name_identity(gallery, 2, "Mia")
 
 
@@ -72,7 +72,7 @@ def test_merging_keeps_the_only_name(gallery: Gallery):
     assert names(gallery) == {1: "Mia"}
     assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}
     cluster(gallery, rebuild=True)
-    assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # it is named
+    assert groups(gallery) == {frozenset([1, 2, 3, 4, 5])}  # a named identity is not rebuilt
 
 
 def test_merging_two_names_keeps_the_first(gallery: Gallery):
@@ -88,8 +88,8 @@ def test_merging_two_names_keeps_the_first(gallery: Gallery):
 def test_merge_of_unnamed_identities_survives_regrouping(gallery: Gallery):
     corrections.merge(gallery, 1, [2])
     cluster(gallery, rebuild=True)
-    (same,) = [row for row in rows(gallery)["constraints"] if row[2]]
-    assert any({same[0], same[1]} <= members for members in groups(gallery))
+    (must_link,) = [row for row in rows(gallery)["constraints"] if row[2]]
+    assert any(set(must_link[:2]) <= members for members in groups(gallery))
 
 
 def test_merging_transfers_rejections_to_the_merged_identity(gallery: Gallery):
@@ -113,7 +113,7 @@ def test_rejects_joining_two_faces_of_one_photo(gallery: Gallery):
     with pytest.raises(Contradiction, match=r"both\.jpg: shows two of these faces"):
         corrections.split(gallery, pair)
     assert rows(gallery) == before
-    assert [made.kind for made in decisions(gallery)] == ["group", "group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["group", "group"]
 
 
 def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
@@ -122,7 +122,7 @@ def test_moving_a_face_rejects_its_previous_identity(gallery: Gallery):
     assert (1, 1) in rows(gallery)["rejections"]
     cluster(gallery, rebuild=True)
     assert identity_of(gallery, 1) == 2
-    corrections.move(gallery, [1], 1)  # the last word counts
+    corrections.move(gallery, [1], 1)  # the latest correction counts
     assert identity_of(gallery, 1) == 1
     assert rows(gallery)["rejections"] == [(1, 2)]
 
@@ -139,13 +139,13 @@ def test_reject_stores_rejection_and_removes_assignment(gallery: Gallery):
     assert rows(gallery)["rejections"] == [(4, 2)]
     assert rows(gallery)["constraints"] == [(4, 5, 0)]
     assert identity_of(gallery, 4) == -1
-    with pytest.raises(Contradiction, match="face 4 is nobody's"):
+    with pytest.raises(Contradiction, match="face 4 is not assigned"):
         corrections.reject(gallery, [4])
     corrections.reject(gallery, [4], 1)
     assert rows(gallery)["rejections"] == [(4, 1), (4, 2)]
 
 
-def test_tell_apart_separates_two_faces_of_an_identity(gallery: Gallery):
+def test_mark_different_separates_two_faces_of_an_identity(gallery: Gallery):
     corrections.mark_different(gallery, 2, 1)
     assert (1, 2, 0) in rows(gallery)["constraints"]
     assert not any({1, 2} <= members for members in groups(gallery))
@@ -153,25 +153,25 @@ def test_tell_apart_separates_two_faces_of_an_identity(gallery: Gallery):
     assert not any({1, 2} <= members for members in groups(gallery))
 
 
-def test_tell_apart_keeps_the_assignment_of_the_confirmed_face(gallery: Gallery):
+def test_mark_different_keeps_the_assignment_of_the_confirmed_face(gallery: Gallery):
     corrections.confirm(gallery, [1])
     corrections.mark_different(gallery, 1, 2)
     assert identity_of(gallery, 1) == 1 != identity_of(gallery, 2)
 
 
-def test_tell_apart_rejects_two_confirmed_faces(gallery: Gallery):
+def test_mark_different_rejects_two_confirmed_faces(gallery: Gallery):
     corrections.confirm(gallery, [1, 2])
     with pytest.raises(Contradiction, match="both confirmed to show #1"):
         corrections.mark_different(gallery, 1, 2)
     assert rows(gallery)["constraints"] == []
 
 
-def test_tell_apart_rejects_the_same_face_twice(gallery: Gallery):
+def test_mark_different_rejects_the_same_face_twice(gallery: Gallery):
     with pytest.raises(Contradiction, match="face 1"):
         corrections.mark_different(gallery, 1, 1)
 
 
-def test_tell_apart_of_two_identities_stores_rejections(gallery: Gallery):
+def test_mark_different_of_two_identities_stores_rejections(gallery: Gallery):
     corrections.mark_different(gallery, 4, 1)
     assert rows(gallery)["rejections"] == [(1, 2), (4, 1)]
 

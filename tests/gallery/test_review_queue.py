@@ -1,12 +1,12 @@
-"""The questions that are asked, what answers do, and that none is asked twice."""
+"""Review questions: their order, the effect of answers, and that none is proposed twice."""
 
 import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import review_queue as suggest_module
+from familiar.gallery.clustering import review_queue as review_queue_module
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
+from familiar.gallery.clustering.review_queue import Question, answer_question, propose_questions
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
@@ -22,20 +22,25 @@ from support.small_gallery import (
 )
 
 
-def at(similarity: float, axis: int, towards: int) -> np.ndarray:
-    """A row that is as like one axis."""
+def row_at(similarity: float, axis: int, towards: int) -> np.ndarray:
+    """A row of that similarity to one axis, in the plane of two."""
     row = np.zeros((1, DIM), np.float32)
     row[0, axis], row[0, towards] = similarity, (1 - similarity**2) ** 0.5
     return normalize(row)
 
 
-def asked(gallery: Gallery) -> set[tuple[int, int]]:
-    return {tuple(sorted((one.first_face, one.second_face))) for one in propose_questions(gallery, 1000)}
+def face_pair(question: Question) -> tuple[int, int]:
+    low, high = sorted((question.first_face, question.second_face))
+    return low, high
 
 
-def test_first_question_has_the_highest_worth(gallery: Gallery):
-    enrolled(gallery, np.concatenate([np.repeat(at(1, 0, 1), 4, axis=0), np.repeat(at(0.5, 0, 1), 3, axis=0)]))
-    enrolled(gallery, np.concatenate([at(1, 5, 6), at(0.5, 5, 6)]), "lone")
+def proposed_pairs(gallery: Gallery) -> set[tuple[int, int]]:
+    return {face_pair(question) for question in propose_questions(gallery, 1000)}
+
+
+def test_first_question_has_the_highest_expected_gain(gallery: Gallery):
+    enrolled(gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)]))
+    enrolled(gallery, np.concatenate([row_at(1, 5, 6), row_at(0.5, 5, 6)]), "lone")
     cluster(gallery)
     large, small = propose_questions(gallery)
     assert (large.kind, large.first, large.second) == ("merge", 1, 2)
@@ -48,90 +53,90 @@ def test_first_question_has_the_highest_worth(gallery: Gallery):
     assert propose_questions(gallery, 0) == []
 
 
-def test_asks_about_a_face_dissimilar_to_its_identity(gallery: Gallery):
-    enrolled(gallery, np.concatenate([individuals([4]), at(0.4, 0, 1)]))
+def test_proposes_a_face_dissimilar_to_its_identity(gallery: Gallery):
+    enrolled(gallery, np.concatenate([individuals([4]), row_at(0.4, 0, 1)]))
     cluster(gallery, threshold=0.3)
     (question,) = propose_questions(gallery)
     assert (question.kind, question.first_face, question.first, question.second) == ("outlier", 5, 1, 1)
     assert question.probability < 0.1
     answer_question(gallery, question, same=True)
     assert (5, 1, 1) in rows(gallery)["assignments"]
-    assert not [one for one in propose_questions(gallery) if one.first_face == 5]
+    assert not [question for question in propose_questions(gallery) if question.first_face == 5]
     undo(gallery)
     answer_question(gallery, question, same=False)
     assert (5, 1) in rows(gallery)["rejections"]
     assert identity_of(gallery, 5) == -1
-    assert 5 not in {face for pair in asked(gallery) for face in pair}
+    assert 5 not in {face for pair in proposed_pairs(gallery) for face in pair}
 
 
-@pytest.mark.parametrize(("sizes", "said"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
-def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, int], said: str):
+@pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
+def test_answer_same_joins_the_two_clusters(gallery: Gallery, sizes: tuple[int, int], kind: str):
     from familiar.gallery.editing.undo_log import decisions
 
-    rows_of_both = [np.repeat(at(1, 0, 1), sizes[0], axis=0), np.repeat(at(0.5, 0, 1), sizes[1], axis=0)]
+    rows_of_both = [np.repeat(row_at(1, 0, 1), sizes[0], axis=0), np.repeat(row_at(0.5, 0, 1), sizes[1], axis=0)]
     faces = enrolled(gallery, np.concatenate(rows_of_both))
     cluster(gallery)
     (question,) = propose_questions(gallery)
     answer_question(gallery, question, same=True)
-    assert decisions(gallery)[0].kind == said
+    assert decisions(gallery)[0].kind == kind
     assert groups(gallery) == {frozenset(faces)}
-    assert not [one for one in propose_questions(gallery) if one.kind == "merge"]
+    assert not [question for question in propose_questions(gallery) if question.kind == "merge"]
 
 
-def test_never_suggests_pairs_that_violate_constraints(gallery: Gallery):
+def test_never_proposes_pairs_that_violate_constraints(gallery: Gallery):
     in_one_photo(gallery, individuals([2]), "twins")
     enrolled(gallery, individuals([0, 1, 1]))
     corrections.mark_different(gallery, 3, 4)
-    assert not {(1, 2), (3, 4)} & asked(gallery)
+    assert not {(1, 2), (3, 4)} & proposed_pairs(gallery)
 
 
 @pytest.mark.one_case
 @pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [False, True])
-def test_answered_pairs_are_never_suggested_again(gallery: Gallery, rebuild: bool):
+def test_answered_pairs_are_never_proposed_again(gallery: Gallery, rebuild: bool):
     rng = np.random.default_rng(3)
     enrolled(gallery, normalize((rng.normal(size=(30, 3)) @ rng.normal(size=(3, DIM))).astype(np.float32)))
     cluster(gallery)
-    said: set[tuple[int, int]] = set()
+    answered: set[tuple[int, int]] = set()
     for _ in range(12):
         questions = propose_questions(gallery, 3)
         if not questions:
             break
         for question in questions[:1]:
             answer_question(gallery, question, same=False)
-            said.add(tuple(sorted((question.first_face, question.second_face))))
+            answered.add(face_pair(question))
         cluster(gallery, rebuild=rebuild)
-        assert not said & asked(gallery)
-        assert not any(set(pair) <= members for pair in said for members in groups(gallery))
-    assert len(said) >= 5
+        assert not answered & proposed_pairs(gallery)
+        assert not any(set(pair) <= members for pair in answered for members in groups(gallery))
+    assert len(answered) >= 5
 
 
 def test_each_cluster_appears_once_per_list(gallery: Gallery):
     enrolled(gallery, normalize(np.random.default_rng(0).normal(size=(40, DIM)).astype(np.float32)))
     cluster(gallery)
     questions = propose_questions(gallery, 100)
-    held = [
+    clusters = [
         identity_of(gallery, face) if identity_of(gallery, face) != -1 else -1 - face
         for question in questions
         for face in {question.first_face, question.second_face}
     ]
     assert len(questions) > 5
-    assert len(set(held)) == len(held)
-    worths = [question.expected_gain for question in questions]
-    assert worths == sorted(worths, reverse=True)
+    assert len(set(clusters)) == len(clusters)
+    gains = [question.expected_gain for question in questions]
+    assert gains == sorted(gains, reverse=True)
     assert propose_questions(gallery, 3) == questions[:3]
 
 
-def test_concurrent_enrollment_does_not_break_suggest(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
+def test_concurrent_enrollment_does_not_break_proposals(gallery: Gallery, folder, monkeypatch: pytest.MonkeyPatch):
     enrolled(gallery, individuals([1, 1, 1]))
-    closed = suggest_module._closed
+    cannot_link_keys = review_queue_module._cannot_link_keys
 
-    def meanwhile(*arguments):
-        with Gallery.open(folder) as other:
-            in_one_photo(other, individuals([2]), "twins")
-        return closed(*arguments)
+    def enroll_then_read(*arguments):
+        with Gallery.open(folder) as writer:
+            in_one_photo(writer, individuals([2]), "twins")
+        return cannot_link_keys(*arguments)
 
-    monkeypatch.setattr(suggest_module, "_closed", meanwhile)
+    monkeypatch.setattr(review_queue_module, "_cannot_link_keys", enroll_then_read)
     assert len(propose_questions(gallery)) == 1
 
 

@@ -1,3 +1,5 @@
+"""Statistics of a gallery after clustering and corrections."""
+
 from pathlib import Path
 
 import pytest
@@ -7,36 +9,36 @@ from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing import corrections
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.search import search
-from familiar.gallery.search.statistics import LAST_DECISIONS, gallery_statistics
+from familiar.gallery.search.statistics import MAX_DECISIONS, gallery_statistics
 from support.color_album import album, gallery_of, photo
 
 
-def test_overview_reports_identities_counts_and_decisions(
+def test_gallery_statistics_report_identities_counts_and_decisions(
     tmp_path: Path, mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ):
     paths = album(tmp_path / "photos", green=2, red=3, blue=1)
     paths.append(photo(tmp_path / "photos" / "both.png", "green", "red", shade=9))
     with gallery_of(tmp_path / "gallery", mean_color_bundle, paths) as gallery:
-        empty_handed = gallery_statistics(gallery)
-        assert (empty_handed.identities, empty_handed.unassigned, empty_handed.decisions) == ((), 8, ())
+        initial = gallery_statistics(gallery)
+        assert (initial.identities, initial.unassigned, initial.decisions) == ((), 8, ())
         cluster(gallery)
         face = resolve_face(gallery, str(paths[0]))
-        green = next(one.number for one in gallery_statistics(gallery).identities if one.faces == 3)
+        green = next(identity.number for identity in gallery_statistics(gallery).identities if identity.faces == 3)
         corrections.name_identity(gallery, green, "Gerd")
         corrections.confirm(gallery, [face])
         corrections.split(gallery, [resolve_face(gallery, str(paths[5]))], "Blau")
         corrections.reject(gallery, [resolve_face(gallery, str(paths[5]))])
-        seen = gallery_statistics(gallery)
-        assert (seen.photos, seen.faces, seen.unassigned) == (7, 8, 1)
-        red, gerd, blau = seen.identities
+        statistics = gallery_statistics(gallery)
+        assert (statistics.photos, statistics.faces, statistics.unassigned) == (7, 8, 1)
+        red, gerd, blau = statistics.identities
         assert (red.name, red.faces, red.confirmed) == (None, 4, 0)
         assert (gerd.name, gerd.faces, gerd.confirmed) == ("Gerd", 3, 1)
-        assert (gerd.face, gerd.path) == (face, str(paths[0])), "who was confirmed stands for the others"
+        assert (gerd.face, gerd.path) == (face, str(paths[0])), "a confirmed face represents the identity"
         assert (blau.name, blau.faces, blau.face, blau.path) == ("Blau", 0, None, None)
-        assert seen.space.space_id == "mean-color"
-        assert (seen.grouping.threshold, seen.grouping.own) == (0.9, False)
-        assert seen.size_bytes == sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir())
-        assert [decision.kind for decision in seen.decisions] == [
+        assert statistics.space.space_id == "mean-color"
+        assert (statistics.grouping.threshold, statistics.grouping.own) == (0.9, False)
+        assert statistics.size_bytes == sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir())
+        assert [decision.kind for decision in statistics.decisions] == [
             "reject",
             "split",
             "confirm",
@@ -44,7 +46,7 @@ def test_overview_reports_identities_counts_and_decisions(
             "group",
         ]
         corrections.confirm(gallery, [1])
-        assert len(gallery_statistics(gallery).decisions) == LAST_DECISIONS == 5
+        assert len(gallery_statistics(gallery).decisions) == MAX_DECISIONS == 5
         undo(gallery)
 
         monkeypatch.setattr(search, "INDEX_FROM", 8)

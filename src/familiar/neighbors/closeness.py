@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-# Both chosen on cats, ORL and LFW (docs/grouping.md).
+# Both chosen on cats, ORL and LFW (docs/clustering.md).
 STRICTER = 0.15
 """How much more is asked of two groups for each doubling of the smaller: at a cosine of one half, a quarter of it."""
 FULL_SIZE = 16

@@ -20,7 +20,7 @@ from familiar.neighbors.whitening import whiten_to_domain
 
 IN_DOMAIN = 0
 # Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
-# photos (docs/grouping.md).
+# photos (docs/clustering.md).
 DOMAIN_THRESHOLD = 0.25
 """The similarity of adapted rows from which they are grouped."""
 WIDER = 0.15

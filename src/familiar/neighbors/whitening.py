@@ -6,7 +6,7 @@ from jaxtyping import Float32, Float64
 from familiar.core.blockwise import unit_rows
 from familiar.core.vectors import normalize
 
-# Both chosen on cats, ORL and LFW with one embedder (docs/grouping.md).
+# Both chosen on cats, ORL and LFW with one embedder (docs/clustering.md).
 FOREIGN = 0.25
 """Mean similarity of any two photos from which a collection counts as wholly foreign."""
 SHRINKAGE = 0.5

@@ -1,4 +1,4 @@
-"""Who each face is, as far as the gallery knows: read once, as arrays beside the embeddings."""
+"""The identity and domain of each face of a gallery, as arrays aligned with its embeddings."""
 
 import os
 from collections.abc import Sequence
@@ -14,15 +14,20 @@ from familiar.gallery.database.connection import FaceTable, Gallery
 from familiar.neighbors.domains import IN_DOMAIN, whiten_by_domain
 
 UNASSIGNED = -1
-_DIGITS = 19  # more than SQLite's numbers have
+_MAX_DIGITS = 19  # longer references cannot be SQLite integers
 
 
 @dataclass(frozen=True, eq=False)
 class FaceAssignments:
-    """`identity[i]` is the number of whom face i of `faces` shows, or -1; `by_user[i]` whether a user said so.
+    """The assignments of all faces of a gallery at one revision.
 
-    `kind` is 0, or the number of one of the kinds among whom even strangers are alike (`neighbors.kinds`). `names` are
-    those that identities have.
+    Attributes:
+        faces: ids, photos, quality and embeddings of the n faces, by rising id.
+        identity: identity number of each face, or `UNASSIGNED` (-1).
+        by_user: whether the user made or confirmed the assignment.
+        domain: `IN_DOMAIN` (0), or the number of an out-of-domain cluster: faces that the embedder maps so close
+            together that even different individuals look alike (`neighbors.domains`).
+        names: name of each identity that has one, by identity number.
     """
 
     faces: FaceTable
@@ -32,47 +37,64 @@ class FaceAssignments:
     names: dict[int, str]
 
     def rows_of_identity(self, number: int) -> Int64[np.ndarray, " k"]:
+        """Return the rows of an identity's faces, rising."""
         return np.flatnonzero(self.identity == number)
+
+    def central_face(self, rows: Int64[np.ndarray, " k"]) -> int:
+        """Return the id of the face most similar to the mean of `rows`, preferring faces that the user confirmed."""
+        mean = self.faces.unit_rows(rows).mean(axis=0)
+        candidates = rows[self.by_user[rows]] if self.by_user[rows].any() else rows
+        return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
 
     @cached_property
     def estimated_identity_count(self) -> int:
-        """How many there seem to be: identities that hold faces, and faces of nobody."""
-        held = self.identity[self.identity != UNASSIGNED]
-        return len(np.unique(held)) + len(self.identity) - len(held)
+        """Estimated number of individuals: identities that have faces, plus one for each unassigned face."""
+        assigned = self.identity[self.identity != UNASSIGNED]
+        return len(np.unique(assigned)) + len(self.identity) - len(assigned)
 
     def domain_adapted_embeddings(self) -> Float32[np.ndarray, "n d"]:
-        """What faces are grouped by: their embeddings, those of each kind adapted. Of two kinds they do not compare."""
+        """Return the embeddings that faces are clustered by, whitened within each out-of-domain cluster.
+
+        Embeddings of two different domains must not be compared.
+        """
         return whiten_by_domain(self.faces.unit_rows(), self.domain)
 
 
 def load_assignments(gallery: Gallery) -> FaceAssignments:
-    with gallery.reading():  # so that what is kept for a revision is of that one
-        return gallery.cached("who", gallery.revision, lambda: _read(gallery))
+    """Read the assignments of all faces; cached until the gallery changes."""
+    with gallery.reading():  # one snapshot, so that the cached value belongs to the revision it is cached for
+        return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery))
 
 
-def _read(gallery: Gallery) -> FaceAssignments:
+def _read_assignments(gallery: Gallery) -> FaceAssignments:
     with gallery.reading() as connection:
         faces = gallery.faces()
-        rows = connection.execute("SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id").fetchall()
-        kinds = connection.execute("SELECT face_id, kind FROM kinds ORDER BY face_id").fetchall()
+        assignment_rows = connection.execute(
+            "SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id"
+        ).fetchall()
+        domain_rows = connection.execute("SELECT face_id, kind FROM kinds ORDER BY face_id").fetchall()
         names = dict(connection.execute("SELECT id, name FROM identities WHERE name IS NOT NULL").fetchall())
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)
-    if rows:
-        known = np.array(rows, np.int64)
-        at = faces.rows_of(known[:, 0])
-        identity[at], by_user[at] = known[:, 1], known[:, 2] == 1
-    kind = np.full(len(faces.ids), IN_DOMAIN, np.int64)
-    if kinds:
-        of_kind = np.array(kinds, np.int64)
-        kind[faces.rows_of(of_kind[:, 0])] = of_kind[:, 1]
-    return FaceAssignments(faces, identity, by_user, kind, names)
+    if assignment_rows:
+        assignments = np.array(assignment_rows, np.int64)
+        rows = faces.rows_of(assignments[:, 0])
+        identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
+    domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
+    if domain_rows:
+        domains = np.array(domain_rows, np.int64)
+        domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
+    return FaceAssignments(faces, identity, by_user, domain, names)
 
 
 def resolve_identity(gallery: Gallery, reference: str) -> int:
-    """The number of an identity that is given by name, or as #12. NotInGallery where there is none such."""
+    """Return the number of the identity that a name or a number such as `#12` refers to.
+
+    Raises:
+        NotInGallery: no identity has that name or number.
+    """
     with gallery.reading() as connection:
-        if reference.startswith("#") and reference[1:].isdecimal() and len(reference) < _DIGITS:
+        if reference.startswith("#") and reference[1:].isdecimal() and len(reference) < _MAX_DIGITS:
             row = connection.execute("SELECT id FROM identities WHERE id = ?", (int(reference[1:]),)).fetchone()
         else:
             row = connection.execute(
@@ -80,15 +102,19 @@ def resolve_identity(gallery: Gallery, reference: str) -> int:
             ).fetchone()
     if row is None:
         raise NotInGallery(
-            f"{gallery.folder}: knows no {reference!r}; give a name, or a number such as #12; "
+            f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
             f"familiar gallery stats {gallery.folder} lists them"
         )
     return int(row[0])
 
 
 def resolve_face(gallery: Gallery, reference: str) -> int:
-    """A face that is given by its number, or by the path of a photo that shows one. NotInGallery where it is none."""
-    if reference.isdecimal() and len(reference) < _DIGITS:
+    """Return the id of the face that a face number or the path of a photo with one face refers to.
+
+    Raises:
+        NotInGallery: there is no such face or photo, or the photo does not show exactly one face.
+    """
+    if reference.isdecimal() and len(reference) < _MAX_DIGITS:
         check_faces(gallery, [int(reference)])
         return int(reference)
     with gallery.reading() as connection:
@@ -100,22 +126,22 @@ def resolve_face(gallery: Gallery, reference: str) -> int:
     faces = [face for photo, face in rows if photo == rows[0][0] and face is not None]
     if not rows:
         raise NotInGallery(
-            f"{gallery.folder}: has no photo {reference}; give a photo that was enrolled, or a face's number"
+            f"{gallery.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
         )
     if len(faces) != 1:
-        shown = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
-        raise NotInGallery(f"{reference}: shows {shown}")
+        content = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
+        raise NotInGallery(f"{reference}: shows {content}")
     return faces[0]
 
 
 def check_identities(gallery: Gallery, numbers: Sequence[int]) -> None:
-    """NotInGallery unless every one of these identities is here."""
+    """Raise NotInGallery unless every one of these identities exists."""
     for number in numbers:
         resolve_identity(gallery, f"#{number}")
 
 
 def check_faces(gallery: Gallery, faces: Sequence[int]) -> None:
-    """NotInGallery unless every one of these faces is here."""
+    """Raise NotInGallery unless every one of these faces exists."""
     with gallery.reading() as connection:
         for face in faces:
             if not connection.execute("SELECT 1 FROM faces WHERE id = CAST(? AS TEXT)", (str(face),)).fetchone():

@@ -1,4 +1,4 @@
-"""What similarities mean in a gallery: as its model says, or as its own confirmed faces show."""
+"""The calibration of a gallery: its model's, or one fitted on the gallery's confirmed faces."""
 
 import dataclasses
 import json
@@ -12,19 +12,24 @@ from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.metrics.calibration import MIN_CALIBRATION_PAIRS
-from familiar.metrics.calibration import calibrate as fit
+from familiar.metrics.calibration import calibrate as fit_calibration
 from familiar.metrics.clustering import contingency
 from familiar.metrics.roc import pair_totals
 from familiar.neighbors.clustering import fit_threshold
 from familiar.neighbors.domains import IN_DOMAIN
 
-MOST_ODDS = 200
+MAX_ODDS = 200
 
 
 @dataclass(frozen=True)
 class ClusteringCalibration:
-    """`threshold`: the similarity from which two faces are grouped. `own` where it was fitted on this gallery's faces,
-    `f` then being the mean of pairwise and B-cubed F that it reached there."""
+    """The clustering threshold of a gallery.
+
+    Attributes:
+        threshold: similarity in [-1, 1] from which two faces are clustered together.
+        own: whether the threshold was fitted on this gallery's confirmed faces.
+        f: mean of pairwise and B-cubed F that the threshold reached on these faces; None if not fitted.
+    """
 
     threshold: float
     own: bool
@@ -32,76 +37,84 @@ class ClusteringCalibration:
 
 
 def calibration(gallery: Gallery) -> Calibration:
-    """The gallery's own where it was calibrated, else its model's."""
-    own = _own(gallery)
-    return gallery.space.calibration if own is None else own[0]
+    """Return the calibration fitted on this gallery, or its model's if there is none."""
+    stored = _stored_calibration(gallery)
+    return gallery.space.calibration if stored is None else stored[0]
 
 
 def clustering_calibration(gallery: Gallery) -> ClusteringCalibration:
-    """The gallery's own where it was calibrated, else where its model says that it takes few strangers for one.
+    """Return the clustering threshold fitted on this gallery, or one with few false accepts by its model.
 
-    That is the similarity of its high precision, or, where that was drawn up by a few odd strangers, the one at which
-    the same individual is 200 times as likely as not; in a gallery of fewer faces, as many times as there are faces.
+    The model's is the similarity of its high precision. If a few unusual negative pairs drove that up, it is the
+    similarity at which two faces are 200 times as likely to show the same individual as not (fewer times in a gallery
+    of fewer faces: as many as it has faces).
     """
-    own = _own(gallery)
-    if own is not None:
-        return own[1]
-    means = gallery.space.calibration
-    threshold = means.high_precision.similarity
-    if means.slope is not None and means.intercept is not None:
-        odds = min(MOST_ODDS, max(2, len(gallery.faces().ids)))
-        threshold = min(threshold, (math.log(odds) - means.intercept) / means.slope)
-    return ClusteringCalibration(max(threshold, means.balanced.similarity), own=False)
+    stored = _stored_calibration(gallery)
+    if stored is not None:
+        return stored[1]
+    model = gallery.space.calibration
+    threshold = model.high_precision.similarity
+    if model.slope is not None and model.intercept is not None:
+        odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
+        threshold = min(threshold, (math.log(odds) - model.intercept) / model.slope)
+    return ClusteringCalibration(max(threshold, model.balanced.similarity), own=False)
 
 
 def calibrate(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration]:
-    """Fits both on the faces that the user confirmed, and keeps them until `uncalibrate`.
+    """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
-    NothingToMeasure where these are too few: ten pairs of one individual and ten of two at least. Of named groups only
-    confirmed faces count; the others are where they are since they were alike, and would confirm whatever put them
-    there. Nor do faces of a kind, whose similarities mean something else.
+    Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
+    confirm whatever assigned them. Out-of-domain faces do not count, as their similarities mean something else.
+
+    Raises:
+        NothingToMeasure: there are fewer than ten pairs of the same individual, or than ten of different ones.
+        GalleryBusy: faces changed in the meantime.
     """
-    who = load_assignments(gallery)
-    rows = np.flatnonzero(who.by_user & (who.domain == IN_DOMAIN))
-    labels = np.unique(who.identity[rows], return_inverse=True)[1]
+    assignments = load_assignments(gallery)
+    rows = np.flatnonzero(assignments.by_user & (assignments.domain == IN_DOMAIN))
+    labels = np.unique(assignments.identity[rows], return_inverse=True)[1]
     same, different = pair_totals(labels) if len(labels) else (0, 0)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
         raise NothingToMeasure(
-            f"{gallery.folder}: {same} pairs of confirmed faces show one individual and {different} two; "
-            f"{MIN_CALIBRATION_PAIRS} of each are needed. Confirm more: familiar gallery name --confirm, or suggest"
+            f"{gallery.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
+            f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
+            "gallery name --confirm, or answer the questions of familiar gallery suggest"
         )
-    embeddings = who.faces.unit_rows(rows)
+    embeddings = assignments.faces.unit_rows(rows)
 
-    def both(groups: np.ndarray) -> float:
-        table = contingency(labels, groups)
+    def mean_f(clusters: np.ndarray) -> float:
+        table = contingency(labels, clusters)
         return (table.pairwise().f + table.bcubed().f) / 2
 
-    fitted = fit(embeddings, labels)
-    threshold, f = fit_threshold(embeddings, both)
-    own = {"calibration": dataclasses.asdict(fitted), "threshold": threshold, "f": f}
+    fitted = fit_calibration(embeddings, labels)
+    threshold, f = fit_threshold(embeddings, mean_f)
+    content = {"calibration": dataclasses.asdict(fitted), "threshold": threshold, "f": f}
     with gallery.writing() as connection:
-        if connection.execute("SELECT faces_revision FROM gallery").fetchone()[0] != who.faces.revision:
-            raise GalleryBusy(f"{gallery.folder}: its faces changed while they were measured; calibrate again")
-        connection.execute("UPDATE gallery SET own_calibration = ?", (json.dumps(own),))
+        if connection.execute("SELECT faces_revision FROM gallery").fetchone()[0] != assignments.faces.revision:
+            raise GalleryBusy(f"{gallery.folder}: its faces changed during the calibration; calibrate again")
+        connection.execute("UPDATE gallery SET own_calibration = ?", (json.dumps(content),))
     return fitted, ClusteringCalibration(threshold, own=True, f=f)
 
 
 def reset_calibration(gallery: Gallery) -> None:
-    """Back to what the model says."""
+    """Delete the calibration fitted on this gallery, so that its model's is used again."""
     with gallery.writing() as connection:
         connection.execute("UPDATE gallery SET own_calibration = NULL")
 
 
-def _own(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration] | None:
+def _stored_calibration(gallery: Gallery) -> tuple[Calibration, ClusteringCalibration] | None:
     with gallery.reading() as connection:
         (stored,) = connection.execute("SELECT own_calibration FROM gallery").fetchone()
     if stored is None:
         return None
     try:
-        own = json.loads(stored)
-        return Calibration.from_dict(own["calibration"]), ClusteringCalibration(own["threshold"], own=True, f=own["f"])
+        content = json.loads(stored)
+        return (
+            Calibration.from_dict(content["calibration"]),
+            ClusteringCalibration(content["threshold"], own=True, f=content["f"]),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptGallery(
-            f"{gallery.folder}: its own calibration is damaged; save all else with: familiar gallery repair "
-            f"{gallery.folder}"
+            f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
+            f"repair {gallery.folder}"
         ) from error

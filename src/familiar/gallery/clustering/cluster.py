@@ -1,7 +1,8 @@
-"""Groups of faces that are one individual: what the embeddings say, within what the user has said.
+"""Cluster the faces of a gallery into identities by their embeddings, within the user's corrections.
 
-What is settled stays: a face that is in a group keeps it, and two groups that are there are never joined but by the
-user. New faces join them, or one another. `rebuild` lets go of what neither a name nor the user holds.
+Existing assignments are kept: a face stays in its identity, and two existing identities are joined only by the user.
+New faces join these identities or one another. `rebuild` releases the faces that are neither in a named identity nor
+placed by the user.
 """
 
 import sqlite3
@@ -19,15 +20,23 @@ from familiar.neighbors.brute_force import search
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
 
 MIN_QUALITY = 0.25
-"""Of a face that is grouped unasked: what is blurred, tiny or cut off is alike for that reason alone."""
-_ATTEMPTS = 3  # without holding others up; if they write each time, once more while they wait
-_ROUNDS = 5  # until nothing changes any more
-_NEAREST = 60  # faces whose groups a face that was let go of might join
+"""Minimum quality for automatic clustering: blurred, tiny or truncated faces resemble each other for that reason."""
+_MAX_ATTEMPTS = 3  # that do not block other writers; if each is overtaken, one more that does
+_MAX_ITERATIONS = 5  # of clustering until nothing changes
+_NEIGHBORS = 60  # nearest faces whose identities a released face might join
 
 
 @dataclass(frozen=True)
 class ClusterResult:
-    """`identities` that hold faces now, the `faces` they hold, those `alone`, and how many `changed` in this call."""
+    """The assignments after clustering.
+
+    Attributes:
+        identities: number of identities that have faces.
+        faces: number of faces in these identities.
+        unassigned: number of faces in no identity.
+        changed: number of faces whose assignment changed in this call.
+        threshold: similarity from which two faces were clustered together.
+    """
 
     identities: int
     faces: int
@@ -36,34 +45,36 @@ class ClusterResult:
     threshold: float
 
 
-class _Overtaken(Exception):
-    """Another process wrote while groups were computed."""
+class _ConcurrentWriteError(Exception):
+    """Another process wrote to the gallery while clusters were computed."""
 
 
 def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
-    """Puts every face that is in no group into one, as one decision.
+    """Cluster all unassigned faces, as one decision that can be undone.
 
-    Two faces are one individual from `threshold` on, a similarity in [-1, 1] (None: the gallery's own calibration, else
-    the model's for few false accepts). Never together: two faces of one photo, faces that the user told apart or
-    rejected, and two groups that are there. Faces of a quality under .25 are in a group only where the user put them,
-    or a name holds them.
-    The same gallery gives the same groups.
+    Never together: two faces of one photo, faces that the user marked as different or rejected, and two existing
+    identities. Faces of a quality below .25 are only in an identity if the user put them there, or if it has a name.
+    The result is deterministic.
 
-    `rebuild`: groups without a name are made anew, but for the faces that the user put there; one keeps its number
-    where most of it comes together again.
+    Args:
+        gallery: the gallery to change.
+        threshold: similarity in [-1, 1] from which two faces show the same individual. None: the one fitted on this
+            gallery, or the model's for few false accepts.
+        rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
+            keeps its number if most of it comes together again.
     """
-    for attempt in range(_ATTEMPTS + 1):
+    for attempt in range(_MAX_ATTEMPTS + 1):
         revision = gallery.revision
-        plan = _plan(gallery, threshold, rebuild) if attempt < _ATTEMPTS else None
+        plan = _plan(gallery, threshold, rebuild) if attempt < _MAX_ATTEMPTS else None
         try:
             with decision(gallery, "group") as connection:
                 if plan is None:
                     plan = _plan(gallery, threshold, rebuild)
                 elif gallery.revision != revision:
-                    raise _Overtaken
+                    raise _ConcurrentWriteError
                 connection.execute("UPDATE gallery SET judged_face = (SELECT coalesce(max(id), 0) FROM faces)")
                 return _write(connection, plan)
-        except _Overtaken:
+        except _ConcurrentWriteError:
             continue
     raise AssertionError("the last attempt cannot be overtaken")
 
@@ -71,171 +82,211 @@ def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool =
 def recluster(
     gallery: Gallery, connection: sqlite3.Connection, free: Int64[np.ndarray, " k"], touched: list[int]
 ) -> ClusterResult:
-    """Within a decision: finds places for the faces `free`, and lets lone ones join the identities `touched`."""
-    who = load_assignments(gallery)
+    """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
+
+    Args:
+        gallery: the gallery to change.
+        connection: of the open decision.
+        free: ids of the faces to re-cluster.
+        touched: identities that similar unassigned faces may join.
+    """
+    assignments = load_assignments(gallery)
     threshold = clustering_calibration(gallery).threshold
-    loose = np.zeros(len(who.identity), np.bool_)
-    loose[who.faces.rows_of(free)] = True
-    seen = who.domain_adapted_embeddings()
-    alone = np.flatnonzero((who.identity == UNASSIGNED) & ~loose)
-    for number in touched:
-        own = who.rows_of_identity(number)
-        for kind in np.unique(who.domain[own]):
-            mean = seen[own[who.domain[own] == kind]].mean(axis=0)
-            near = alone[who.domain[alone] == kind]
-            from_here = np.linalg.norm(mean) * domain_threshold(threshold, int(kind))
-            loose[near[seen[near] @ mean >= from_here]] = True
-    rows = np.flatnonzero(loose)
+    free_mask = np.zeros(len(assignments.identity), np.bool_)
+    free_mask[assignments.faces.rows_of(free)] = True
+    embeddings = assignments.domain_adapted_embeddings()
+    unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
+    for identity in touched:
+        members = assignments.rows_of_identity(identity)
+        for domain in np.unique(assignments.domain[members]):
+            mean = embeddings[members[assignments.domain[members] == domain]].mean(axis=0)
+            candidates = unassigned[assignments.domain[unassigned] == domain]
+            min_product = np.linalg.norm(mean) * domain_threshold(threshold, int(domain))
+            free_mask[candidates[embeddings[candidates] @ mean >= min_product]] = True
+    rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return _write(connection, _Plan(who, who.identity.copy(), who.domain, threshold))
-    near, _ = search(who.faces.embeddings, who.faces.unit_rows(rows), min(_NEAREST, len(seen)))
-    beside = np.unique(np.concatenate([who.identity[near.reshape(-1)], np.array(touched, np.int64)]))
-    part = loose | np.isin(who.identity, beside[beside != UNASSIGNED])
-    kept = np.where(loose, UNASSIGNED, who.identity)
-    return _write(connection, _planned(gallery, who, threshold, kept, part, int(who.faces.ids[-1])))
+        return _write(connection, _Plan(assignments, assignments.identity.copy(), assignments.domain, threshold))
+    faces = assignments.faces
+    neighbors, _ = search(faces.embeddings, faces.unit_rows(rows), min(_NEIGHBORS, len(embeddings)))
+    nearby = np.unique(np.concatenate([assignments.identity[neighbors.reshape(-1)], np.array(touched, np.int64)]))
+    subset_mask = free_mask | np.isin(assignments.identity, nearby[nearby != UNASSIGNED])
+    fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
+    plan = _compute_plan(gallery, assignments, threshold, fixed_identity, subset_mask, int(faces.ids[-1]))
+    return _write(connection, plan)
 
 
-def domain_threshold(threshold: float, kind: int) -> float:
+def domain_threshold(threshold: float, domain: int) -> float:
     """Return the similarity of adapted embeddings from which two faces of a domain are clustered."""
-    return threshold if kind == IN_DOMAIN else DOMAIN_THRESHOLD
+    return threshold if domain == IN_DOMAIN else DOMAIN_THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """`identity[i]`: who face i shall be; below -1 a new identity, the same for the faces of one group."""
+    """Assignments to write.
 
-    who: FaceAssignments
+    `identity[i]` is the identity that face i will have; numbers below -1 are new identities, the same number for the
+    faces of one cluster. `assignments` are those before the change.
+    """
+
+    assignments: FaceAssignments
     identity: Int64[np.ndarray, " n"]
-    kind: Int64[np.ndarray, " n"]
+    domain: Int64[np.ndarray, " n"]
     threshold: float
 
 
 def _plan(gallery: Gallery, threshold: float | None, rebuild: bool) -> _Plan:
-    who = load_assignments(gallery)
+    assignments = load_assignments(gallery)
     if threshold is None:
         threshold = clustering_calibration(gallery).threshold
     with gallery.reading() as connection:
-        (judged,) = connection.execute("SELECT judged_face FROM gallery").fetchone()
-    kept = who.identity.copy()
+        (last_clustered_face,) = connection.execute("SELECT judged_face FROM gallery").fetchone()
+    fixed_identity = assignments.identity.copy()
     if rebuild:
-        named = np.isin(who.identity, np.array(list(who.names), np.int64))
-        kept[~named & ~who.by_user] = UNASSIGNED
-        who, judged = replace(who, domain=np.where(kept == UNASSIGNED, IN_DOMAIN, who.domain)), 0
-    everyone = np.ones(len(kept), np.bool_)
-    plan = _planned(gallery, who, threshold, kept, everyone, judged)
-    for _ in range(_ROUNDS):
-        # Large groups look only at the nearest of those beside them, so one more face may have a place by now.
-        settled = replace(who, identity=plan.identity, domain=plan.kind)
-        again = _planned(gallery, settled, threshold, plan.identity, everyone, int(who.faces.ids.max(initial=0)))
-        if (again.identity == plan.identity).all():
+        is_named = np.isin(assignments.identity, np.array(list(assignments.names), np.int64))
+        fixed_identity[~is_named & ~assignments.by_user] = UNASSIGNED
+        domain = np.where(fixed_identity == UNASSIGNED, IN_DOMAIN, assignments.domain)
+        assignments, last_clustered_face = replace(assignments, domain=domain), 0
+    all_faces = np.ones(len(fixed_identity), np.bool_)
+    plan = _compute_plan(gallery, assignments, threshold, fixed_identity, all_faces, last_clustered_face)
+    last_face = int(assignments.faces.ids.max(initial=0))
+    for _ in range(_MAX_ITERATIONS):
+        # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
+        planned = replace(assignments, identity=plan.identity, domain=plan.domain)
+        next_plan = _compute_plan(gallery, planned, threshold, plan.identity, all_faces, last_face)
+        if (next_plan.identity == plan.identity).all():
             break
-        plan = replace(again, who=plan.who)
+        plan = replace(next_plan, assignments=plan.assignments)
     return plan
 
 
-def _planned(
+def _compute_plan(
     gallery: Gallery,
-    who: FaceAssignments,
+    assignments: FaceAssignments,
     threshold: float,
-    kept: Int64[np.ndarray, " n"],
-    part: Bool[np.ndarray, " n"],
-    judged: int,
+    fixed_identity: Int64[np.ndarray, " n"],
+    subset_mask: Bool[np.ndarray, " n"],
+    last_clustered_face: int,
 ) -> _Plan:
-    """The faces of `part` grouped around those whose identity is `kept`; all others as they are.
+    """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change.
 
-    Faces up to the number `judged` are of the kind they are of, or of none: to ask again would move a few each time.
+    Faces with ids up to `last_clustered_face` keep their domain, in or out: to assign it again would move a few faces
+    each time.
     """
-    rows = np.flatnonzero(part & ((kept != UNASSIGNED) | (who.faces.quality >= MIN_QUALITY)))
-    vectors = who.faces.unit_rows()
-    new = (kept == UNASSIGNED) & (who.faces.ids > judged)
-    kind = np.where(new, extend_domains(vectors, who.domain), who.domain)
-    constraints, numbers = build_constraints(gallery, who, kept, rows)
-    found, kind[rows] = cluster_by_domain(
-        vectors[rows], threshold, kind[rows], whiten_by_domain(vectors, kind)[rows], constraints
+    rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
+    embeddings = assignments.faces.unit_rows()
+    is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
+    domain = np.where(is_new, extend_domains(embeddings, assignments.domain), assignments.domain)
+    constraints, seed_identities = build_constraints(gallery, assignments, fixed_identity, rows)
+    clusters, domain[rows] = cluster_by_domain(
+        embeddings[rows], threshold, domain[rows], whiten_by_domain(embeddings, domain)[rows], constraints
     )
-    identity = np.where(part, kept, who.identity)
-    numbered = _numbered(found, constraints.seeds, numbers, who.identity[rows], kept[rows])
-    identity[rows] = _parted(numbered, kept[rows], constraints.cannot_link)
-    return _Plan(who, identity, kind, threshold)
+    labels = _label_clusters(
+        clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed_identity[rows]
+    )
+    identity = np.where(subset_mask, fixed_identity, assignments.identity)
+    identity[rows] = _unassign_conflicts(labels, fixed_identity[rows], constraints.cannot_link)
+    return _Plan(assignments, identity, domain, threshold)
 
 
-def _numbered(
-    found: Int64[np.ndarray, " m"],
+def _label_clusters(
+    clusters: Int64[np.ndarray, " m"],
     seeds: Int64[np.ndarray, " m"],
-    numbers: Int64[np.ndarray, " s"],
-    before: Int64[np.ndarray, " m"],
-    kept: Int64[np.ndarray, " m"],
+    seed_identities: Int64[np.ndarray, " s"],
+    previous_identity: Int64[np.ndarray, " m"],
+    fixed_identity: Int64[np.ndarray, " m"],
 ) -> Int64[np.ndarray, " m"]:
-    """The identity of each face: its group's seed's; else the one that most of the group had, each given to the group
-    that has most of it; else a new one, below -1. A face alone is nobody."""
-    groups = found.max(initial=-1) + 1
-    of_group = np.full(groups, UNASSIGNED, np.int64)
-    settled = (seeds != UNASSIGNED) & (seeds < len(numbers))
-    of_group[found[settled]] = numbers[seeds[settled]]
-    sizes = np.bincount(found, minlength=groups)
-    several = (of_group == UNASSIGNED) & (sizes > 1)
-    free = several[found] & (before != UNASSIGNED) & (kept == UNASSIGNED) & ~np.isin(before, numbers)
-    cells, counts = np.unique(before[free] * groups + found[free], return_counts=True)
-    taken: set[int] = set()
-    for place in np.argsort(-counts, kind="stable"):
-        number, of = divmod(int(cells[place]), int(groups))
-        if number not in taken and of_group[of] == UNASSIGNED:
-            of_group[of] = number
-            taken.add(number)
-    new = np.flatnonzero(several & (of_group == UNASSIGNED))
-    of_group[new] = min(UNASSIGNED, int(numbers.min(initial=UNASSIGNED))) - 1 - np.arange(len(new))
-    return of_group[found]
+    """Return the identity of each face, given its cluster.
+
+    A cluster with a locked seed has the seed's identity. Any other cluster of two or more faces has the identity that
+    most of its faces had before, where each previous identity goes to the cluster with most of its faces; or else a
+    new identity, numbered downwards from below -1. A cluster of one face is unassigned.
+    """
+    cluster_count = clusters.max(initial=-1) + 1
+    identity = np.full(cluster_count, UNASSIGNED, np.int64)  # of each cluster
+    is_locked = (seeds != UNASSIGNED) & (seeds < len(seed_identities))
+    identity[clusters[is_locked]] = seed_identities[seeds[is_locked]]
+    sizes = np.bincount(clusters, minlength=cluster_count)
+    needs_identity = (identity == UNASSIGNED) & (sizes > 1)
+    released = (
+        needs_identity[clusters]
+        & (previous_identity != UNASSIGNED)
+        & (fixed_identity == UNASSIGNED)
+        & ~np.isin(previous_identity, seed_identities)
+    )
+    keys, counts = np.unique(previous_identity[released] * cluster_count + clusters[released], return_counts=True)
+    reused: set[int] = set()
+    for index in np.argsort(-counts, kind="stable"):
+        number, cluster_index = divmod(int(keys[index]), int(cluster_count))
+        if number not in reused and identity[cluster_index] == UNASSIGNED:
+            identity[cluster_index] = number
+            reused.add(number)
+    new = np.flatnonzero(needs_identity & (identity == UNASSIGNED))
+    identity[new] = min(UNASSIGNED, int(seed_identities.min(initial=UNASSIGNED))) - 1 - np.arange(len(new))
+    return identity[clusters]
 
 
-def _parted(
-    identity: Int64[np.ndarray, " m"], kept: Int64[np.ndarray, " m"], apart: Int64[np.ndarray, "p 2"]
+def _unassign_conflicts(
+    identity: Int64[np.ndarray, " m"],
+    fixed_identity: Int64[np.ndarray, " m"],
+    cannot_link: Int64[np.ndarray, "p 2"],
 ) -> Int64[np.ndarray, " m"]:
-    """Of two faces that can never be one individual, but came into one identity that has faces of both their kinds, the
-    one that nobody put there is nobody."""
-    one, other = apart.T
-    wrong = (identity[one] == identity[other]) & (identity[one] != UNASSIGNED)
-    parted = identity.copy()
-    parted[np.where(kept[other] == UNASSIGNED, other, one)[wrong]] = UNASSIGNED
-    return parted
+    """Unassign one face of each cannot-link pair that ended up in one identity: the one that is not fixed there.
+
+    Clusters respect cannot-link pairs, but an identity with faces of two domains consists of two clusters.
+    """
+    first, second = cannot_link.T
+    conflict = (identity[first] == identity[second]) & (identity[first] != UNASSIGNED)
+    result = identity.copy()
+    result[np.where(fixed_identity[second] == UNASSIGNED, second, first)[conflict]] = UNASSIGNED
+    return result
 
 
 def _write(connection: sqlite3.Connection, plan: _Plan) -> ClusterResult:
-    """Only what changes is written; identities without a name that hold nobody any more go."""
-    who, identity = plan.who, plan.identity.copy()
-    new = int(UNASSIGNED - identity.min(initial=UNASSIGNED))
-    (last,) = connection.execute(
+    """Write the assignments that change, and delete unnamed identities that have no face any more."""
+    assignments, identity = plan.assignments, plan.identity.copy()
+    new_count = int(UNASSIGNED - identity.min(initial=UNASSIGNED))
+    (last_identity,) = connection.execute(
         "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'identities'"
     ).fetchone()
-    connection.executemany("INSERT INTO identities (id) VALUES (?)", ((last + 1 + place,) for place in range(new)))
-    identity = np.where(identity < UNASSIGNED, last + UNASSIGNED - identity, identity)
-    changed = np.flatnonzero(identity != who.identity)
-    ids = who.faces.ids
-    gone = changed[identity[changed] == UNASSIGNED]
-    connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((int(ids[row]),) for row in gone))
+    connection.executemany(
+        "INSERT INTO identities (id) VALUES (?)", ((last_identity + 1 + index,) for index in range(new_count))
+    )
+    identity = np.where(identity < UNASSIGNED, last_identity + UNASSIGNED - identity, identity)
+    changed = np.flatnonzero(identity != assignments.identity)
+    ids = assignments.faces.ids
+    removed = changed[identity[changed] == UNASSIGNED]
+    connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((int(ids[row]),) for row in removed))
     connection.executemany(
         "INSERT INTO assignments (face_id, identity_id, by_user) VALUES (?, ?, 0) "
         "ON CONFLICT (face_id) DO UPDATE SET identity_id = excluded.identity_id, by_user = 0",
         ((int(ids[row]), int(identity[row])) for row in changed if identity[row] != UNASSIGNED),
     )
-    _write_kinds(connection, plan)
+    _write_domains(connection, plan)
     delete_empty_identities(connection)
-    held = identity[identity != UNASSIGNED]
-    return ClusterResult(len(np.unique(held)), len(held), len(identity) - len(held), len(changed), plan.threshold)
+    assigned = identity[identity != UNASSIGNED]
+    return ClusterResult(
+        identities=len(np.unique(assigned)),
+        faces=len(assigned),
+        unassigned=len(identity) - len(assigned),
+        changed=len(changed),
+        threshold=plan.threshold,
+    )
 
 
-def _write_kinds(connection: sqlite3.Connection, plan: _Plan) -> None:
-    # As they are written now: `plan.who` may have let go of them.
-    written = dict(connection.execute("SELECT face_id, kind FROM kinds").fetchall())
-    wanted = {int(plan.who.faces.ids[row]): int(plan.kind[row]) for row in np.flatnonzero(plan.kind != IN_DOMAIN)}
-    connection.executemany("DELETE FROM kinds WHERE face_id = ?", ((face,) for face in written.keys() - wanted.keys()))
+def _write_domains(connection: sqlite3.Connection, plan: _Plan) -> None:
+    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
+    stored = dict(connection.execute("SELECT face_id, kind FROM kinds").fetchall())
+    ids = plan.assignments.faces.ids
+    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
+    connection.executemany("DELETE FROM kinds WHERE face_id = ?", ((face,) for face in stored.keys() - domains.keys()))
     connection.executemany(
         "INSERT INTO kinds (face_id, kind) VALUES (?, ?) ON CONFLICT (face_id) DO UPDATE SET kind = excluded.kind",
-        ((face, kind) for face, kind in wanted.items() if written.get(face) != kind),
+        ((face, domain) for face, domain in domains.items() if stored.get(face) != domain),
     )
 
 
 def delete_empty_identities(connection: sqlite3.Connection) -> None:
-    """Identities without a name that hold nobody, and of whom nothing is remembered."""
+    """Delete identities that have no name, no face and no rejection."""
     connection.execute(
         "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
         "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "

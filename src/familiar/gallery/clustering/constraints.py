@@ -1,113 +1,154 @@
-"""What is known before faces are grouped: who is together, and who can never be."""
+"""Must-link and cannot-link constraints on the faces of a gallery, from its photos and the user's corrections."""
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
-from familiar.gallery.database.connection import FaceTable, Gallery
+from familiar.gallery.database.connection import Gallery
 from familiar.neighbors.constraints import Constraints
 
 
 def build_constraints(
-    gallery: Gallery, who: FaceAssignments, kept: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " m"]
+    gallery: Gallery,
+    assignments: FaceAssignments,
+    fixed_identity: Int64[np.ndarray, " n"],
+    rows: Int64[np.ndarray, " m"],
 ) -> tuple[Constraints, Int64[np.ndarray, " s"]]:
-    """What holds for the faces in `rows`, where those whose identity is `kept` stay in it.
+    """Build the constraints for clustering the faces in `rows`.
 
-    The first seeds are identities, each settled, and their numbers are told; then come faces that the user called the
-    same. Apart are faces of one photo, those that the user told apart, and a face and an identity it was rejected from.
+    Must-link: the faces of one fixed identity, and pairs that the user marked as the same individual. Cannot-link:
+    faces of one photo, pairs that the user marked as different, and a face and an identity it was rejected from. Where
+    the two contradict each other, must-link wins.
+
+    Args:
+        gallery: where the corrections are stored.
+        assignments: of all n faces, before clustering.
+        fixed_identity: of all n faces, the identity that a face stays in, or `UNASSIGNED`.
+        rows: rising rows of the faces that are clustered.
+
+    Returns:
+        The constraints, and the identity of each of the first s seeds. These are locked: no two of them are ever
+        joined. The seeds after them are faces that the user marked as the same and that are in no fixed identity.
     """
-    seeds, numbers = _seeds(gallery, who, kept[rows], rows)
-    settled: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(numbers)
-    return Constraints(seeds, settled, _apart(gallery, who, kept, rows, seeds)), numbers
+    must_link = _constraint_pairs(gallery, assignments.faces.ids[rows], same=True)
+    seeds, seed_identities = _seeds(fixed_identity[rows], must_link)
+    locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
+    cannot_link = np.concatenate(
+        [
+            _same_photo_pairs(assignments.faces.photo_ids[rows]),
+            _constraint_pairs(gallery, assignments.faces.ids[rows], same=False),
+            _rejection_pairs(gallery, assignments, fixed_identity, rows),
+        ]
+    )
+    first_seed, second_seed = seeds[cannot_link].T
+    linked = (first_seed == second_seed) & (first_seed != UNASSIGNED)
+    return Constraints(seeds, locked, cannot_link[~linked]), seed_identities
 
 
 def _seeds(
-    gallery: Gallery, who: FaceAssignments, kept: Int64[np.ndarray, " m"], rows: Int64[np.ndarray, " m"]
+    fixed_identity: Int64[np.ndarray, " m"], must_link: Int64[np.ndarray, "p 2"]
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " s"]]:
-    """What starts together: the faces of an identity, then those that the user called the same. The former's numbers.
+    """Number the sets of rows that start as one cluster: connected components of must-link pairs.
 
-    `seeds` below the count of these are settled.
+    A component contains at most one fixed identity: a pair that would join two of them is ignored, and of two pairs
+    that would join a component to different identities the first counts.
+
+    Returns:
+        The seed of each row, or `UNASSIGNED` for a row without any must-link; and the identities of the first s
+        seeds, rising. Other seeds are numbered by their first pair.
     """
-    numbers = np.unique(kept[kept != UNASSIGNED])
-    seeds = np.where(kept == UNASSIGNED, UNASSIGNED, np.searchsorted(numbers, kept))
-    free = len(numbers)
-    for first, second in _pairs(gallery, who.faces, rows, same=True).tolist():
-        if seeds[first] == seeds[second] == UNASSIGNED:
-            seeds[first] = seeds[second] = free
-            free += 1
-        elif UNASSIGNED in (seeds[first], seeds[second]):
-            seeds[first] = seeds[second] = max(seeds[first], seeds[second])
-        elif max(seeds[first], seeds[second]) >= len(numbers):
-            low, high = sorted((int(seeds[first]), int(seeds[second])))
-            seeds[seeds == high] = low
-    # Seeds that came together leave gaps among those that are not settled.
-    loose = seeds >= len(numbers)
-    seeds[loose] = len(numbers) + np.unique(seeds[loose], return_inverse=True)[1]
-    return seeds.astype(np.int64), numbers
+    identities = np.unique(fixed_identity[fixed_identity != UNASSIGNED])
+    is_fixed = fixed_identity != UNASSIGNED
+    seeds = np.where(is_fixed, np.searchsorted(identities, fixed_identity), UNASSIGNED).astype(np.int64)
+    # A node is a fixed identity (by its index) or, after these, a row that is in none. The smaller root wins, so that
+    # a component that contains an identity has that identity as its root.
+    nodes = np.where(is_fixed, seeds, len(identities) + np.arange(len(seeds)))
+    components = _UnionFind()
+    for first, second in nodes[must_link].tolist():
+        low, high = sorted((components.root(first), components.root(second)))
+        if high >= len(identities):
+            components.join(high, low)
+    seed_of_root: dict[int, int] = {}
+    for row in must_link.reshape(-1).tolist():
+        root = components.root(int(nodes[row]))
+        if root < len(identities):
+            seeds[row] = root
+        else:
+            seeds[row] = seed_of_root.setdefault(root, len(identities) + len(seed_of_root))
+    return seeds, identities
 
 
-def _apart(
-    gallery: Gallery,
-    who: FaceAssignments,
-    kept: Int64[np.ndarray, " n"],
-    rows: Int64[np.ndarray, " m"],
-    seeds: Int64[np.ndarray, " m"],
-) -> Int64[np.ndarray, "p 2"]:
-    """Places among `rows` that are never one individual."""
-    pairs = np.concatenate(
-        [
-            _in_one_photo(who.faces.photo_ids[rows]),
-            _pairs(gallery, who.faces, rows, same=False),
-            _rejected(gallery, who.faces, who.identity, kept, rows),
-        ]
-    )
-    # The user's word goes before all: what was put together stays so.
-    together = (seeds[pairs[:, 0]] == seeds[pairs[:, 1]]) & (seeds[pairs[:, 0]] != UNASSIGNED)
-    return pairs[~together]
+class _UnionFind:
+    """Disjoint sets of integers. A number that was never joined is a set of its own."""
+
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
+
+    def root(self, node: int) -> int:
+        """Return the number that represents the node's set."""
+        root = node
+        while root in self._parent:
+            root = self._parent[root]
+        while node != root:  # path compression
+            self._parent[node], node = root, self._parent[node]
+        return root
+
+    def join(self, root: int, new_root: int) -> None:
+        """Add the set of `root` to that of `new_root`; nothing changes if they are the same."""
+        if root != new_root:
+            self._parent[root] = new_root
 
 
-def _in_one_photo(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+def _same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"]:
+    """List all pairs of rows that are faces of one photo."""
     order = np.argsort(photos, kind="stable")
     ends = np.flatnonzero(np.diff(photos[order], append=-1)) + 1
     starts = np.concatenate([[0], ends[:-1]])
     several = np.flatnonzero(ends - starts > 1)
     pairs = [np.empty((0, 2), np.int64)]
-    for first, end in zip(starts[several], ends[several], strict=True):
-        one, other = np.triu_indices(end - first, 1)
-        pairs.append(np.stack([order[first + one], order[first + other]], axis=1))
+    for start, end in zip(starts[several], ends[several], strict=True):
+        first, second = np.triu_indices(end - start, 1)
+        pairs.append(np.stack([order[start + first], order[start + second]], axis=1))
     return np.concatenate(pairs)
 
 
-def _pairs(
-    gallery: Gallery, faces: FaceTable, rows: Int64[np.ndarray, " m"], *, same: bool
-) -> Int64[np.ndarray, "p 2"]:
+def _constraint_pairs(gallery: Gallery, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
+    """List the pairs of rows that the user marked as the same individual, or as different ones."""
     with gallery.reading() as connection:
-        told = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)).fetchall()
-    return _places(np.array(told, np.int64).reshape(-1, 2), faces.ids[rows])
+        pairs = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = ?", (same,)).fetchall()
+    return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
 
 
-def _rejected(
+def _rejection_pairs(
     gallery: Gallery,
-    faces: FaceTable,
-    before: Int64[np.ndarray, " n"],
-    kept: Int64[np.ndarray, " n"],
+    assignments: FaceAssignments,
+    fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
 ) -> Int64[np.ndarray, "p 2"]:
-    """A face and any one of those who hold the identity it is not."""
+    """Pair each rejected face with faces that represent the identity it was rejected from.
+
+    The faces of a fixed identity stay together, so one of them represents it. If no face is fixed in the identity, any
+    of its previous faces may receive its number again, so each of them counts.
+    """
     with gallery.reading() as connection:
-        told = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
-    numbers, first = np.unique(kept[rows], return_index=True)
-    holders = {int(number): [int(faces.ids[rows[place]])] for number, place in zip(numbers, first, strict=True)}
-    for number in {number for _, number in told} - holders.keys():
-        # Nobody holds it for certain: whichever of those who had it is given it again shall not bring the face with it.
-        holders[number] = faces.ids[rows[before[rows] == number]].tolist()
-    known = [(face, holder) for face, number in told for holder in holders[number] if holder != face]
-    return _places(np.array(known, np.int64).reshape(-1, 2), faces.ids[rows])
+        rejections = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
+    ids = assignments.faces.ids[rows]
+    identities, first_rows = np.unique(fixed_identity[rows], return_index=True)
+    representatives = {int(identity): [int(ids[row])] for identity, row in zip(identities, first_rows, strict=True)}
+    for identity in {identity for _, identity in rejections} - representatives.keys():
+        representatives[identity] = ids[assignments.identity[rows] == identity].tolist()
+    pairs = [
+        (face, representative)
+        for face, identity in rejections
+        for representative in representatives[identity]
+        if representative != face
+    ]
+    return _pairs_of_rows(np.array(pairs, np.int64).reshape(-1, 2), ids)
 
 
-def _places(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "q 2"]:
-    """Pairs of faces as places among the rising `ids`; those not among them are left out."""
+def _pairs_of_rows(pairs: Int64[np.ndarray, "p 2"], ids: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "q 2"]:
+    """Convert pairs of face ids to pairs of indices into the rising `ids`, leaving out pairs of other faces."""
     if not len(ids):
         return np.empty((0, 2), np.int64)
-    at = np.minimum(np.searchsorted(ids, pairs), len(ids) - 1)
-    return at[(ids[at] == pairs).all(axis=1)].astype(np.int64)
+    indices = np.minimum(np.searchsorted(ids, pairs), len(ids) - 1)
+    return indices[(ids[indices] == pairs).all(axis=1)].astype(np.int64)

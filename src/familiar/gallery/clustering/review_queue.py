@@ -1,6 +1,7 @@
-"""The few questions whose answers would mend most: are these two faces one individual?"""
+"""The review questions whose answers are expected to correct most: do these two faces show the same individual?"""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,22 +13,28 @@ from familiar.gallery.clustering.calibration import calibration, clustering_cali
 from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import central_face
 from familiar.neighbors.brute_force import nearest_neighbors
 from familiar.neighbors.domains import IN_DOMAIN
 
-CLOSEST = 10  # others that a group may be asked to join
-UNKNOWN_SLOPE = 20.0  # of the probability, where a model was never calibrated
+NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
+DEFAULT_SLOPE = 20.0  # of the probability by similarity, if the model was never calibrated
+_MAX_CANDIDATES = 1000  # questions of each kind
 
 
 @dataclass(frozen=True)
 class Question:
-    """Do `first_face` and `second_face` show one individual?
+    """Do `first_face` and `second_face` show the same individual?
 
-    `kind` "merge": they stand for two groups (`first` and `second`; None is a face of its own), which would become
-    one. "outlier": both are in `first`, and the first face may not belong there. `probability` that the answer is yes;
-    `expected_gain`: that times the root of the product of both sizes, between the faces and the pairs
-    that it would set right.
+    Attributes:
+        kind: "merge": the faces represent two clusters, which would become one. "outlier": both are in `first`, and
+            the first face may not belong there.
+        first_face, second_face: ids of the faces to show.
+        first, second: the identities they are in; None for an unassigned face.
+        similarity: of the two clusters' means, or of the first face and the mean of the rest of its identity.
+        probability: that the answer is yes.
+        expected_gain: expected correction, between the number of faces and the number of pairs that the answer sets
+            right. Merge: `probability` times the root of the product of both sizes. Outlier: `1 - probability` times
+            the root of the number of the identity's other faces.
     """
 
     kind: Literal["merge", "outlier"]
@@ -41,46 +48,43 @@ class Question:
 
 
 def propose_questions(gallery: Gallery, count: int = 10) -> list[Question]:
-    """The questions of highest worth, at most `count`, each group in one of them at most.
+    """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
-    What was answered is never asked again, nor what cannot be: two faces of one photo, two that were told apart.
+    Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
-    with gallery.reading():  # what others write meanwhile is not seen
-        who = load_assignments(gallery)
-        if len(who.faces.ids) < 2 or count < 1:
+    with gallery.reading():  # one snapshot, whatever other processes write
+        assignments = load_assignments(gallery)
+        if len(assignments.faces.ids) < 2 or count < 1:
             return []
-        units = _units(who)
-        seen = who.domain_adapted_embeddings()
-        sums = np.zeros((int(units.max()) + 1, seen.shape[1]), np.float32)
-        np.add.at(sums, units, seen)
-        members = np.split(np.argsort(units, kind="stable"), np.cumsum(np.bincount(units))[:-1])
-        every = [
-            *_joins(gallery, who, units, sums, members),
-            *_doubts(gallery, who, units, seen, sums, members),
-        ]
-    every.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
-    asked: set[int] = set()
-    chosen: list[Question] = []
-    place = dict(zip(who.faces.ids.tolist(), units.tolist(), strict=True))
-    for question in every:
-        groups = {place[question.first_face], place[question.second_face]}
-        if not groups & asked:
-            chosen.append(question)
-            asked |= groups
-        if len(chosen) == count:
+        clusters = _Clusters(assignments)
+        candidates = [*_merge_questions(gallery, clusters), *_outlier_questions(gallery, clusters)]
+    candidates.sort(key=lambda question: (-question.expected_gain, question.first_face, question.second_face))
+    cluster_of_face = dict(zip(assignments.faces.ids.tolist(), clusters.labels.tolist(), strict=True))
+    used: set[int] = set()
+    selected: list[Question] = []
+    for question in candidates:
+        pair = {cluster_of_face[question.first_face], cluster_of_face[question.second_face]}
+        if not pair & used:
+            selected.append(question)
+            used |= pair
+        if len(selected) == count:
             break
-    return chosen
+    return selected
 
 
 def is_still_valid(gallery: Gallery, question: Question) -> bool:
-    """Whether both faces are still whose they were when it was asked. KeyError where one is gone."""
-    who = load_assignments(gallery)
-    rows = who.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
-    return [_identity(who, row) for row in rows[:, None]] == [question.first, question.second]
+    """Tell whether both faces are still in the identities that they were in when the question was proposed.
+
+    Raises:
+        KeyError: one of the faces does not exist any more.
+    """
+    assignments = load_assignments(gallery)
+    rows = assignments.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
+    return [_identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
 
 
 def answer_question(gallery: Gallery, question: Question, same: bool) -> None:
-    """The user's word on a question, as a decision."""
+    """Apply the user's answer to a question, as one decision that can be undone."""
     first, second = question.first_face, question.second_face
     if question.kind == "outlier":
         if same:
@@ -100,121 +104,137 @@ def answer_question(gallery: Gallery, question: Question, same: bool) -> None:
         corrections.move(gallery, [second], question.first)
 
 
-def _units(who: FaceAssignments) -> Int64[np.ndarray, " n"]:
-    """Of each face the number of its group among all, a face of nobody being one of its own."""
-    alone = who.identity == UNASSIGNED
-    key = np.where(alone, -1 - np.arange(len(alone)), who.identity)
-    return np.unique(key, return_inverse=True)[1].astype(np.int64)
+@dataclass(frozen=True, eq=False)
+class _Clusters:
+    """The identities that have faces, and each unassigned face as a cluster of its own."""
+
+    assignments: FaceAssignments
+
+    @cached_property
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """The cluster of each face, from 0."""
+        identity = self.assignments.identity
+        keys = np.where(identity == UNASSIGNED, -1 - np.arange(len(identity)), identity)
+        return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def sizes(self) -> Int64[np.ndarray, " g"]:
+        return np.bincount(self.labels)
+
+    @cached_property
+    def embeddings(self) -> Float32[np.ndarray, "n d"]:
+        return self.assignments.domain_adapted_embeddings()
+
+    @cached_property
+    def sums(self) -> Float32[np.ndarray, "g d"]:
+        """The sum of each cluster's embeddings."""
+        sums = np.zeros((len(self.sizes), self.embeddings.shape[1]), np.float32)
+        np.add.at(sums, self.labels, self.embeddings)
+        return sums
+
+    @cached_property
+    def members(self) -> list[Int64[np.ndarray, " _"]]:
+        """The rows of each cluster's faces, rising."""
+        return np.split(np.argsort(self.labels, kind="stable"), np.cumsum(self.sizes)[:-1])
 
 
-def _joins(
-    gallery: Gallery,
-    who: FaceAssignments,
-    units: Int64[np.ndarray, " n"],
-    sums: Float32[np.ndarray, "g d"],
-    members: list[Int64[np.ndarray, " _"]],
-) -> list[Question]:
-    """Two groups that may be one. `sums` and `members` are of each group, by its number in `units`."""
-    sizes = np.bincount(units)
+def _merge_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
+    """Propose pairs of similar clusters of one domain."""
+    assignments, sizes = clusters.assignments, clusters.sizes
     if len(sizes) < 2:
         return []
-    near, similarity = nearest_neighbors(normalize(sums), min(CLOSEST, len(sizes) - 1))
-    one = np.repeat(np.arange(len(sizes)), near.shape[1])
-    pairs = np.stack([np.minimum(one, near.reshape(-1)), np.maximum(one, near.reshape(-1))], axis=1)
-    keys, first = np.unique(pairs[:, 0] * len(sizes) + pairs[:, 1], return_index=True)
-    kinds = np.zeros(len(sizes), np.int64)
-    kinds[units] = who.domain
-    apart = kinds[keys // len(sizes)] != kinds[keys % len(sizes)]
-    open_ones = ~apart & ~np.isin(keys, _closed(gallery, who, units, len(sizes)))
-    one, other = np.divmod(keys[open_ones], len(sizes))
-    close = similarity.reshape(-1)[first[open_ones]].astype(np.float64)
-    probability = _probability(gallery, close, kinds[one])
-    worth = probability * np.sqrt(sizes[one] * sizes[other])
-    best = np.argsort(-worth, kind="stable")[: max(1000, 10 * CLOSEST)]
-    found: list[Question] = []
-    for at in best:
-        mine, theirs = members[one[at]], members[other[at]]
-        found.append(
+    neighbors, similarities = nearest_neighbors(normalize(clusters.sums), min(NEIGHBORS, len(sizes) - 1))
+    queries = np.repeat(np.arange(len(sizes)), neighbors.shape[1])
+    low, high = np.minimum(queries, neighbors.reshape(-1)), np.maximum(queries, neighbors.reshape(-1))
+    keys, first_index = np.unique(low * len(sizes) + high, return_index=True)
+    domains = np.zeros(len(sizes), np.int64)
+    domains[clusters.labels] = assignments.domain
+    same_domain = domains[keys // len(sizes)] == domains[keys % len(sizes)]
+    is_open = same_domain & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    first, second = np.divmod(keys[is_open], len(sizes))
+    similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
+    probability = _probability(gallery, similarity, domains[first])
+    gain = probability * np.sqrt(sizes[first] * sizes[second])
+    questions: list[Question] = []
+    for index in np.argsort(-gain, kind="stable")[:_MAX_CANDIDATES]:
+        first_rows, second_rows = clusters.members[first[index]], clusters.members[second[index]]
+        questions.append(
             Question(
                 "merge",
-                central_face(who, mine),
-                central_face(who, theirs),
-                _identity(who, mine),
-                _identity(who, theirs),
-                float(close[at]),
-                float(probability[at]),
-                float(worth[at]),
+                assignments.central_face(first_rows),
+                assignments.central_face(second_rows),
+                _identity_of(assignments, first_rows),
+                _identity_of(assignments, second_rows),
+                float(similarity[index]),
+                float(probability[index]),
+                float(gain[index]),
             )
         )
-    return found
+    return questions
 
 
-def _doubts(
-    gallery: Gallery,
-    who: FaceAssignments,
-    units: Int64[np.ndarray, " n"],
-    seen: Float32[np.ndarray, "n d"],
-    sums: Float32[np.ndarray, "g d"],
-    members: list[Int64[np.ndarray, " _"]],
-) -> list[Question]:
-    """Faces nobody confirmed that are less like the rest of their group than two of one individual should be."""
-    sizes = np.bincount(units)
-    others = sums[units] - seen
-    similarity = (seen * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-6)
-    probability = _probability(gallery, similarity.astype(np.float64), who.domain)
-    worth = (1 - probability) * np.sqrt(sizes[units] - 1)
-    asked = np.flatnonzero((sizes[units] > 2) & ~who.by_user & (who.identity != UNASSIGNED))
-    found: list[Question] = []
-    for row in asked[np.argsort(-worth[asked], kind="stable")][:1000]:
-        rest = np.setdiff1d(members[units[row]], [row])
-        number = int(who.identity[row])
-        found.append(
+def _outlier_questions(gallery: Gallery, clusters: _Clusters) -> list[Question]:
+    """Propose unconfirmed faces that are dissimilar to the rest of their identity."""
+    assignments, labels, sizes = clusters.assignments, clusters.labels, clusters.sizes
+    rest_sums = clusters.sums[labels] - clusters.embeddings
+    norms = np.maximum(np.linalg.norm(rest_sums, axis=1), 1e-6)
+    similarity = (clusters.embeddings * rest_sums).sum(axis=1) / norms
+    probability = _probability(gallery, similarity.astype(np.float64), assignments.domain)
+    gain = (1 - probability) * np.sqrt(sizes[labels] - 1)
+    eligible = np.flatnonzero((sizes[labels] > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
+    questions: list[Question] = []
+    for row in eligible[np.argsort(-gain[eligible], kind="stable")][:_MAX_CANDIDATES]:
+        rest = np.setdiff1d(clusters.members[labels[row]], [row])
+        identity = int(assignments.identity[row])
+        questions.append(
             Question(
                 "outlier",
-                int(who.faces.ids[row]),
-                central_face(who, rest),
-                number,
-                number,
+                int(assignments.faces.ids[row]),
+                assignments.central_face(rest),
+                identity,
+                identity,
                 float(similarity[row]),
                 float(probability[row]),
-                float(worth[row]),
+                float(gain[row]),
             )
         )
-    return found
+    return questions
 
 
 def _probability(
-    gallery: Gallery, similarity: Float64[np.ndarray, " q"], kinds: Int64[np.ndarray, " q"]
+    gallery: Gallery, similarity: Float64[np.ndarray, " q"], domains: Int64[np.ndarray, " q"]
 ) -> Float64[np.ndarray, " q"]:
-    """That groups so alike are one individual: a half at the similarity from which faces are grouped."""
-    slope = calibration(gallery).slope or UNKNOWN_SLOPE
-    at_home = clustering_calibration(gallery).threshold
-    half = np.where(kinds == IN_DOMAIN, at_home, domain_threshold(at_home, IN_DOMAIN + 1))
-    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - half)))
+    """Return the probability that clusters so similar show the same individual: 1/2 at the clustering threshold."""
+    slope = calibration(gallery).slope or DEFAULT_SLOPE
+    threshold = clustering_calibration(gallery).threshold
+    midpoint = np.where(domains == IN_DOMAIN, threshold, domain_threshold(threshold, IN_DOMAIN + 1))
+    return 0.5 * (1 + np.tanh(0.5 * slope * (similarity - midpoint)))
 
 
-def _identity(who: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
-    number = int(who.identity[rows[0]])
-    return None if number == UNASSIGNED else number
+def _identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
+    """Return the identity of a cluster's faces, None for an unassigned face."""
+    identity = int(assignments.identity[rows[0]])
+    return None if identity == UNASSIGNED else identity
 
 
-def _closed(
-    gallery: Gallery, who: FaceAssignments, units: Int64[np.ndarray, " n"], count: int
-) -> Int64[np.ndarray, " c"]:
-    """Pairs of groups that can never be one, as one number each."""
+def _cannot_link_keys(gallery: Gallery, clusters: _Clusters) -> Int64[np.ndarray, " c"]:
+    """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
+    faces, labels = clusters.assignments.faces, clusters.labels
     with gallery.reading() as connection:
-        apart = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = 0").fetchall()
-        rejected = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
-        together = connection.execute(
+        different = connection.execute("SELECT first_face, second_face FROM constraints WHERE same = 0").fetchall()
+        rejections = connection.execute("SELECT face_id, identity_id FROM rejections").fetchall()
+        same_photo = connection.execute(
             "SELECT one.id, other.id FROM faces AS one JOIN faces AS other "
             "ON one.photo_id = other.photo_id AND one.id < other.id"
         ).fetchall()
-    faces = np.array([*apart, *together], np.int64).reshape(-1, 2)
-    pairs = units[who.faces.rows_of(faces.reshape(-1))].reshape(-1, 2)
-    numbers, first = np.unique(who.identity, return_index=True)
-    holder = dict(zip(numbers.tolist(), units[first].tolist(), strict=True))
-    known = [(face, holder[number]) for face, number in rejected if number in holder]
-    told = np.array(known, np.int64).reshape(-1, 2)
-    told[:, 0] = units[who.faces.rows_of(told[:, 0])]
-    both = np.concatenate([pairs, told])
-    return both.min(axis=1) * count + both.max(axis=1)
+    face_pairs = np.array([*different, *same_photo], np.int64).reshape(-1, 2)
+    pairs = labels[faces.rows_of(face_pairs.reshape(-1))].reshape(-1, 2)
+    identities, first_rows = np.unique(clusters.assignments.identity, return_index=True)
+    cluster_of_identity = dict(zip(identities.tolist(), labels[first_rows].tolist(), strict=True))
+    rejected = [
+        (face, cluster_of_identity[identity]) for face, identity in rejections if identity in cluster_of_identity
+    ]
+    rejected_pairs = np.array(rejected, np.int64).reshape(-1, 2)
+    rejected_pairs[:, 0] = labels[faces.rows_of(rejected_pairs[:, 0])]
+    all_pairs = np.concatenate([pairs, rejected_pairs])
+    return all_pairs.min(axis=1) * len(clusters.sizes) + all_pairs.max(axis=1)

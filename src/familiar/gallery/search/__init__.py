@@ -1,1 +1,1 @@
-"""Search and list what a gallery holds."""
+"""Search and list the faces, photos and identities of a gallery."""

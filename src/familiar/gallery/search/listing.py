@@ -1,4 +1,4 @@
-"""A gallery page by page: photos and faces one by one, identities as tiles, and how likely each face is in its own."""
+"""List the photos, faces and identities of a gallery page by page, and how certain each assignment is."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -20,19 +20,28 @@ from familiar.gallery.clustering.assignments import (
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import Gallery
-from familiar.gallery.search.templates import central_faces, templates
+from familiar.gallery.search.templates import central_faces, compute_templates
 from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
 
-BEST = 4  # faces on a tile
-_LARGEST = 2**63 - 1  # number that SQLite takes
+BEST = 4  # faces in an identity's summary
+_MAX_INTEGER = 2**63 - 1  # of SQLite
 
 
 @dataclass(frozen=True)
 class KnownFace:
-    """A face where it stands in its photo, in pixels of the upright file; `score` and `quality` in [0, 1].
+    """A stored face.
 
-    `identity` is None where it is nobody's; `by_user`: the user said whose it is.
+    Attributes:
+        face: id of the face.
+        photo: id of its photo.
+        box_xyxy_px: its box, in pixels of the upright photo.
+        score: of the detector, in [0, 1].
+        quality: in [0, 1].
+        species: by the router, if any.
+        identity: its identity; None if unassigned.
+        name: the identity's name, if any.
+        by_user: whether the user made or confirmed the assignment.
     """
 
     face: int
@@ -48,9 +57,14 @@ class KnownFace:
 
 @dataclass(frozen=True)
 class KnownPhoto:
-    """`sha256` of its content, in hex; `taken_at` as ISO 8601, local time; `faces` by rising number.
+    """A stored photo.
 
-    A `path` may hold bytes that are no UTF-8, as surrogates (`os.fsdecode`).
+    Attributes:
+        photo: id of the photo.
+        path: its file; bytes that are not UTF-8 appear as surrogates (`os.fsdecode`).
+        sha256: hash of its content, in hex.
+        taken_at: capture time as ISO 8601 in local time, if known.
+        faces: by rising id.
     """
 
     photo: int
@@ -62,10 +76,13 @@ class KnownPhoto:
 
 @dataclass(frozen=True)
 class FaceConfidence:
-    """How like the mean of its identity's other faces a face is: `similarity` in [-1, 1], 1 where there is no other.
+    """How similar a face is to the mean of its identity's other faces of the same domain.
 
-    `probability` that both are one individual, where that is as likely as not beforehand; None where there is no other
-    face, or the model was never calibrated. Faces of a kind compare with others of it (`neighbors.kinds`).
+    Attributes:
+        face: the face.
+        similarity: in [-1, 1]; 1 if there is no other face.
+        probability: that the face and the others show the same individual, at a prior of one half; None if there is
+            no other face, or if the model was never calibrated.
     """
 
     face: KnownFace
@@ -75,8 +92,15 @@ class FaceConfidence:
 
 @dataclass(frozen=True)
 class IdentitySummary:
-    """An identity: how many faces it holds, how many of them the user `confirmed`, and the `best` to show, at most
-    four: the central ones first, of different photos."""
+    """An identity in a list.
+
+    Attributes:
+        identity: the identity's number.
+        name: its name, if any.
+        faces: number of its faces.
+        confirmed: number of faces that the user assigned or confirmed.
+        best: ids of at most four faces to show, the most central first, of different photos.
+    """
 
     identity: int
     name: str | None
@@ -87,7 +111,7 @@ class IdentitySummary:
 
 @dataclass(frozen=True)
 class Counts:
-    """`named` and `unnamed` identities, and faces that are `unknown`, nobody's."""
+    """The size of a gallery: photos, faces, named and unnamed identities, and unassigned faces."""
 
     photos: int
     faces: int
@@ -97,32 +121,42 @@ class Counts:
 
 
 def face(gallery: Gallery, number: int) -> KnownFace:
-    """NotInGallery where there is none such."""
+    """Return a face; raise NotInGallery if it does not exist."""
     with gallery.reading() as connection:
         check_faces(gallery, [number])
-        return _faces(connection, "faces.id = ?", [number])[0]
+        return _read_faces(connection, "faces.id = ?", [number])[0]
 
 
 def photo(gallery: Gallery, number: int) -> KnownPhoto:
-    """NotInGallery where there is none such."""
-    found = photos(gallery, after=max(0, number - 1), limit=1)
-    if not found or found[0].photo != number:
+    """Return a photo; raise NotInGallery if it does not exist."""
+    page = photos(gallery, after=max(0, number - 1), limit=1)
+    if not page or page[0].photo != number:
         raise NotInGallery(f"{gallery.folder}: has no photo {number}")
-    return found[0]
+    return page[0]
 
 
 def photos(gallery: Gallery, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[KnownPhoto]:
-    """Those whose number is above `after`, by rising number; or, with `before`, those below that, newest first."""
-    where, edge, order = ("id > ?", after, "id") if before is None else ("id < ?", before, "id DESC")
+    """Return a page of photos.
+
+    Args:
+        gallery: the gallery to list.
+        after: only photos with a larger id, by rising id.
+        before: if given, only photos with a smaller id instead, newest first.
+        limit: maximum number of photos.
+    """
+    condition, bound, order = ("id > ?", after, "id") if before is None else ("id < ?", before, "id DESC")
     with gallery.reading() as connection:
         rows = connection.execute(
-            f"SELECT id, path, sha256, taken_at FROM photos WHERE {where} ORDER BY {order} LIMIT ?",
-            (max(0, min(edge, _LARGEST)), limit),
+            f"SELECT id, path, sha256, taken_at FROM photos WHERE {condition} ORDER BY {order} LIMIT ?",
+            (max(0, min(bound, _MAX_INTEGER)), limit),
         ).fetchall()
-        ends = sorted((rows[0][0], rows[-1][0])) if rows else [0, 0]
-        shown = _faces(connection, "photo_id BETWEEN ? AND ?", ends)
-    of = {number: tuple(mine) for number, mine in groupby(shown, key=lambda face: face.photo)}
-    return [KnownPhoto(number, path, sha256.hex(), taken, of.get(number, ())) for number, path, sha256, taken in rows]
+        id_range = sorted((rows[0][0], rows[-1][0])) if rows else [0, 0]
+        faces = _read_faces(connection, "photo_id BETWEEN ? AND ?", id_range)
+    faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
+    return [
+        KnownPhoto(number, path, sha256.hex(), taken_at, faces_by_photo.get(number, ()))
+        for number, path, sha256, taken_at in rows
+    ]
 
 
 def identity_summaries(
@@ -132,75 +166,83 @@ def identity_summaries(
     after: tuple[int, int] | None = None,
     limit: int = 100,
 ) -> list[IdentitySummary]:
-    """Identities with most faces first, then by number; `after`: the (faces, identity) of the last one seen.
+    """Return a page of identities, those with most faces first, then by number.
 
-    `named` True or False: only those that have a name, or have none. One without a name and a face is not shown.
+    Identities without a name and a face are left out.
+
+    Args:
+        gallery: the gallery to list.
+        named: only identities that have a name (True) or have none (False).
+        after: number of faces and identity number of the last identity of the previous page.
+        limit: maximum number of identities.
     """
-    everyone = _everyone(gallery)
-    shown = np.ones(len(everyone.numbers), np.bool_)
+    index = _identity_index(gallery)
+    mask = np.ones(len(index.numbers), np.bool_)
     if named is not None:
-        shown &= everyone.named == named
+        mask &= index.named == named
     if after is not None:
         faces, identity = after
-        shown &= (everyone.faces < faces) | ((everyone.faces == faces) & (everyone.numbers > identity))
-    return [everyone.tile(place) for place in np.flatnonzero(shown)[:limit].tolist()]
+        mask &= (index.faces < faces) | ((index.faces == faces) & (index.numbers > identity))
+    return [index.summary(position) for position in np.flatnonzero(mask)[:limit].tolist()]
 
 
 def identity_summary(gallery: Gallery, identity: int) -> IdentitySummary:
-    """One of them. NotInGallery where there is none such."""
+    """Return the summary of one identity; raise NotInGallery if it does not exist."""
     with gallery.reading():
         check_identities(gallery, [identity])
-        everyone = _everyone(gallery)
-    places = np.flatnonzero(everyone.numbers == identity).tolist()
-    return everyone.tile(places[0]) if places else IdentitySummary(identity, None, 0, 0, ())
+        index = _identity_index(gallery)
+    positions = np.flatnonzero(index.numbers == identity).tolist()
+    return index.summary(positions[0]) if positions else IdentitySummary(identity, None, 0, 0, ())
 
 
 def face_confidences(gallery: Gallery, identity: int) -> list[FaceConfidence]:
-    """All faces of an identity, the likeliest first. NotInGallery where there is none such."""
+    """Return all faces of an identity, the most certain first; raise NotInGallery if it does not exist."""
     with gallery.reading() as connection:
         check_identities(gallery, [identity])
-        who = load_assignments(gallery)
-        rows = who.rows_of_identity(identity)
-        known = _faces(connection, "identity_id = ?", [identity])
-        at_home, means = clustering_calibration(gallery).threshold, calibration(gallery)
-    found: list[tuple[float, FaceConfidence]] = []
-    faces = {one.face: one for one in known}
-    for kind in np.unique(who.domain[rows]).tolist():
-        own = rows[who.domain[rows] == kind]
-        # In a kind nothing is known but from where its faces are grouped, as in `search.verify`.
-        shift = 0.0 if kind == IN_DOMAIN else means.balanced.similarity - domain_threshold(at_home, kind)
-        for row, similarity in zip(own.tolist(), _with_the_others(who, own, kind).tolist(), strict=True):
-            probability = None if len(own) < 2 else probability_same(similarity + shift, means)
-            one = FaceConfidence(faces[int(who.faces.ids[row])], similarity, probability)
-            found.append((similarity + shift, one))
-    return [one for _, one in sorted(found, key=lambda pair: (-pair[0], pair[1].face.face))]
+        assignments = load_assignments(gallery)
+        members = assignments.rows_of_identity(identity)
+        faces = {face.face: face for face in _read_faces(connection, "identity_id = ?", [identity])}
+        threshold, model = clustering_calibration(gallery).threshold, calibration(gallery)
+    scored: list[tuple[float, FaceConfidence]] = []
+    for domain in np.unique(assignments.domain[members]).tolist():
+        rows = members[assignments.domain[members] == domain]
+        # Out of domain only the clustering threshold is known, as in `search.verify`.
+        shift = 0.0 if domain == IN_DOMAIN else model.balanced.similarity - domain_threshold(threshold, domain)
+        similarities = _similarity_to_others(assignments, rows, domain)
+        for row, similarity in zip(rows.tolist(), similarities.tolist(), strict=True):
+            probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
+            confidence = FaceConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
+            scored.append((similarity + shift, confidence))
+    scored.sort(key=lambda pair: (-pair[0], pair[1].face.face))
+    return [confidence for _, confidence in scored]
 
 
 def unassigned_faces(gallery: Gallery, *, after: int = 0, limit: int = 100) -> list[KnownFace]:
-    """Faces of nobody whose number is above `after`, by rising number."""
+    """Return a page of the unassigned faces with an id above `after`, by rising id."""
     with gallery.reading() as connection:
-        who = load_assignments(gallery)
-        nobodys = who.faces.ids[(who.identity == UNASSIGNED) & (who.faces.ids > after)][:limit].tolist()
-        found = _faces(connection, f"faces.id IN ({', '.join('?' * len(nobodys))})", nobodys)
-    return sorted(found, key=lambda one: one.face)
+        assignments = load_assignments(gallery)
+        ids = assignments.faces.ids
+        page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
+        faces = _read_faces(connection, f"faces.id IN ({', '.join('?' * len(page))})", page)
+    return sorted(faces, key=lambda face: face.face)
 
 
 def counts(gallery: Gallery) -> Counts:
-    """What there is, kept until something is written."""
+    """Count photos, faces and identities; cached until the gallery changes."""
     with gallery.reading():
-        return gallery.cached("counts", gallery.revision, lambda: _counted(gallery))
+        return gallery.cached("counts", gallery.revision, lambda: _count(gallery))
 
 
 def names(gallery: Gallery, beginning: str, limit: int = 10) -> list[str]:
-    """Names that begin so, in upper or lower case, by alphabet."""
-    wanted = beginning.strip().casefold()
-    known = load_assignments(gallery).names.values()
-    return sorted((name for name in known if name.casefold().startswith(wanted)), key=str.casefold)[:limit]
+    """List the names that begin with a text, ignoring case, in alphabetical order."""
+    prefix = beginning.strip().casefold()
+    all_names = load_assignments(gallery).names.values()
+    return sorted((name for name in all_names if name.casefold().startswith(prefix)), key=str.casefold)[:limit]
 
 
 @dataclass(frozen=True, eq=False)
-class _Everyone:
-    """All identities that are shown, as `tiles` orders them; `best` are faces, filled up with -1."""
+class _IdentityIndex:
+    """All identities that are listed, in the order of `identity_summaries`; `best` is filled up with -1."""
 
     numbers: Int64[np.ndarray, " i"]
     faces: Int64[np.ndarray, " i"]
@@ -209,61 +251,77 @@ class _Everyone:
     named: Bool[np.ndarray, " i"]
     names: dict[int, str]
 
-    def tile(self, place: int) -> IdentitySummary:
-        number = int(self.numbers[place])
-        best = tuple(face for face in self.best[place].tolist() if face != UNASSIGNED)
-        return IdentitySummary(number, self.names.get(number), int(self.faces[place]), int(self.confirmed[place]), best)
+    def summary(self, position: int) -> IdentitySummary:
+        number = int(self.numbers[position])
+        return IdentitySummary(
+            identity=number,
+            name=self.names.get(number),
+            faces=int(self.faces[position]),
+            confirmed=int(self.confirmed[position]),
+            best=tuple(face for face in self.best[position].tolist() if face != UNASSIGNED),
+        )
 
 
-def _everyone(gallery: Gallery) -> _Everyone:
-    def everyone() -> _Everyone:
-        who = load_assignments(gallery)
-        of = templates(who, np.arange(len(who.identity)))
-        best = central_faces(who, of, BEST)
-        # With those who have a name, and no face.
-        bare = np.setdiff1d(np.array(list(who.names), np.int64), of.numbers)
-        numbers = np.concatenate([of.numbers, bare])
-        faces, confirmed = np.zeros((2, len(numbers)), np.int64)
-        faces[: len(of.numbers)] = of.sizes
-        confirmed[: len(of.numbers)] = np.bincount(of.places, who.by_user[of.rows], len(of.numbers))
-        shown = np.full((len(numbers), BEST), UNASSIGNED, np.int64)
-        shown[: len(of.numbers)] = np.where(best == UNASSIGNED, UNASSIGNED, who.faces.ids[best])
-        order = np.argsort(-faces, kind="stable")  # of equally many by number, as they are
-        named = np.isin(numbers, np.array(list(who.names), np.int64))
-        return _Everyone(numbers[order], faces[order], confirmed[order], shown[order], named[order], who.names)
-
+def _identity_index(gallery: Gallery) -> _IdentityIndex:
     with gallery.reading():
-        return gallery.cached("everyone", gallery.revision, everyone)
+        return gallery.cached("identity index", gallery.revision, lambda: _compute_identity_index(gallery))
 
 
-def _counted(gallery: Gallery) -> Counts:
+def _compute_identity_index(gallery: Gallery) -> _IdentityIndex:
+    assignments = load_assignments(gallery)
+    templates = compute_templates(assignments, np.arange(len(assignments.identity)))
+    central = central_faces(assignments, templates, BEST)
+    with_faces = len(templates.numbers)
+    is_confirmed = assignments.by_user[templates.rows]
+    named_numbers = np.array(list(assignments.names), np.int64)
+    numbers = np.concatenate([templates.numbers, np.setdiff1d(named_numbers, templates.numbers)])
+    faces, confirmed = np.zeros((2, len(numbers)), np.int64)
+    faces[:with_faces] = templates.sizes
+    confirmed[:with_faces] = np.bincount(templates.identity_indices, is_confirmed, with_faces)
+    best = np.full((len(numbers), BEST), UNASSIGNED, np.int64)
+    best[:with_faces] = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])
+    order = np.argsort(-faces, kind="stable")  # equal counts stay sorted by number
+    named = np.isin(numbers, named_numbers)
+    return _IdentityIndex(numbers[order], faces[order], confirmed[order], best[order], named[order], assignments.names)
+
+
+def _count(gallery: Gallery) -> Counts:
     with gallery.reading() as connection:
-        (photos,) = connection.execute("SELECT count(*) FROM photos").fetchone()
-        who = load_assignments(gallery)
-    held = who.identity[who.identity != UNASSIGNED]
-    unnamed = len(np.setdiff1d(held, np.array(list(who.names), np.int64)))
-    return Counts(photos, len(who.identity), len(who.names), unnamed, len(who.identity) - len(held))
+        (photo_count,) = connection.execute("SELECT count(*) FROM photos").fetchone()
+        assignments = load_assignments(gallery)
+    assigned = assignments.identity[assignments.identity != UNASSIGNED]
+    named = np.array(list(assignments.names), np.int64)
+    return Counts(
+        photos=photo_count,
+        faces=len(assignments.identity),
+        named=len(named),
+        unnamed=len(np.setdiff1d(assigned, named)),
+        unassigned=len(assignments.identity) - len(assigned),
+    )
 
 
-def _with_the_others(who: FaceAssignments, rows: Int64[np.ndarray, " k"], kind: int) -> Float32[np.ndarray, " k"]:
-    """Similarity of each face of an identity and a kind with the mean of its others; 1 where there is none."""
-    vectors = who.faces.unit_rows(rows)
+def _similarity_to_others(
+    assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], domain: int
+) -> Float32[np.ndarray, " k"]:
+    """Return the similarity of each of an identity's faces in a domain to the mean of the others; 1 for one face."""
+    vectors = assignments.faces.unit_rows(rows)
     if len(rows) < 2:
         return np.ones(len(rows), np.float32)
-    if kind != IN_DOMAIN:
-        alike = np.flatnonzero(who.domain == kind)
-        vectors = whiten_to_domain(who.faces.unit_rows(alike))[np.searchsorted(alike, rows)]
+    if domain != IN_DOMAIN:
+        domain_rows = np.flatnonzero(assignments.domain == domain)
+        adapted = whiten_to_domain(assignments.faces.unit_rows(domain_rows))
+        vectors = adapted[np.searchsorted(domain_rows, rows)]
     others = vectors.sum(axis=0) - vectors
     lengths = np.maximum(np.linalg.norm(others, axis=1), np.finfo(np.float32).tiny)
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
 
 
-def _faces(connection: sqlite3.Connection, where: str, values: Sequence[int]) -> list[KnownFace]:
-    """By rising number of the photo, then of the face."""
+def _read_faces(connection: sqlite3.Connection, condition: str, values: Sequence[int]) -> list[KnownFace]:
+    """Read the faces that meet an SQL condition, by rising photo id, then face id."""
     rows = connection.execute(
         "SELECT faces.id, photo_id, left_px, top_px, right_px, bottom_px, score, quality, species, identity_id, name, "
         "by_user FROM faces LEFT JOIN assignments ON face_id = faces.id "
-        f"LEFT JOIN identities ON identities.id = identity_id WHERE {where} ORDER BY photo_id, faces.id",
+        f"LEFT JOIN identities ON identities.id = identity_id WHERE {condition} ORDER BY photo_id, faces.id",
         values,
     )
     return [

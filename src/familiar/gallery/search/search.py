@@ -1,64 +1,45 @@
-"""Whose faces are like this one? Photos or identities, nearest first, and an honest "nobody I know"."""
+"""Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
 import json
-import re
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float16, Float32, Float64, Int64
+from jaxtyping import Float16, Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import check_unit_rows, normalize
-from familiar.core.vectors import prefix as prefix_of
+from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import VerificationResult, probability_same
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.clustering.cluster import domain_threshold
 from familiar.gallery.database.connection import FaceTable, Gallery
-from familiar.gallery.search.templates import Templates, templates
+from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
+from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query
+from familiar.gallery.search.templates import Templates, compute_templates
 from familiar.neighbors import brute_force
-from familiar.neighbors.domains import IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
+from familiar.neighbors.domains import IN_DOMAIN
 from familiar.neighbors.hnsw import HnswIndex, Stamp, erase
-from familiar.neighbors.whitening import whiten_to_domain
 
 INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
-MORE = 10  # faces that the index is asked for beyond those wanted: it computes in float16
-CANDIDATES = 0.01  # share of the faces that a prefix leaves to be ranked by all components
-
-
-_ISO = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which faces are searched; what is None does not matter.
-
-    `since` and `until`: ISO dates or times, such as 2024-06 or 2024-06-01T12:00:00; photos that do not say when they
-    were taken are left out where one is given. A day or a month given as `until` is included. ValueError for others.
-    """
-
-    identities: tuple[int, ...] | None = None
-    species: str | None = None
-    since: str | None = None
-    until: str | None = None
-
-    def __post_init__(self) -> None:
-        for time in (self.since, self.until):
-            if time is not None and not _ISO.fullmatch(time):
-                raise ValueError(f"a time is written 2024, 2024-06, 2024-06-01 or 2024-06-01T12:00:00, not {time!r}")
-
-    @property
-    def empty(self) -> bool:
-        return self == Filter()
+INDEX_EXTRA = 10  # candidates requested from the index beyond k, as it computes in float16
+CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by all components
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A face like the one that was asked for. `identity` is None where it is nobody's.
+    """A face similar to the query.
 
-    `probability` that both show one individual, where beforehand that was as likely as that it is any one of those in
-    the gallery, all of them together being as likely as a stranger; None where the model was never calibrated.
+    Attributes:
+        face: id of the face.
+        path: its photo.
+        box_xyxy_px: its box in the photo.
+        identity: its identity; None if unassigned.
+        name: the identity's name, if any.
+        similarity: cosine with the query.
+        probability: that both show the same individual. The prior is that the query is an unknown individual with
+            probability one half, else each individual of the gallery with the same probability. None if the model was
+            never calibrated.
     """
 
     face: int
@@ -72,10 +53,17 @@ class Hit:
 
 @dataclass(frozen=True)
 class Match:
-    """An identity like the one that was asked for: by its `best` face, and by the `mean` of its faces, the template.
+    """An identity similar to the query.
 
-    `face` is the best one. `probability` that it is this identity, with all the others and a stranger in question;
-    None where the model was never calibrated. `known`: more likely so than not.
+    Attributes:
+        identity: the identity's number.
+        name: its name, if any.
+        face: id of its face most similar to the query.
+        best: cosine of that face with the query.
+        mean: cosine of the query with the identity's template, the mean of its embeddings.
+        probability: that the query shows this identity, and neither another one nor an unknown individual; None if
+            the model was never calibrated.
+        known: whether that is more likely than not.
     """
 
     identity: int
@@ -92,38 +80,48 @@ def search_photos(
     query: Float32[np.ndarray, " d"],
     k: int = 10,
     *,
-    only: Filter = Filter(),
+    only: Filter = NO_FILTER,
     prefix: int | None = None,
 ) -> list[Hit]:
-    """The k faces most like `query`, a unit vector of the gallery's space, among those that pass the filter.
+    """Return the k faces most similar to a query, most similar first.
 
-    Galleries of 50,000 faces or more use their index where it is up to date (`build_index`), others look at every
-    face. `prefix`: candidates are found by so many first components, one of the model's valid prefixes, then ranked by
-    all. ValueError for a k below 1, no unit vector, another width, or a prefix that is none of the model's.
+    Galleries of 50,000 faces or more use their index if it is up to date (`build_index`); others compare every face.
+
+    Args:
+        gallery: the gallery to search.
+        query: unit vector in the gallery's space.
+        k: maximum number of hits, at least 1.
+        only: restricts the search, which then compares every face.
+        prefix: one of the model's valid prefix lengths. Candidates are chosen by these first components, then ranked
+            by all.
+
+    Raises:
+        ValueError: k is below 1, the query is not a unit vector of the gallery's dimension, or the prefix length is not
+            valid.
     """
     _check_query(gallery, query, k)
-    with gallery.reading():  # what others write meanwhile is not seen
+    with gallery.reading():  # one snapshot, whatever other processes write
         faces = gallery.faces()
-        allowed = None if only.empty else _allowed(gallery, faces, only)
+        allowed = None if only.empty else filter_mask(gallery, faces, only)
         index = None if allowed is not None or prefix is not None else open_index(gallery)
         queries = query[None]
         if prefix is not None:
             prefixes = _prefixes(gallery, faces, prefix)
-            candidates = max(k, round(len(faces.ids) * CANDIDATES))
+            candidates = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
             rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, candidates, allowed)
         elif index is None:
             rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
         else:
-            rows, similarity = _by_index(faces, index, queries, k)
+            rows, similarity = _search_index(faces, index, queries, k)
         return _hits(gallery, faces.ids[rows[0]], similarity[0])
 
 
-def _by_index(
+def _search_index(
     faces: FaceTable, index: HnswIndex, queries: Float32[np.ndarray, "1 d"], k: int
-) -> tuple[Int64[np.ndarray, "1 found"], Float32[np.ndarray, "1 found"]]:
+) -> tuple[Int64[np.ndarray, "1 hits"], Float32[np.ndarray, "1 hits"]]:
     try:
-        candidates = faces.rows_of(index.search(queries, k + MORE)[0][0])
-    except KeyError:  # another process is erasing it
+        candidates = faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
+    except KeyError:  # another process is erasing the index
         return brute_force.search(faces.embeddings, queries, k)
     return brute_force.rerank(faces.embeddings, queries, candidates[None], k)
 
@@ -133,156 +131,146 @@ def search_identities(
     query: Float32[np.ndarray, " d"],
     k: int = 5,
     *,
-    only: Filter = Filter(),
+    only: Filter = NO_FILTER,
 ) -> list[Match]:
-    """The k identities most like `query`, the likeliest first; where none is `known`, the answer is: nobody here.
+    """Return the k identities most similar to a query, most similar template first.
 
-    Beforehand a stranger is as likely as all the N identities together, and each of these as likely as another. So with
-    L_i the odds that the calibration gives to a similarity s_i, identity i has the probability
-    (L_i / N) / (1 + sum(L_j / N)), and the more of them there are, the more alike a stranger may be to one by chance.
-    One is `known` from one half on, or where the model was never calibrated, from the similarity of its grouping.
-    ValueError as in `search_photos`.
+    If none of them is `known`, the query shows an unknown individual. The prior is that an unknown individual is as
+    likely as all N identities together, and each identity as likely as another. So, with L_i the odds that the
+    calibration gives to the similarity s_i, identity i has the probability (L_i / N) / (1 + sum(L_j / N)): the more
+    identities there are, the more similar to one of them an unknown individual may be by chance. An identity is
+    `known` from one half on, or, if the model was never calibrated, from the clustering threshold on.
+
+    Args:
+        gallery: the gallery to search.
+        query: unit vector in the gallery's space.
+        k: maximum number of matches, at least 1.
+        only: restricts the faces that count.
+
+    Raises:
+        ValueError: k is below 1, or the query is not a unit vector of the gallery's dimension.
     """
     _check_query(gallery, query, k)
     with gallery.reading():
-        who = load_assignments(gallery)
-        asked = _as_seen(gallery, who, query)
-        of = _compared(gallery, who, asked, only)
-        means, home = calibration(gallery), clustering_calibration(gallery).threshold
-    if not len(of.numbers):
+        assignments = load_assignments(gallery)
+        adapted = adapt_query(gallery, assignments, query)
+        templates = _templates_to_compare(gallery, assignments, adapted, only)
+        model, threshold = calibration(gallery), clustering_calibration(gallery).threshold
+    if not len(templates.numbers):
         return []
-    mean = (of.sums @ asked.query) / np.maximum(of.lengths, np.finfo(np.float32).tiny)
-    odds = _odds(mean.astype(np.float64) + asked.shift, len(of.numbers), means)
+    mean = (templates.sums @ adapted.query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
+    odds = _odds(mean.astype(np.float64) + adapted.shift, len(templates.numbers), model)
     probability = None if odds is None else odds / (1 + odds.sum())
-    at_least = home - asked.shift
-    found: list[Match] = []
-    for place, face, best in _nearest(who, asked, of, mean, k):
-        number = int(of.numbers[place])
-        found.append(
+    is_known = mean >= threshold - adapted.shift if probability is None else probability >= 0.5
+    matches: list[Match] = []
+    for index, face, best in _nearest_templates(assignments, adapted, templates, mean, k):
+        number = int(templates.numbers[index])
+        matches.append(
             Match(
                 number,
-                who.names.get(number),
+                assignments.names.get(number),
                 face,
                 best,
-                float(mean[place]),
-                None if probability is None else float(probability[place]),
-                bool(mean[place] >= at_least if probability is None else probability[place] >= 0.5),
+                float(mean[index]),
+                None if probability is None else float(probability[index]),
+                bool(is_known[index]),
             )
         )
-    return found
+    return matches
 
 
-def _compared(gallery: Gallery, who: FaceAssignments, asked: "_Asked", only: Filter) -> Templates:
-    """Of the faces that the query compares with, and that pass the filter."""
-    if only.empty and asked.kind == IN_DOMAIN:
+def _templates_to_compare(
+    gallery: Gallery, assignments: FaceAssignments, adapted: AdaptedQuery, only: Filter
+) -> Templates:
+    """Compute the templates of the faces in the query's domain that pass the filter."""
+    if only.empty and adapted.domain == IN_DOMAIN:
         return gallery.cached(
-            "templates", gallery.revision, lambda: templates(who, np.flatnonzero(who.domain == IN_DOMAIN))
+            "templates",
+            gallery.revision,
+            lambda: compute_templates(assignments, np.flatnonzero(assignments.domain == IN_DOMAIN)),
         )
-    mask = who.domain == asked.kind
+    mask = assignments.domain == adapted.domain
     if not only.empty:
-        mask &= _allowed(gallery, who.faces, only)
-    rows = np.flatnonzero(mask & (who.identity != UNASSIGNED))
-    return templates(who, rows, asked.vectors(who, rows))
+        mask &= filter_mask(gallery, assignments.faces, only)
+    rows = np.flatnonzero(mask & (assignments.identity != UNASSIGNED))
+    return compute_templates(assignments, rows, adapted.vectors(assignments, rows))
 
 
-def _nearest(
-    who: FaceAssignments, asked: "_Asked", of: Templates, mean: Float32[np.ndarray, " i"], k: int
+def _nearest_templates(
+    assignments: FaceAssignments, adapted: AdaptedQuery, templates: Templates, mean: Float32[np.ndarray, " i"], k: int
 ) -> list[tuple[int, int, float]]:
-    """The places of k identities of highest mean, the best face of each, and its similarity.
+    """Return the indices of the k identities of highest mean, each with its best face and that face's similarity.
 
-    Of equal means that of the better face comes first, then the lower number.
+    Of equal means the one with the better face comes first, then the lower number.
     """
     k = min(k, len(mean))
-    places = np.flatnonzero(mean >= np.partition(mean, -k)[-k])
-    found: list[tuple[int, int, float]] = []
-    for place in places.tolist():
-        rows = of.rows_of(place)
-        similarity = asked.vectors(who, rows) @ asked.query
+    nearest: list[tuple[int, int, float]] = []
+    for index in np.flatnonzero(mean >= np.partition(mean, -k)[-k]).tolist():
+        rows = templates.rows_of(index)
+        similarity = adapted.vectors(assignments, rows) @ adapted.query
         best = int(similarity.argmax())
-        found.append((place, int(who.faces.ids[rows[best]]), float(similarity[best])))
-    return sorted(found, key=lambda one: (-float(mean[one[0]]), -one[2], one[0]))[:k]
+        nearest.append((index, int(assignments.faces.ids[rows[best]]), float(similarity[best])))
+    return sorted(nearest, key=lambda match: (-float(mean[match[0]]), -match[2], match[0]))[:k]
 
 
 def verify(gallery: Gallery, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
-    """Does `query` show that identity? Compared with the mean of its faces. NotInGallery where there is none such,
-    FamiliarError where it has no face."""
+    """Decide whether a query shows an identity, by the similarity to the mean of its faces.
+
+    Raises:
+        NotInGallery: there is no such identity.
+        FamiliarError: the identity has no face.
+        ValueError: the query is not a unit vector of the gallery's dimension.
+    """
     check_identities(gallery, [identity])
     _check_query(gallery, query, 1)
     with gallery.reading():
-        who = load_assignments(gallery)
-        own = who.rows_of_identity(identity)
-        if not len(own):
+        assignments = load_assignments(gallery)
+        members = assignments.rows_of_identity(identity)
+        if not len(members):
             raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
-        asked = _as_seen(gallery, who, query)
-    mine = own[who.domain[own] == asked.kind]
-    if not len(mine):  # a cat, say, and the identity is a person
-        asked, mine = _Asked(IN_DOMAIN, query), own
-    template = normalize(asked.vectors(who, mine).mean(axis=0, keepdims=True))[0]
-    means = calibration(gallery)
-    # In a kind nothing is known but from where its faces are grouped.
+        adapted = adapt_query(gallery, assignments, query)
+    rows = members[assignments.domain[members] == adapted.domain]
+    if not len(rows):  # the query is a cat, for instance, and the identity a person
+        adapted, rows = AdaptedQuery(IN_DOMAIN, query), members
+    template = normalize(adapted.vectors(assignments, rows).mean(axis=0, keepdims=True))[0]
+    model = calibration(gallery)
+    # Out of domain only the clustering threshold is known.
     threshold = (
-        means.balanced.similarity if not asked.shift else clustering_calibration(gallery).threshold - asked.shift
+        model.balanced.similarity if not adapted.shift else clustering_calibration(gallery).threshold - adapted.shift
     )
-    similarity = float(np.clip(template @ asked.query, -1.0, 1.0))
-    probability = probability_same(similarity - threshold + means.balanced.similarity, means)
+    similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
+    probability = probability_same(similarity - threshold + model.balanced.similarity, model)
     return VerificationResult(similarity, probability, similarity >= threshold, threshold)
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """A query as it compares with faces of a kind, adapted as they are; `shift` makes of a similarity among them one
-    that the calibration knows. At home nothing changes."""
-
-    kind: int
-    query: Float32[np.ndarray, " d"]
-    adapted: Float32[np.ndarray, "m d"] | None = None  # all faces of the kind
-    shift: float = 0.0
-
-    def vectors(self, who: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> Float32[np.ndarray, "k d"]:
-        """Those faces of the kind."""
-        if self.adapted is None:
-            return who.faces.unit_rows(rows)
-        return self.adapted[np.searchsorted(np.flatnonzero(who.domain == self.kind), rows)]
-
-
-def _as_seen(gallery: Gallery, who: FaceAssignments, query: Float32[np.ndarray, " d"]) -> _Asked:
-    def known() -> list[DomainCentroid]:
-        own = np.flatnonzero(who.domain != IN_DOMAIN)
-        return domain_centroids(who.faces.unit_rows(own), who.domain[own])
-
-    (kind,) = assign_domain(query[None], gallery.cached("middles", gallery.revision, known)).tolist()
-    if kind == IN_DOMAIN:
-        return _Asked(IN_DOMAIN, query)
-    rows = np.flatnonzero(who.domain == kind)
-    adapted = whiten_to_domain(np.concatenate([who.faces.unit_rows(rows), query[None]]))
-    home = clustering_calibration(gallery).threshold
-    return _Asked(kind, adapted[-1], adapted[:-1], home - domain_threshold(home, kind))
-
-
 def _odds(
-    similarity: Float64[np.ndarray, " i"], individuals: int, means: Calibration
+    similarity: Float64[np.ndarray, " i"], individuals: int, model: Calibration
 ) -> Float64[np.ndarray, " i"] | None:
-    """L / N of each: how much likelier it is than a stranger, who beforehand is as likely as all N individuals."""
-    if means.slope is None or means.intercept is None:
+    """Return L / N for each similarity: the odds against an unknown individual, who is as likely as all N together."""
+    if model.slope is None or model.intercept is None:
         return None
-    return np.exp(np.clip(means.slope * similarity + means.intercept, -500, 500)) / individuals
+    return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
 
 
 def lacks_index(gallery: Gallery) -> bool:
-    """Whether it is large enough for an index, and has none that is up to date."""
+    """Tell whether a gallery is large enough for an index, but has none that is up to date."""
     return len(gallery.faces().ids) >= INDEX_FROM and open_index(gallery) is None
 
 
 def build_index(gallery: Gallery) -> None:
-    """Makes the index that galleries of 50,000 faces and more are searched by. FamiliarError without usearch."""
+    """Build the HNSW index that searches galleries of 50,000 faces and more.
+
+    Raises:
+        FamiliarError: usearch is not installed.
+    """
     faces = gallery.faces()
     HnswIndex.build(faces.embeddings, faces.ids).save(gallery.folder, _watermark(gallery, faces))
-    if gallery.faces().revision != faces.revision:  # some may have been forgotten while it was built
+    if gallery.faces().revision != faces.revision:  # faces may have been forgotten while it was built
         erase(gallery.folder)
 
 
 def open_index(gallery: Gallery) -> HnswIndex | None:
-    """The index where there is one of just the faces that the gallery holds, else None: never a stale one."""
+    """Open the index, or return None if there is none of exactly the gallery's current faces."""
     faces = gallery.faces()
     if len(faces.ids) < INDEX_FROM:
         return None
@@ -299,45 +287,19 @@ def _watermark(gallery: Gallery, faces: FaceTable) -> str:
 def _prefixes(gallery: Gallery, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
-        raise ValueError(f"the model's valid prefixes are {', '.join(map(str, valid))}, not {length}")
+        raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
     return gallery.cached(
-        f"prefix {length}", faces.revision, lambda: prefix_of(faces.unit_rows(), length).astype(np.float16)
+        f"prefix {length}", faces.revision, lambda: embedding_prefix(faces.unit_rows(), length).astype(np.float16)
     )
 
 
 def _check_query(gallery: Gallery, query: Float32[np.ndarray, " d"], k: int) -> None:
     if k < 1:
-        raise ValueError(f"a search finds 1 or more, not {k}")
-    if query.shape != (gallery.space.embedding_dim,):
-        raise ValueError(f"{gallery.folder} holds vectors of {gallery.space.embedding_dim} numbers, not {query.shape}")
+        raise ValueError(f"k must be at least 1, got {k}")
+    dim = gallery.space.embedding_dim
+    if query.shape != (dim,):
+        raise ValueError(f"{gallery.folder}: needs a query of shape ({dim},), got {query.shape}")
     check_unit_rows(query[None])
-
-
-def _allowed(gallery: Gallery, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
-    """Marks the faces that pass."""
-    tests: list[str] = []
-    values: list[str | int] = []
-    if only.identities is not None:
-        tests.append(f"identity_id IN ({', '.join('?' * len(only.identities))})")
-        values += only.identities
-    if only.species is not None:
-        tests.append("species = ?")
-        values.append(only.species)
-    if only.since is not None:
-        tests.append("taken_at >= ?")
-        values.append(only.since)
-    if only.until is not None:
-        tests.append("substr(taken_at, 1, length(?)) <= ?")
-        values += [only.until, only.until]
-    with gallery.reading() as connection:
-        rows = connection.execute(
-            "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
-            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(tests)}",
-            values,
-        ).fetchall()
-    mask = np.zeros(len(faces.ids), np.bool_)
-    mask[faces.rows_of(np.array([row[0] for row in rows], np.int64))] = True
-    return mask
 
 
 def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"]) -> list[Hit]:
@@ -350,11 +312,10 @@ def _hits(gallery: Gallery, ids: Int64[np.ndarray, " k"], similarity: Float32[np
             "ON identities.id = identity_id WHERE faces.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids.tolist()),),
         ).fetchall()
-    known = {row[0]: row[1:] for row in rows}
-    found: list[Hit] = []
-    for place, face in enumerate(ids.tolist()):
-        path, left, top, right, bottom, identity, name = known[face]
-        box = (left, top, right, bottom)
-        likely = None if odds is None else float(odds[place] / (1 + odds[place]))
-        found.append(Hit(face, path, box, identity, name, float(similarity[place]), likely))
-    return found
+    row_of_face = {row[0]: row[1:] for row in rows}
+    hits: list[Hit] = []
+    for index, face in enumerate(ids.tolist()):
+        path, left, top, right, bottom, identity, name = row_of_face[face]
+        probability = None if odds is None else float(odds[index] / (1 + odds[index]))
+        hits.append(Hit(face, path, (left, top, right, bottom), identity, name, float(similarity[index]), probability))
+    return hits

@@ -1,4 +1,4 @@
-"""What is in a gallery, at a glance."""
+"""Statistics of a gallery: its size, identities, model space, thresholds and latest decisions."""
 
 import contextlib
 from dataclasses import dataclass
@@ -10,16 +10,22 @@ from familiar.gallery.clustering.calibration import ClusteringCalibration, clust
 from familiar.gallery.database.connection import Gallery, Space
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.search import open_index
-from familiar.gallery.search.templates import central_faces, templates
+from familiar.gallery.search.templates import central_faces, compute_templates
 
-LAST_DECISIONS = 5
+MAX_DECISIONS = 5
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One identity: how many faces it holds, how many of them the user `confirmed`, and the face most like all.
+    """An identity of the gallery.
 
-    `face` and its photo's `path` are None where it holds none.
+    Attributes:
+        number: the identity's number.
+        name: its name, if any.
+        faces: number of its faces.
+        confirmed: number of faces that the user assigned or confirmed.
+        face: id of its most central face; None if it has no face.
+        path: the photo of that face; None if it has no face.
     """
 
     number: int
@@ -32,9 +38,18 @@ class Identity:
 
 @dataclass(frozen=True)
 class GalleryStatistics:
-    """`identities`, most faces first; faces `alone` are nobody's. `indexed`: an index is there and up to date.
+    """Statistics of a gallery at one moment.
 
-    `decisions`: the last ones, newest first, that can be taken back.
+    Attributes:
+        photos: number of photos.
+        faces: number of faces.
+        identities: those with most faces first, then by number.
+        unassigned: number of faces in no identity.
+        space: the model's embedding space.
+        grouping: the clustering threshold.
+        size_bytes: of all files in the gallery's folder.
+        indexed: whether there is an index that is up to date.
+        decisions: the latest that can be undone, newest first.
     """
 
     photos: int
@@ -49,45 +64,51 @@ class GalleryStatistics:
 
 
 def gallery_statistics(gallery: Gallery) -> GalleryStatistics:
-    """All of it as it is at one moment."""
+    """Collect the statistics of a gallery, all of them at one moment."""
     with gallery.reading() as connection:
-        (photos,) = connection.execute("SELECT count(*) FROM photos").fetchone()
+        (photo_count,) = connection.execute("SELECT count(*) FROM photos").fetchone()
         paths = dict(
             connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
         )
         numbers = [row[0] for row in connection.execute("SELECT id FROM identities")]
         identities = _identities(gallery, numbers, paths)
-        faces = len(gallery.faces().ids)
+        face_count = len(gallery.faces().ids)
         return GalleryStatistics(
-            photos=photos,
-            faces=faces,
+            photos=photo_count,
+            faces=face_count,
             identities=identities,
-            unassigned=faces - sum(identity.faces for identity in identities),
+            unassigned=face_count - sum(identity.faces for identity in identities),
             space=gallery.space,
             grouping=clustering_calibration(gallery),
             size_bytes=_size_bytes(gallery),
             indexed=open_index(gallery) is not None,
-            decisions=tuple(decisions(gallery, LAST_DECISIONS)),
+            decisions=tuple(decisions(gallery, MAX_DECISIONS)),
         )
 
 
 def _size_bytes(gallery: Gallery) -> int:
     total = 0
     for path in gallery.folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # others write and tidy up meanwhile
+        with contextlib.suppress(FileNotFoundError):  # other processes may delete temporary files
             total += path.stat().st_size
     return total
 
 
 def _identities(gallery: Gallery, numbers: list[int], paths: dict[int, str]) -> tuple[Identity, ...]:
-    who = load_assignments(gallery)
-    of = templates(who, np.arange(len(who.identity)))
-    central = who.faces.ids[central_faces(who, of, 1)[:, 0]].tolist()
-    confirmed = np.bincount(of.places, who.by_user[of.rows], len(of.numbers)).astype(np.int64).tolist()
-    held = dict(zip(of.numbers.tolist(), zip(of.sizes.tolist(), confirmed, central, strict=True), strict=True))
-    found: list[Identity] = []
+    assignments = load_assignments(gallery)
+    templates = compute_templates(assignments, np.arange(len(assignments.identity)))
+    is_confirmed = assignments.by_user[templates.rows]
+    confirmed_counts = np.bincount(templates.identity_indices, is_confirmed, len(templates.numbers))
+    details = zip(
+        templates.sizes.tolist(),
+        confirmed_counts.astype(np.int64).tolist(),
+        assignments.faces.ids[central_faces(assignments, templates, 1)[:, 0]].tolist(),
+        strict=True,
+    )
+    details_by_number = dict(zip(templates.numbers.tolist(), details, strict=True))
+    identities: list[Identity] = []
     for number in numbers:
-        faces, by_user, face = held.get(number, (0, 0, None))
+        faces, confirmed, face = details_by_number.get(number, (0, 0, None))
         path = None if face is None else paths[face]
-        found.append(Identity(number, who.names.get(number), faces, by_user, face, path))
-    return tuple(sorted(found, key=lambda identity: (-identity.faces, identity.number)))
+        identities.append(Identity(number, assignments.names.get(number), faces, confirmed, face, path))
+    return tuple(sorted(identities, key=lambda identity: (-identity.faces, identity.number)))

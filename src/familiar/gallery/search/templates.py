@@ -1,4 +1,4 @@
-"""What each identity looks like as a whole: the sum of its faces' embeddings, and the faces most like it."""
+"""Identity templates: the sum of each identity's embeddings, and the faces most similar to it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +9,19 @@ from jaxtyping import Float32, Int64
 from familiar.core.blockwise import blocks
 from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
 
-_ROWS_AT_ONCE = 1 << 14  # in float32: 8 MB of 128 dimensions
+_BLOCK_ROWS = 1 << 14  # 8 MB in float32 with 128 dimensions
 
 
 @dataclass(frozen=True, eq=False)
 class Templates:
-    """Identities by rising number. Those of `rows` from `starts[i]` on are the faces of `numbers[i]`, rising too;
-    `sums[i]` is the sum of their embeddings, which points where their mean does."""
+    """The templates of identities.
+
+    Attributes:
+        numbers: identity numbers, rising.
+        rows: rows of the identities' faces: from `starts[i]` on those of `numbers[i]`, rising.
+        starts: index into `rows` of each identity's first face.
+        sums: sum of each identity's embeddings, which has the direction of their mean.
+    """
 
     numbers: Int64[np.ndarray, " i"]
     rows: Int64[np.ndarray, " m"]
@@ -24,54 +30,69 @@ class Templates:
 
     @property
     def sizes(self) -> Int64[np.ndarray, " i"]:
+        """The number of faces of each identity."""
         return np.diff(self.starts, append=len(self.rows))
 
     @cached_property
-    def lengths(self) -> Float32[np.ndarray, " i"]:
-        """Of the sums."""
+    def norms(self) -> Float32[np.ndarray, " i"]:
+        """The Euclidean norms of `sums`."""
         return np.linalg.norm(self.sums, axis=1)
 
     @property
-    def places(self) -> Int64[np.ndarray, " m"]:
-        """Of each of the rows, the place of its identity."""
+    def identity_indices(self) -> Int64[np.ndarray, " m"]:
+        """The index into `numbers` of each of the `rows`."""
         return np.repeat(np.arange(len(self.numbers)), self.sizes)
 
-    def rows_of(self, place: int) -> Int64[np.ndarray, " k"]:
-        end = self.starts[place + 1] if place + 1 < len(self.starts) else len(self.rows)
-        return self.rows[self.starts[place] : end]
+    def rows_of(self, index: int) -> Int64[np.ndarray, " k"]:
+        """Return the rows of the faces of `numbers[index]`."""
+        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.rows)
+        return self.rows[self.starts[index] : end]
 
 
-def templates(
-    who: FaceAssignments, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarray, "k d"] | None = None
+def compute_templates(
+    assignments: FaceAssignments, rows: Int64[np.ndarray, " k"], vectors: Float32[np.ndarray, "k d"] | None = None
 ) -> Templates:
-    """Of those among the faces in `rows`, rising, that are somebody's; `vectors` if they are seen another way."""
-    held = np.flatnonzero(who.identity[rows] != UNASSIGNED)
-    held = held[np.argsort(who.identity[rows[held]], kind="stable")]
-    numbers, starts = np.unique(who.identity[rows[held]], return_index=True)
-    places = np.repeat(np.arange(len(numbers)), np.diff(starts, append=len(held)))
-    sums = np.zeros((len(numbers), who.faces.embeddings.shape[1]), np.float32)
-    for part in blocks(len(held), 1, _ROWS_AT_ONCE):
-        some = who.faces.unit_rows(rows[held[part]]) if vectors is None else vectors[held[part]]
-        here, first = np.unique(places[part], return_index=True)
-        sums[here] += np.add.reduceat(some, first, axis=0)
-    return Templates(numbers, rows[held], starts.astype(np.int64), sums)
+    """Compute the templates of the identities that have faces among `rows`.
 
-
-def central_faces(who: FaceAssignments, of: Templates, most: int) -> Int64[np.ndarray, "i most"]:
-    """Rows of the faces that stand for each identity, from different photos, filled up with -1.
-
-    Those that the user confirmed come first, and of these as of the others those most like all: the first is the
-    `central_face`.
+    Args:
+        assignments: of all faces.
+        rows: rising rows of the faces that count; unassigned ones are ignored.
+        vectors: embeddings of these faces, if others than the stored ones.
     """
-    likeness = np.empty(len(of.rows), np.float32)
-    places = of.places
-    for part in blocks(len(of.rows), 1, _ROWS_AT_ONCE):
-        likeness[part] = np.einsum("nd,nd->n", who.faces.unit_rows(of.rows[part]), of.sums[places[part]])
-    order = np.lexsort((-likeness, ~who.by_user[of.rows], places))  # within each identity: the places stay
-    numbers, photos = np.unique(who.faces.photo_ids[of.rows[order]], return_inverse=True)
-    first = np.sort(np.unique(places * len(numbers) + photos, return_index=True)[1])  # face of a photo
-    rank = np.arange(len(first)) - np.searchsorted(places[first], places[first])
-    few = first[rank < most]
-    found = np.full((len(of.numbers), most), UNASSIGNED, np.int64)
-    found[places[few], rank[rank < most]] = of.rows[order[few]]
-    return found
+    assigned = np.flatnonzero(assignments.identity[rows] != UNASSIGNED)
+    assigned = assigned[np.argsort(assignments.identity[rows[assigned]], kind="stable")]
+    numbers, starts = np.unique(assignments.identity[rows[assigned]], return_index=True)
+    identity_indices = np.repeat(np.arange(len(numbers)), np.diff(starts, append=len(assigned)))
+    sums = np.zeros((len(numbers), assignments.faces.embeddings.shape[1]), np.float32)
+    for block in blocks(len(assigned), 1, _BLOCK_ROWS):
+        selected = assigned[block]
+        block_vectors = assignments.faces.unit_rows(rows[selected]) if vectors is None else vectors[selected]
+        block_identities, first = np.unique(identity_indices[block], return_index=True)
+        sums[block_identities] += np.add.reduceat(block_vectors, first, axis=0)
+    return Templates(numbers, rows[assigned], starts.astype(np.int64), sums)
+
+
+def central_faces(assignments: FaceAssignments, templates: Templates, count: int) -> Int64[np.ndarray, "i count"]:
+    """Choose the faces that represent each identity, from different photos.
+
+    Faces that the user confirmed come first, and within these as within the others the most similar to the template.
+    The first one is `FaceAssignments.central_face`.
+
+    Returns:
+        Rows of at most `count` faces of each identity, filled up with -1.
+    """
+    similarity = np.empty(len(templates.rows), np.float32)
+    identity_indices = templates.identity_indices
+    for block in blocks(len(templates.rows), 1, _BLOCK_ROWS):
+        vectors = assignments.faces.unit_rows(templates.rows[block])
+        similarity[block] = np.einsum("nd,nd->n", vectors, templates.sums[identity_indices[block]])
+    # Sorted within each identity only, so `identity_indices` holds for the sorted rows too.
+    order = np.lexsort((-similarity, ~assignments.by_user[templates.rows], identity_indices))
+    photos, photo_index = np.unique(assignments.faces.photo_ids[templates.rows[order]], return_inverse=True)
+    first_of_photo = np.sort(np.unique(identity_indices * len(photos) + photo_index, return_index=True)[1])
+    candidates = identity_indices[first_of_photo]
+    rank = np.arange(len(first_of_photo)) - np.searchsorted(candidates, candidates)
+    selected = first_of_photo[rank < count]
+    result = np.full((len(templates.numbers), count), UNASSIGNED, np.int64)
+    result[identity_indices[selected], rank[rank < count]] = templates.rows[order[selected]]
+    return result

@@ -1,0 +1,111 @@
+"""Choose the similar faces that follow a correction out of an identity."""
+
+import sqlite3
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int64
+
+from familiar.gallery.clustering.assignments import FaceAssignments
+from familiar.gallery.clustering.calibration import clustering_calibration
+from familiar.gallery.clustering.cluster import domain_threshold
+from familiar.gallery.database.connection import Gallery
+from familiar.gallery.editing.assignment_rows import add_constraint, drop_stale_constraints, unassign_faces
+
+_MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
+_MAX_ITERATIONS = 10  # of two-means
+
+
+def release_similar_faces(
+    gallery: Gallery, connection: sqlite3.Connection, before: FaceAssignments, leaving: Int64[np.ndarray, " k"]
+) -> tuple[Int64[np.ndarray, " f"], list[int]]:
+    """Unassign the faces that are more similar to those that leave their identity than to those that stay.
+
+    Also mark each leaving face as different from the central face of those that stay: identity numbers may change with
+    the next clustering, faces do not.
+
+    Args:
+        gallery: the gallery to change.
+        connection: of the open decision.
+        before: assignments before the correction.
+        leaving: rows of the faces that the user took out of their identities.
+
+    Returns:
+        The ids of the released faces, and the identities that faces were taken out of.
+    """
+    released: list[Int64[np.ndarray, " f"]] = [np.empty(0, np.int64)]
+    identities: list[int] = np.unique(before.identity[leaving]).tolist()
+    embeddings = before.domain_adapted_embeddings()
+    threshold = clustering_calibration(gallery).threshold
+    for identity in identities:
+        taken = leaving[before.identity[leaving] == identity]
+        rest = np.setdiff1d(before.rows_of_identity(identity), taken)
+        same_threshold = domain_threshold(threshold, int(before.domain[taken[0]]))
+        follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold)
+        released.append(before.faces.ids[rest[follows]])
+        if len(rest):
+            central = before.central_face(rest[~follows])
+            for face in before.faces.ids[taken].tolist():
+                add_constraint(connection, face, central, same=False)
+    free = np.concatenate(released)
+    unassign_faces(connection, free.tolist())
+    for identity in identities:
+        drop_stale_constraints(connection, identity)
+    return free, identities
+
+
+def _nearer_to_leaving(
+    rest: Float32[np.ndarray, "n d"],
+    is_fixed: Bool[np.ndarray, " n"],
+    leaving: Float32[np.ndarray, "k d"],
+    same_threshold: float,
+) -> Bool[np.ndarray, " n"]:
+    """Mark the rows of `rest` that are more similar to the leaving faces than to the staying ones, by two-means.
+
+    Even within one individual some faces are more similar to any given face than to the others. So no row is marked
+    unless the two sides look like two individuals: less similar to each other than `same_threshold`, and by .1 less
+    than the faces of one side are among themselves.
+
+    Args:
+        rest: unit embeddings of the identity's other faces.
+        is_fixed: rows of `rest` that stay in any case.
+        leaving: unit embeddings of the faces that leave.
+        same_threshold: similarity from which two faces are clustered together.
+    """
+    stay_vectors, leave_vectors = rest.astype(np.float64), leaving.astype(np.float64)
+    follows = np.zeros(len(rest), np.bool_)
+    for _ in range(_MAX_ITERATIONS):
+        leaving_sum = leave_vectors.sum(axis=0) + stay_vectors[follows].sum(axis=0)
+        to_leaving = _similarity_to_others(stay_vectors, leaving_sum, follows)
+        to_staying = _similarity_to_others(stay_vectors, stay_vectors[~follows].sum(axis=0), ~follows)
+        nearer = (to_leaving > to_staying) & ~is_fixed
+        if (nearer == follows).all() or nearer.all():  # at least one face stays, to compare with
+            break
+        follows = nearer
+    if not follows.any():
+        return follows
+    first, second = np.concatenate([leave_vectors, stay_vectors[follows]]), stay_vectors[~follows]
+    across = float(first.mean(axis=0) @ second.mean(axis=0)) if len(second) else -1.0
+    is_split = across < same_threshold and _similarity_within(first, second) - across >= _MIN_SPLIT_GAP
+    return follows if is_split else np.zeros(len(rest), np.bool_)
+
+
+def _similarity_within(*sides: Float64[np.ndarray, "_ d"]) -> float:
+    """Return the mean similarity of two faces of one side, averaged over the sides of two faces or more."""
+    return float(
+        np.mean(
+            [
+                (float(side.sum(axis=0) @ side.sum(axis=0)) - len(side)) / (len(side) * (len(side) - 1))
+                for side in sides
+                if len(side) > 1
+            ]
+        )
+    )
+
+
+def _similarity_to_others(
+    vectors: Float64[np.ndarray, "n d"], total: Float64[np.ndarray, " d"], included: Bool[np.ndarray, " n"]
+) -> Float64[np.ndarray, " n"]:
+    """Return the cosine of each row with `total`, less the row itself if it is `included` in it; -1 if that is 0."""
+    others = total - vectors * included[:, None]
+    length = np.linalg.norm(others, axis=1)
+    return np.where(length > 0, (vectors * others).sum(axis=1) / np.where(length > 0, length, 1), -1.0)

@@ -1,0 +1,73 @@
+"""Filters that restrict a search to some faces of a gallery."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool
+
+from familiar.gallery.database.connection import FaceTable, Gallery
+
+_ISO_TIME = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The faces that a search covers; None does not restrict.
+
+    Attributes:
+        identities: only faces of these identities.
+        species: only faces of this species.
+        since, until: only photos taken in this time, as ISO dates or times, such as 2024-06 or 2024-06-01T12:00:00.
+            A day or a month given as `until` is included. Photos without a capture time are left out.
+
+    Raises:
+        ValueError: `since` or `until` has another format.
+    """
+
+    identities: tuple[int, ...] | None = None
+    species: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def __post_init__(self) -> None:
+        for time in (self.since, self.until):
+            if time is not None and not _ISO_TIME.fullmatch(time):
+                raise ValueError(
+                    f"a time must be written as 2024, 2024-06, 2024-06-01 or 2024-06-01T12:00:00, got {time!r}"
+                )
+
+    @property
+    def empty(self) -> bool:
+        """Whether every face passes."""
+        return self == NO_FILTER
+
+
+NO_FILTER = Filter()
+
+
+def filter_mask(gallery: Gallery, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
+    """Mark the faces that pass a filter that is not empty."""
+    conditions: list[str] = []
+    values: list[str | int] = []
+    if only.identities is not None:
+        conditions.append(f"identity_id IN ({', '.join('?' * len(only.identities))})")
+        values += only.identities
+    if only.species is not None:
+        conditions.append("species = ?")
+        values.append(only.species)
+    if only.since is not None:
+        conditions.append("taken_at >= ?")
+        values.append(only.since)
+    if only.until is not None:
+        conditions.append("substr(taken_at, 1, length(?)) <= ?")
+        values += [only.until, only.until]
+    with gallery.reading() as connection:
+        rows = connection.execute(
+            "SELECT faces.id FROM faces JOIN photos ON photos.id = photo_id "
+            f"LEFT JOIN assignments ON face_id = faces.id WHERE {' AND '.join(conditions)}",
+            values,
+        ).fetchall()
+    mask = np.zeros(len(faces.ids), np.bool_)
+    mask[faces.rows_of(np.array([row[0] for row in rows], np.int64))] = True
+    return mask
