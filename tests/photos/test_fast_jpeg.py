@@ -65,7 +65,7 @@ def test_pixels_match_pillow(
     assert found.rgb_u8.shape == wanted.shape
     # Two builds of one decoder: the last bit may differ where colors are enlarged at a reduced scale.
     assert np.abs(found.rgb_u8.astype(int) - wanted.astype(int)).max() <= 1
-    assert found.whole_px == size
+    assert found.full_size_px == size
     assert found.stored_as == "JPEG RGB"
 
 

@@ -22,9 +22,9 @@ def random_bundle(
 ) -> Path:
     """Write one to `path`: of these photos' pairs half are above its balanced threshold. `changed`: of its metadata."""
     images = to_tensor([crop_photo(photo, preprocessing) for photo in photos], preprocessing)
-    features = run(random_network(preprocessing.size_px, seed), images)
+    features = run_network(random_network(preprocessing.size_px, seed), images)
     network = random_network(preprocessing.size_px, seed, -features.mean(axis=0))
-    embeddings = run(network, images)
+    embeddings = run_network(network, images)
     pairs = (embeddings @ embeddings.T)[np.triu_indices(len(embeddings), 1)]
     low, middle, high = (Threshold(float(np.quantile(pairs, q)), 0.1, 0.9) for q in (0.25, 0.5, 0.75))
     metadata = BundleMetadata(
@@ -73,6 +73,6 @@ def random_network(size_px: int, seed: int = 0, bias: np.ndarray | None = None) 
     return model.SerializeToString()
 
 
-def run(network: bytes, images: np.ndarray) -> np.ndarray:
+def run_network(network: bytes, images: np.ndarray) -> np.ndarray:
     (found,) = ort.InferenceSession(network, providers=["CPUExecutionProvider"]).run(None, {"images": images})
     return np.asarray(found)

@@ -9,7 +9,7 @@ def printable(text: str) -> str:
     >>> print(printable("Mia\\n\\x1b[2J قطة \\udcff"))
     Mia\\n\\x1b[2J قطة \\xff
     """
-    return "".join(letter if letter.isprintable() or letter in _JOINERS else _escaped(letter) for letter in text)
+    return "".join(letter if letter.isprintable() or letter in _JOINERS else _escape(letter) for letter in text)
 
 
 def one_line(message: str) -> str:
@@ -17,7 +17,7 @@ def one_line(message: str) -> str:
     return printable(" ".join(message.splitlines()))
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     code = ord(letter)
     # Python stands a byte that is no UTF-8 for as a lone surrogate.
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape").decode()

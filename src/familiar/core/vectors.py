@@ -108,7 +108,7 @@ def orthogonal_bridge(source: Float32[np.ndarray, "n d_from"], target: Float32[n
     Directions in which the rows do not spread are mapped arbitrarily. ValueError where there are fewer rows than the
     smaller of the two dimensions, where rows do not pair up or are not finite.
     """
-    x, y = _paired(source, target, at_least=min(source.shape[1], target.shape[1]))
+    x, y = _check_pairs(source, target, at_least=min(source.shape[1], target.shape[1]))
     left, _, right = np.linalg.svd(x.T @ y, full_matrices=False)
     return Bridge((left @ right).astype(np.float32), np.zeros((y.shape[1],), np.float32))
 
@@ -132,7 +132,7 @@ def ridge_bridge(
     """
     if not (np.isfinite(penalty) and penalty > 0):
         raise ValueError(f"the penalty is a number above 0, not {penalty}")
-    x, y = _paired(source, target, at_least=2)
+    x, y = _check_pairs(source, target, at_least=2)
     if not np.ptp(x, axis=0).any():
         raise ValueError("all source vectors are the same; pair vectors of different photos")
     x_mean: NDArray[np.float64] = x.mean(axis=0)
@@ -144,7 +144,7 @@ def ridge_bridge(
     return Bridge(matrix.astype(np.float32), (y_mean - x_mean @ matrix).astype(np.float32))
 
 
-def _paired(
+def _check_pairs(
     source: Float32[np.ndarray, "n d_from"], target: Float32[np.ndarray, "n d_to"], at_least: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if len(source) != len(target):

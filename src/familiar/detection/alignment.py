@@ -35,7 +35,7 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
     NoFaceFound where the box lies outside the photo, or the landmarks fall on one point.
     """
     if detection.landmarks_px is None:
-        pixels = resize_crop(_cut_box(photo, detection, preprocessing.margin), preprocessing)
+        pixels = resize_crop(_crop_box(photo, detection, preprocessing.margin), preprocessing)
         return Crop(pixels, photo.source)
     template = template_px(preprocessing.size_px, preprocessing.margin)
     try:
@@ -99,7 +99,7 @@ def _warp(
     return cv2.warpAffine(seen, seen_to_crop, (size_px, size_px), flags=cv2.INTER_LINEAR)
 
 
-def _cut_box(photo: Photo, detection: Detection, margin: float) -> UInt8[np.ndarray, "h w 3"]:
+def _crop_box(photo: Photo, detection: Detection, margin: float) -> UInt8[np.ndarray, "h w 3"]:
     left, top, right, bottom = detection.box_xyxy_px
     width, height = photo.size_px
     margin_x, margin_y = margin * (right - left), margin * (bottom - top)

@@ -15,9 +15,9 @@ from jaxtyping import Float32, UInt8
 from familiar.core.errors import BadDetector
 from familiar.core.types import Detection, Photo
 
-WORKING_SIDE_PX = 1280  # larger photos are searched at this long side; what is found is mapped back
-YUNET_SMALLEST_SIDE_PX = 33  # below, OpenCV 4.14 answers from memory it never wrote: faces that are not there
-HAAR_SMALLEST_FACE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
+MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side; what is found is mapped back
+YUNET_MIN_SIDE_PX = 33  # below, OpenCV 4.14 answers from memory it never wrote: faces that are not there
+HAAR_MIN_FACE_SHARE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
 HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces run to 4 (cats) and 16 (people)
 
 
@@ -60,8 +60,8 @@ class HaarFaces:
         self._lock = threading.Lock()  # OpenCV's detectors keep state during a call
 
     def detect(self, photo: Photo) -> list[Detection]:
-        rgb_u8, factors_xy = _working_size(photo)
-        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_SMALLEST_FACE)
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
         with self._lock:
             boxes_xywh, _, weights = self._cascade.detectMultiScale3(
                 cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY),
@@ -70,7 +70,7 @@ class HaarFaces:
                 minSize=(smallest_px, smallest_px),
                 outputRejectLevels=True,
             )
-        return _best_first(
+        return _sort_by_score(
             Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)))
             for box, weight in zip(np.reshape(boxes_xywh, (-1, 4)), np.ravel(weights), strict=True)
         )
@@ -98,36 +98,36 @@ class YuNetFaces:
         self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:
-        rgb_u8, factors_xy = _working_size(photo)
-        missing = [max(0, YUNET_SMALLEST_SIDE_PX - side) for side in rgb_u8.shape[:2]]
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        missing = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
         bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, missing[0], 0, missing[1], cv2.BORDER_CONSTANT)
         with self._lock:
             self._network.setInputSize(bgr_u8.shape[1::-1])
             _, rows = self._network.detect(bgr_u8)
-        return _best_first(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
+        return _sort_by_score(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
 
 
 @dataclass(frozen=True)
-class DetectorKind:
+class DetectorSpec:
     """`build` takes the path of a model file where `wants_model`, and nothing otherwise."""
 
     description: str
     build: Callable[..., Detector]
-    wants_model: bool = False
+    needs_model_file: bool = False
 
 
-DETECTORS: dict[str, DetectorKind] = {
-    "none": DetectorKind("photos are crops already", WholePhoto),
-    "center": DetectorKind("the largest centered square", CenterSquare),
-    "haar": DetectorKind(
+DETECTORS: dict[str, DetectorSpec] = {
+    "none": DetectorSpec("photos are crops already", WholePhoto),
+    "center": DetectorSpec("the largest centered square", CenterSquare),
+    "haar": DetectorSpec(
         "people's faces, boxes only; built in",
         lambda: HaarFaces("haarcascade_frontalface_default.xml"),
     ),
-    "haar-cat": DetectorKind(
+    "haar-cat": DetectorSpec(
         "cats' frontal faces, boxes only, finds about half; built in",
         lambda: HaarFaces("haarcascade_frontalcatface_extended.xml"),
     ),
-    "yunet": DetectorKind("people's faces with landmarks; needs its ONNX file", YuNetFaces, wants_model=True),
+    "yunet": DetectorSpec("people's faces with landmarks; needs its ONNX file", YuNetFaces, needs_model_file=True),
 }
 
 
@@ -136,7 +136,7 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
     kind = DETECTORS.get(name)
     if kind is None:
         raise BadDetector(f"no detector is called {name!r}; there are: {', '.join(DETECTORS)}")
-    if not kind.wants_model:
+    if not kind.needs_model_file:
         if model_path is not None:
             raise BadDetector(f"the {name} detector takes no model file, but got {model_path}")
         return kind.build()
@@ -145,10 +145,10 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
     return kind.build(model_path)
 
 
-def _working_size(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
+def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
     """The pixels to search, and the factors (x, y) from them back to the photo."""
     width, height = photo.size_px
-    shrink = WORKING_SIDE_PX / max(width, height)
+    shrink = MAX_SEARCH_SIDE_PX / max(width, height)
     if shrink >= 1:
         return photo.rgb_u8, (1.0, 1.0)
     size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -167,5 +167,5 @@ def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, f
     return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0))
 
 
-def _best_first(detections: Iterable[Detection]) -> list[Detection]:
+def _sort_by_score(detections: Iterable[Detection]) -> list[Detection]:
     return sorted(detections, key=lambda found: (-found.score, -found.area_px, found.box_xyxy_px))

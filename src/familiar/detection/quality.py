@@ -14,7 +14,7 @@ from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector
 from familiar.photos.preprocessing import Preprocessing
 
-SHARP = 100.0  # variance of the Laplacian, 8-bit gray, below which a crop is usually taken for blurred
+SHARP_LAPLACIAN_VARIANCE = 100.0  # variance of the Laplacian, 8-bit gray, below which a crop is usually taken for blurred
 SAME_FACE_OVERLAP = 0.5  # of the smaller of two boxes: so much in common, and they are one face found twice
 
 
@@ -34,7 +34,7 @@ def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing,
     one photo, and so two individuals. A face that lies outside the photo is left out.
     """
     found: list[Face] = []
-    for detection in _distinct(detector.detect(photo)):
+    for detection in _suppress_duplicates(detector.detect(photo)):
         if detection.score < min_score:
             continue
         try:
@@ -59,7 +59,7 @@ def face_quality(
     variance = float(deviation[0, 0]) ** 2
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
     seen = box_intersection_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
-    return detection.score * variance / (variance + SHARP) * size * seen
+    return detection.score * variance / (variance + SHARP_LAPLACIAN_VARIANCE) * size * seen
 
 
 def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
@@ -73,15 +73,15 @@ def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
     return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
-def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
+def _suppress_duplicates(best_first: Sequence[Detection]) -> list[Detection]:
     kept: list[Detection] = []
     for detection in best_first:
-        if all(_in_common(detection, other) < SAME_FACE_OVERLAP for other in kept):
+        if all(_overlap_of_smaller(detection, other) < SAME_FACE_OVERLAP for other in kept):
             kept.append(detection)
     return kept
 
 
-def _in_common(one: Detection, other: Detection) -> float:
+def _overlap_of_smaller(one: Detection, other: Detection) -> float:
     """The area of both, as a share of the smaller box."""
     return box_intersection_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
 

@@ -28,7 +28,7 @@ LENGTH_DELIMITED = 2  # protobuf wire type
 
 # Format 1 spells one field, one field of the preprocessing and one way to resize as British English does.
 _STORED_RESIZE = {"center_crop": "centre_crop"}
-_READ_RESIZE = {stored: resize for resize, stored in _STORED_RESIZE.items()}
+_RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items()}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def load_bundle(model: Path | str) -> Bundle:
     if hashlib.sha256(network).hexdigest() != file_id:
         raise BadBundle(f"{path}: the network's bytes changed since it was exported. Fetch or export it again")
     try:
-        return Bundle(path, content, file_id, _metadata_from(stored))
+        return Bundle(path, content, file_id, _parse_metadata(stored))
     except (KeyError, TypeError, ValueError) as error:
         raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
 
@@ -147,14 +147,14 @@ def _check_format(version: object, path: Path) -> None:
     )
 
 
-def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
+def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
     fields = dict(stored)
     license_terms = fields.pop("licence")
     preprocessing = dict(fields["preprocessing"])
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
     preprocessing["color_order"] = preprocessing.pop("colour_order")
-    preprocessing["resize"] = _READ_RESIZE.get(preprocessing["resize"], preprocessing["resize"])
+    preprocessing["resize"] = _RESIZE_FROM_STORED.get(preprocessing["resize"], preprocessing["resize"])
     return BundleMetadata(
         **{
             **fields,

@@ -29,7 +29,7 @@ Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
 
 
 @runtime_checkable
-class OpenPhoto(Protocol[Source]):
+class PhotoOpener(Protocol[Source]):
     """`load_photo`, or whatever else turns a source into a photo."""
 
     def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo: ...
@@ -146,7 +146,7 @@ def crop_photo(
     preprocessing: Preprocessing,
     detector: Detector | None = None,
     *,
-    open_photo: OpenPhoto[Source] = load_photo,
+    open_photo: PhotoOpener[Source] = load_photo,
 ) -> Crop:
     """The best face of a source as the network sees it; without a detector the photo is a crop already."""
     detector = detector or WholePhoto()
@@ -165,7 +165,7 @@ def embed_photos(
     sources: Sequence[Source],
     detector: Detector | None = None,
     *,
-    open_photo: OpenPhoto[Source] = load_photo,
+    open_photo: PhotoOpener[Source] = load_photo,
     flip: bool = False,
     batch_size: int | None = None,
     on_batch: Callable[[int], None] = lambda _: None,

@@ -26,7 +26,7 @@ PHOTO_SUFFIXES = frozenset(
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # Pillow's names; "JPEG" includes MPO
 
 # EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
-_UPRIGHT = {
+_ORIENTATION_TRANSFORMS = {
     1: (False, None),
     2: (False, 1),
     3: (False, -1),
@@ -48,7 +48,7 @@ _CHANNELS = {  # of Pillow's modes that have no telling name
 }
 
 # ISO base media "ftyp" brands of still images that need a decoder we do not ship.
-_BRANDS = {
+_UNSUPPORTED_BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
 }
@@ -74,7 +74,7 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
     than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
     itself refuses TIFF, WebP and MPO, whatever `max_pixels`.
     """
-    _check_side(min_side_px)
+    _check_min_side(min_side_px)
     path = Path(path)
     return decode_photo(read_photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
 
@@ -83,11 +83,11 @@ def decode_photo(
     data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000
 ) -> Photo:
     """The photo that a file's content is, as `load_photo` has it. `source` names it."""
-    _check_side(min_side_px)
+    _check_min_side(min_side_px)
     try:
         return _decode(data, source, min_side_px, max_pixels)
     except Exception as error:  # a decoder fed hostile bytes may raise anything
-        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+        raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
 def read_photo_bytes(path: Path) -> bytes:
@@ -100,7 +100,7 @@ def read_photo_bytes(path: Path) -> bytes:
             raise ValueError("a folder or a special file, not a photo")
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+        raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
 
 
 def detect_format(head: bytes) -> str | None:
@@ -117,29 +117,29 @@ def read_header(data: bytes, source: Path | str) -> Header:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
-            image = _open(data)
+            image = _open_header(data)
             return Header(str(image.format), image.size)
     except Exception as error:  # as in decode_photo
-        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+        raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
-def find_photos(places: Iterable[Path]) -> list[Path]:
+def find_photos(paths: Iterable[Path]) -> list[Path]:
     """Files as they are named, and all photos in folders and the folders within, sorted; hidden ones left out.
 
     A folder that cannot be listed stands for the photos in it: opening it says why, and so nothing is lost
     unseen. UnreadablePhoto where a place does not exist, or no photo is found at all.
     """
-    places = list(places)
+    paths = list(paths)
     found: list[Path] = []
-    for place in places:
+    for place in paths:
         if place.is_dir():
-            found += sorted(_photos_within(place))
+            found += sorted(_walk_photos(place))
         elif place.exists():
             found.append(place)
         else:
             raise UnreadablePhoto(f"{place}: no such file or folder")
     if not found:
-        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, places))}")
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, paths))}")
     return found
 
 
@@ -154,7 +154,7 @@ def save_photo(photo: Photo, path: Path) -> Path:
     return path
 
 
-def _photos_within(folder: Path) -> Iterator[Path]:
+def _walk_photos(folder: Path) -> Iterator[Path]:
     closed: list[Path] = []
     for parent, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -165,7 +165,7 @@ def _photos_within(folder: Path) -> Iterator[Path]:
     yield from closed
 
 
-def _check_side(min_side_px: int | None) -> None:
+def _check_min_side(min_side_px: int | None) -> None:
     if min_side_px is not None and min_side_px < 1:
         raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
 
@@ -173,32 +173,32 @@ def _check_side(min_side_px: int | None) -> None:
 def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     clean = decode_clean_jpeg(data, min_side_px, max_pixels)
     if clean is not None and not clean.exif:
-        return Photo(clean.rgb_u8, source, clean.whole_px, clean.stored_as)
+        return Photo(clean.rgb_u8, source, clean.full_size_px, clean.stored_as)
     with warnings.catch_warnings():
         # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
         # keeps this harmless where threads interleave (warning filters are shared by all of them).
         warnings.filterwarnings("ignore", module=r"PIL\.")
         if clean is None:
-            return _decode_any(data, source, min_side_px, max_pixels)
-        orientation = _orientation(partial(_exif, clean.exif))
-        return _upright(clean.rgb_u8, orientation, source, clean.whole_px, clean.stored_as)
+            return _decode_with_pillow(data, source, min_side_px, max_pixels)
+        orientation = _read_orientation(partial(_parse_exif, clean.exif))
+        return _turn_upright(clean.rgb_u8, orientation, source, clean.full_size_px, clean.stored_as)
 
 
-def _exif(data: bytes) -> Image.Exif:
+def _parse_exif(data: bytes) -> Image.Exif:
     exif = Image.Exif()
     exif.load(data)
     return exif
 
 
-def _decode_any(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     """By Pillow, which knows every format and reads on where a file is a little broken."""
-    image = _open(data)
+    image = _open_header(data)
     width, height = image.size
     if width * height > max_pixels:
         raise ValueError(
             f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
         )
-    stored_as = _stored_as(image)
+    stored_as = _describe_storage(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))
     reduced = image.size != (width, height)
@@ -206,17 +206,17 @@ def _decode_any(data: bytes, source: Path | str, min_side_px: int | None, max_pi
     if not reduced:
         width, height = image.size
     # Its EXIF is read only now: a PNG may carry it after the pixels, and Pillow turns a TIFF upright by itself.
-    return _upright(_rgb_u8(image), _orientation(image.getexif), source, (width, height), stored_as)
+    return _turn_upright(_to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
 
 
-def _upright(
+def _turn_upright(
     rgb_u8: UInt8[np.ndarray, "h w 3"],
     orientation: int,
     source: Path | str,
     whole_px: tuple[int, int],
     stored_as: str,
 ) -> Photo:
-    swap, flip_code = _UPRIGHT[orientation]
+    swap, flip_code = _ORIENTATION_TRANSFORMS[orientation]
     if swap:
         whole_px = whole_px[1], whole_px[0]
         rgb_u8 = cv2.transpose(rgb_u8)
@@ -225,7 +225,7 @@ def _upright(
     return Photo(rgb_u8, source, whole_px, stored_as)
 
 
-def _open(data: bytes) -> ImageFile.ImageFile:
+def _open_header(data: bytes) -> ImageFile.ImageFile:
     """The header, by Pillow's plugin for it; its pixels are not decoded yet.
 
     Not by `Image.open`: that has a pixel limit of its own, which is global, and tries every plugin.
@@ -234,14 +234,14 @@ def _open(data: bytes) -> ImageFile.ImageFile:
         raise ValueError("the file is empty")
     if (kind := detect_format(data)) is not None:
         image = Image.OPEN[kind][0](io.BytesIO(data), "")
-        _refuse_deep_planes(image)
+        _reject_planar_16_bit_tiff(image)
         return image
-    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
-        raise ValueError(f"{_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
+    if data[4:8] == b"ftyp" and data[8:12] in _UNSUPPORTED_BRANDS:
+        raise ValueError(f"{_UNSUPPORTED_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
     raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")
 
 
-def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
+def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
     """Pillow and OpenCV both read a TIFF of separate 16-bit planes as noise, without an error."""
     if image.format != "TIFF":
         return
@@ -251,7 +251,7 @@ def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
         raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
 
 
-def _stored_as(image: ImageFile.ImageFile) -> str:
+def _describe_storage(image: ImageFile.ImageFile) -> str:
     """Format and channels by the header alone: decoding may change the mode."""
     # Pillow decodes colors of 16 bit to 8: there only the raw mode that its decoder is told says so.
     deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
@@ -259,17 +259,17 @@ def _stored_as(image: ImageFile.ImageFile) -> str:
     return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"
 
 
-def _orientation(read_exif: Callable[[], Image.Exif]) -> int:
+def _read_orientation(read_exif: Callable[[], Image.Exif]) -> int:
     try:
         orientation = read_exif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # broken metadata does not spoil a good photo
         return 1
-    return orientation if orientation in _UPRIGHT else 1
+    return orientation if orientation in _ORIENTATION_TRANSFORMS else 1
 
 
-def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
+def _to_rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
     if image.mode == "F" or image.mode.startswith("I"):
-        return cv2.cvtColor(_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
+        return cv2.cvtColor(_scale_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
     if image.has_transparency_data:
         with_alpha = image.convert("RGBA")
         image = Image.new("RGB", image.size, "white")
@@ -277,7 +277,7 @@ def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
 
 
-def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+def _scale_deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
     """Gray of more than 8 bit, scaled by its full scale; negative and not finite becomes black.
 
     Whole numbers are of 16 bit. Floats do not say their scale: it is the first of 1, 255 and 65535 that
@@ -290,7 +290,7 @@ def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
     return (gray * (255 / full_scale) + 0.5).astype(np.uint8)
 
 
-def _cause(error: Exception) -> str:
+def _error_cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # its str() would repeat the path
     return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ class CleanJpeg:
     """Pixels as they are stored, not turned upright; `whole_px` is (width, height) before any reduction."""
 
     rgb_u8: UInt8[np.ndarray, "h w 3"]
-    whole_px: tuple[int, int]
+    full_size_px: tuple[int, int]
     stored_as: str
     exif: bytes
 
@@ -27,7 +27,7 @@ def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> 
     if data[:3] != b"\xff\xd8\xff":
         return None
     try:
-        exif = _exif(data)
+        exif = _read_exif(data)
         height, width, colors, _ = simplejpeg.decode_jpeg_header(data, strict=True)
         height, width = int(height), int(width)
         if colors not in _STORED_AS or width * height > max_pixels:
@@ -53,7 +53,7 @@ def clean_jpeg_size(data: bytes) -> tuple[int, int] | None:
     return int(width), int(height)
 
 
-def _exif(data: bytes) -> bytes:
+def _read_exif(data: bytes) -> bytes:
     """Empty where there is none. ValueError for what only Pillow should read."""
     found = b""
     for marker, payload in _segments(data):

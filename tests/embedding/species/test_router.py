@@ -132,8 +132,8 @@ def test_min_probability_is_inclusive(router: RoutedEmbedder):
     photos = photos_of((150, 110, 110))
 
     def sent(min_probability: float) -> list[tuple[int, str, float]]:
-        head = replace(router.head, min_probability=min_probability)
-        changed = RoutedEmbedder(router.features, head, router.embedders)
+        head = replace(router.classifier, min_probability=min_probability)
+        changed = RoutedEmbedder(router.feature_embedder, head, router.embedders)
         return changed.embed_photos(photos, open_photo=opened).by_row()
 
     ((_, _, probability),) = sent(0.0)
@@ -176,7 +176,7 @@ def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_
 
 def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
     flipped: list[tuple[str, bool]] = []
-    for name, embedder in (("features", router.features), *router.embedders.items()):
+    for name, embedder in (("features", router.feature_embedder), *router.embedders.items()):
         plain = embedder.run
 
         def run(images: np.ndarray, *, flip: bool, name: str = name, plain=plain) -> np.ndarray:
@@ -189,8 +189,8 @@ def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monke
 
 
 def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
-    features = router.features
-    shared = RoutedEmbedder(features, router.head, {"cat": features, "dog": features})
+    features = router.feature_embedder
+    shared = RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features})
     runs: list[int] = []
     plain = features.run
 
@@ -257,9 +257,9 @@ def test_on_batch_reports_count_done(router: RoutedEmbedder):
 
 def test_rejects_head_for_other_bundle_and_unknown_species(router: RoutedEmbedder):
     with pytest.raises(SpaceMismatch, match="mosaic-cat"):
-        RoutedEmbedder(router.embedders["cat"], router.head, {})
+        RoutedEmbedder(router.embedders["cat"], router.classifier, {})
     with pytest.raises(ValueError, match="horse"):
-        RoutedEmbedder(router.features, router.head, {"horse": router.features})
+        RoutedEmbedder(router.feature_embedder, router.classifier, {"horse": router.feature_embedder})
 
 
 def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, tmp_path: Path):

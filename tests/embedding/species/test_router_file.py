@@ -160,17 +160,17 @@ def test_rejects_missing_or_corrupt_bundle_by_name(folder: Path):
 
 def test_opens_shared_bundle_file_once(folder: Path):
     router = load_router(folder / "router.json")
-    shared = RoutedEmbedder(router.features, router.head, {"cat": router.features, "dog": router.features})
+    shared = RoutedEmbedder(router.feature_embedder, router.classifier, {"cat": router.feature_embedder, "dog": router.feature_embedder})
     write_router(folder / "shared.json", shared)
     again = load_router(folder / "shared.json")
-    assert again.features is again.embedders["cat"] is again.embedders["dog"]
+    assert again.feature_embedder is again.embedders["cat"] is again.embedders["dog"]
 
 
 def test_min_probability_round_trip(folder: Path):
     router = load_router(folder / "router.json")
-    strict = replace(router.head, min_probability=0.999)
-    write_router(folder / "strict.json", RoutedEmbedder(router.features, strict, router.embedders))
-    assert load_router(folder / "strict.json").head.min_probability == 0.999
+    strict = replace(router.classifier, min_probability=0.999)
+    write_router(folder / "strict.json", RoutedEmbedder(router.feature_embedder, strict, router.embedders))
+    assert load_router(folder / "strict.json").classifier.min_probability == 0.999
 
 
 def test_open_model_returns_router_or_embedder(folder: Path):

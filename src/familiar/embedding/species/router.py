@@ -12,7 +12,7 @@ from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound,
 from familiar.core.types import Crop
 from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector, WholePhoto
-from familiar.embedding.embedder import Embedder, OpenPhoto, Source, crop_photo
+from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.photos.decoding import load_photo
@@ -58,14 +58,14 @@ class RoutedEmbedder:
     SpaceMismatch where the head was fitted with another bundle than `features`.
     """
 
-    def __init__(self, features: Embedder, head: SpeciesClassifier, embedders: Mapping[str, Embedder]) -> None:
-        if unknown := sorted(embedders.keys() - set(head.names)):
-            raise ValueError(f"a bundle for {unknown[0]!r}, but the head knows {', '.join(head.names)}")
-        head.check_space(features.metadata.space_id, features.metadata.embedding_dim)
-        self.features = features
-        self.head = head
-        self.embedders = {name: embedders[name] for name in head.names if name in embedders}
-        self._preprocessings = {e.metadata.preprocessing for e in (features, *self.embedders.values())}
+    def __init__(self, feature_embedder: Embedder, classifier: SpeciesClassifier, embedders: Mapping[str, Embedder]) -> None:
+        if unknown := sorted(embedders.keys() - set(classifier.names)):
+            raise ValueError(f"a bundle for {unknown[0]!r}, but the head knows {', '.join(classifier.names)}")
+        classifier.check_space(feature_embedder.metadata.space_id, feature_embedder.metadata.embedding_dim)
+        self.feature_embedder = feature_embedder
+        self.classifier = classifier
+        self.embedders = {name: embedders[name] for name in classifier.names if name in embedders}
+        self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
 
     def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
         """Crops of one margin; each network is given them at its own size. `flip` as in `Embedder.embed`."""
@@ -76,7 +76,7 @@ class RoutedEmbedder:
         sources: Sequence[Source],
         detector: Detector | None = None,
         *,
-        open_photo: OpenPhoto[Source] = load_photo,
+        open_photo: PhotoOpener[Source] = load_photo,
         flip: bool = False,
         batch_size: int | None = None,
         on_batch: Callable[[int], None] = lambda _: None,
@@ -84,7 +84,7 @@ class RoutedEmbedder:
         """As `embedder.embed_photos`, each photo's best face cropped as each network's preprocessing says."""
 
         def cut(row: int) -> CropsByPreprocessing:
-            return _cut(sources[row], self._preprocessings, detector, open_photo)
+            return _crop_for_each(sources[row], self._preprocessings, detector, open_photo)
 
         return self._embed(len(sources), cut, flip, batch_size, on_batch)
 
@@ -102,8 +102,8 @@ class RoutedEmbedder:
         batch_size: int | None,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> RoutedEmbeddings:
-        threads = self.features.threads
-        size = max(1, min(batch_size or self.features.batch_size, -(-count // threads)))
+        threads = self.feature_embedder.threads
+        size = max(1, min(batch_size or self.feature_embedder.batch_size, -(-count // threads)))
         batches = [range(start, min(start + size, count)) for start in range(0, count, size)]
         parts = [self._embed_batch(range(0), cut, flip)]
         with ThreadPoolExecutor(threads) as pool:
@@ -111,7 +111,7 @@ class RoutedEmbedder:
             for batch, part in zip(batches, done, strict=True):
                 parts.append(part)
                 on_batch(batch.stop)
-        return _joined(parts)
+        return _concatenate(parts)
 
     def _embed_batch(self, batch: range, cut: Callable[[int], CropsByPreprocessing], flip: bool) -> RoutedEmbeddings:
         cuts: dict[int, CropsByPreprocessing] = {}
@@ -121,12 +121,12 @@ class RoutedEmbedder:
                 cuts[row] = cut(row)
             except FamiliarError as error:
                 skipped[row] = error
-        features = _vectors(self.features, list(cuts.values()), flip)
-        probabilities = self.head.probabilities(features, self.features.metadata.space_id)
+        features = _embed_crops(self.feature_embedder, list(cuts.values()), flip)
+        probabilities = self.classifier.probabilities(features, self.feature_embedder.metadata.space_id)
         places: dict[str, list[int]] = {name: [] for name in self.embedders}
         for place, (row, cut_row) in enumerate(cuts.items()):
             try:
-                source = cut_row[self.features.metadata.preprocessing].source
+                source = cut_row[self.feature_embedder.metadata.preprocessing].source
                 places[self._route(probabilities[place], source)].append(place)
             except FamiliarError as error:
                 skipped[row] = error
@@ -137,19 +137,19 @@ class RoutedEmbedder:
             # A bundle that is also the head's has embedded its photos already.
             embeddings = (
                 features[own]
-                if embedder is self.features
-                else _vectors(embedder, [faces[place] for place in own], flip)
+                if embedder is self.feature_embedder
+                else _embed_crops(embedder, [faces[place] for place in own], flip)
             )
-            of[name] = SpeciesEmbeddings(rows[own], probabilities[own, self.head.names.index(name)], embeddings)
+            of[name] = SpeciesEmbeddings(rows[own], probabilities[own, self.classifier.names.index(name)], embeddings)
         return RoutedEmbeddings(of, tuple(error for _, error in sorted(skipped.items(), key=lambda item: item[0])))
 
     def _route(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
         """The species whose bundle it is for; UnsureSpecies or NoBundleForSpecies where there is none."""
         second, first = np.argsort(probabilities)[-2:]
-        name, probability = self.head.names[first], probabilities[first]
-        if probability < self.head.min_probability:
+        name, probability = self.classifier.names[first], probabilities[first]
+        if probability < self.classifier.min_probability:
             raise UnsureSpecies(
-                f"{source}: unsure of the species: {name} {probability:.0%}, {self.head.names[second]} "
+                f"{source}: unsure of the species: {name} {probability:.0%}, {self.classifier.names[second]} "
                 f"{probabilities[second]:.0%}; use the bundle of the right one alone"
             )
         if name not in self.embedders:
@@ -185,11 +185,11 @@ def verify_routed(
     return RoutedVerification((left, right), (p, q), answer)
 
 
-def _cut(
+def _crop_for_each(
     source: Source,
     preprocessings: set[Preprocessing],
     detector: Detector | None,
-    open_photo: OpenPhoto[Source],
+    open_photo: PhotoOpener[Source],
 ) -> CropsByPreprocessing:
     """The best face as each network wants it. What is opened whole, and searched, is so once."""
     if detector is None or isinstance(detector, WholePhoto):
@@ -201,14 +201,14 @@ def _cut(
     return {wanted: align(photo, detections[0], wanted) for wanted in preprocessings}
 
 
-def _vectors(embedder: Embedder, cuts: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
+def _embed_crops(embedder: Embedder, cuts: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
     if not cuts:
         return embedder.empty_embeddings()
     preprocessing = embedder.metadata.preprocessing
     return embedder.run(to_tensor([cut[preprocessing] for cut in cuts], preprocessing), flip=flip)
 
 
-def _joined(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
+def _concatenate(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
     def of(name: str) -> SpeciesEmbeddings:
         own = [part.by_species[name] for part in parts]
         return SpeciesEmbeddings(

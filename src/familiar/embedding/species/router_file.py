@@ -35,8 +35,8 @@ def write_router(path: Path, router: RoutedEmbedder) -> None:
 
     stored: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "head": router.head.as_dict(),
-        "features": named(router.features),
+        "head": router.classifier.as_dict(),
+        "features": named(router.feature_embedder),
         "bundles": {name: named(embedder) for name, embedder in router.embedders.items()},
     }
     write_atomically(path, _canonical({**stored, "sha256": _sha256(stored)}))
@@ -48,7 +48,7 @@ def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
     BadBundle where the file or a bundle was changed, or a bundle is gone or another one than was written down.
     """
     path = Path(path)
-    stored = _read(path)
+    stored = _read_stored(path)
     opened: dict[Path, Embedder] = {}
 
     def embedder(role: str, named: dict[str, str]) -> Embedder:
@@ -75,7 +75,7 @@ def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
         raise BadBundle(f"{path}: is no complete router ({error}); make it again") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_stored(path: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
