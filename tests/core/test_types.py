@@ -14,7 +14,7 @@ def pixels(height: int, width: int) -> np.ndarray:
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """Turn off the shape checks of jaxtyping, which reject a wrong shape before the type's own check in tests only."""
+    """Turn off jaxtyping, which in tests rejects a wrong shape before the type's own check does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -59,7 +59,7 @@ def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tupl
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """Turn off the shape checks of jaxtyping, which reject a wrong shape before the function's own check in tests only."""
+    """Turn off jaxtyping, which in tests rejects a wrong shape before the function's own check does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

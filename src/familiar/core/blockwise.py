@@ -46,12 +46,12 @@ def similarities(left: Float64[np.ndarray, "n d"], right: Float64[np.ndarray, "m
 
 
 def blocks(rows: int, columns: int, block_rows: int | None) -> Iterator[slice]:
-    """Yield slices that cover `rows`: of `block_rows`, or small enough that slice x columns is at most `BLOCK_SCORES`."""
+    """Split `rows` into slices: of `block_rows`, or so that a slice times `columns` is at most `BLOCK_SCORES`."""
     step = block_rows or max(1, BLOCK_SCORES // max(1, columns))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def map_blocks(work: Callable[[slice], T], rows: int, columns: int, block_rows: int | None) -> list[T]:
-    """Call `work` on each of the `blocks` and return the results in order; runs in as many threads as there are cores."""
+    """Call `work` on each of the `blocks`, in as many threads as there are cores, and return the results in order."""
     with ThreadPoolExecutor(min(available_cores(), MAX_THREADS)) as pool:
         return list(pool.map(work, blocks(rows, columns, block_rows)))
