@@ -107,9 +107,8 @@ def _warp(
     reduced_to_photo = np.diag([(right - left) / width, (bottom - top) / height, 1.0])
     reduced_to_photo[:2, 2] = left, top
     reduced_to_crop = matrix @ reduced_to_photo
-    reduced_to_crop[:, 2] += (
-        reduced_to_crop[:, :2].sum(axis=1) / 2 - 0.5
-    )  # in OpenCV's coordinates the first pixel's center is 0
+    # In OpenCV's coordinates the center of the first pixel is 0.
+    reduced_to_crop[:, 2] += reduced_to_crop[:, :2].sum(axis=1) / 2 - 0.5
     return cv2.warpAffine(reduced, reduced_to_crop, (size_px, size_px), flags=cv2.INTER_LINEAR)
 
 

@@ -60,8 +60,8 @@ def resize_crop(rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing
     height, width = rgb_u8.shape[:2]
     scale = preprocessing.resize_px / min(height, width)
     resized = _resize(rgb_u8, max(size_px, round(width * scale)), max(size_px, round(height * scale)))
-    top, left = (resized.shape[0] - size_px) // 2, (resized.shape[1] - size_px) // 2
-    return resized[top : top + size_px, left : left + size_px]
+    y, x = (resized.shape[0] - size_px) // 2, (resized.shape[1] - size_px) // 2
+    return resized[y : y + size_px, x : x + size_px]
 
 
 def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
