@@ -162,7 +162,5 @@ def softmax(logits: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
     >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]])).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
-    exponentials = np.exp(
-        logits - logits.max(axis=1, keepdims=True)
-    )  # the largest is subtracted so that exp does not overflow
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))  # at most 1, so that exp does not overflow
     return exponentials / exponentials.sum(axis=1, keepdims=True)
