@@ -1,9 +1,9 @@
-"""`familiar embed` on files against ONNX Runtime on tensors in memory, in one process, by turns.
+"""Compare `familiar embed` on files with ONNX Runtime on tensors in memory, alternately in one process.
 
     embedding.py [--sides 224 112] [--photos 1920] [--rounds 7] [--large 24]
 
-Crops are JPEG files as wide as the network takes them; the network has random weights. The large photos are of 12
-megapixels: how many a second, and which share of one core's time goes into decoding them.
+Crops are JPEG files of the network's input size; the network has random weights. Also reports the speed with photos of
+12 megapixels, and the share of the processor's time that their decoding takes.
 """
 
 import argparse
@@ -80,25 +80,25 @@ def compare(embedder: Embedder, crops: list[Path], side: int, rounds: int) -> No
     images = np.random.default_rng(0).standard_normal((BATCH_SIZE, 3, side, side)).astype(np.float32)
     session = ort.InferenceSession(embedder.bundle.onnx, providers=["CPUExecutionProvider"])
 
-    def bare() -> None:
+    def onnx_runtime() -> None:
         for _ in range(len(crops) // BATCH_SIZE):
             session.run(None, {"images": images})
 
-    def ours() -> None:
+    def familiar() -> None:
         embedded = embed_photos(embedder, crops)
         assert len(embedded.rows) == len(crops)
 
-    speeds = by_turns({"bare": bare, "ours": ours}, rounds, len(crops))
-    ratio = median(one / other for one, other in zip(speeds["ours"], speeds["bare"], strict=True))
+    speeds = alternate({"onnx_runtime": onnx_runtime, "familiar": familiar}, rounds, len(crops))
+    ratio = median(files / tensors for files, tensors in zip(speeds["familiar"], speeds["onnx_runtime"], strict=True))
     print(
-        f"{side} px: embedding files {median(speeds['ours']):.0f} photos/s, "
-        f"ONNX Runtime alone {median(speeds['bare']):.0f}, ratio {ratio:.2f}",
+        f"{side} px: embedding files {median(speeds['familiar']):.0f} photos/s, "
+        f"ONNX Runtime alone {median(speeds['onnx_runtime']):.0f}, ratio {ratio:.2f}",
         flush=True,
     )
 
 
 def decode_share(embedder: Embedder, photos: list[Path], side: int, rounds: int) -> None:
-    """CPU time is compared, not the clock: decoding and the network run beside each other."""
+    """Compare CPU times rather than wall times, because decoding and the network run in parallel."""
     cpu: dict[str, list[float]] = {"decode": [], "all": []}
 
     def decode() -> None:
@@ -112,7 +112,7 @@ def decode_share(embedder: Embedder, photos: list[Path], side: int, rounds: int)
         embed_photos(embedder, photos)
         cpu["all"].append(time.process_time() - started)
 
-    speeds = by_turns({"decode": decode, "embed": embed}, rounds, len(photos))
+    speeds = alternate({"decode": decode, "embed": embed}, rounds, len(photos))
     print(
         f"{side} px, photos of 12 megapixels: {median(speeds['embed']):.1f} photos/s, decoding takes "
         f"{median(cpu['decode']) / median(cpu['all']):.0%} of the processor's time",
@@ -120,14 +120,14 @@ def decode_share(embedder: Embedder, photos: list[Path], side: int, rounds: int)
     )
 
 
-def by_turns(jobs: dict[str, Callable[[], None]], rounds: int, photos: int) -> dict[str, list[float]]:
-    """Photos a second of each job in each round; a first round warms up."""
+def alternate(jobs: dict[str, Callable[[], None]], rounds: int, photos: int) -> dict[str, list[float]]:
+    """Run the jobs alternately; return photos a second of each job in each round, after a warm-up round."""
     speeds: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(rounds + 1):
+    for round_number in range(rounds + 1):
         for name, job in jobs.items():
             started = time.perf_counter()
             job()
-            if turn:
+            if round_number:
                 speeds[name].append(photos / (time.perf_counter() - started))
     return speeds
 
@@ -135,7 +135,7 @@ def by_turns(jobs: dict[str, Callable[[], None]], rounds: int, photos: int) -> d
 def enlarged(row: int) -> Photo:
     drawn = SyntheticPhoto("cats", row, 0, size_px=512).draw()
     rgb_u8 = cv2.resize(drawn.rgb_u8, LARGE_PX, interpolation=cv2.INTER_CUBIC)
-    grain = np.random.default_rng(row).integers(-6, 7, rgb_u8.shape)  # a camera's, or JPEG would have it easy
+    grain = np.random.default_rng(row).integers(-6, 7, rgb_u8.shape)  # camera noise, without which JPEG decodes faster
     return Photo(np.clip(rgb_u8 + grain, 0, 255).astype(np.uint8), "large", LARGE_PX)
 
 

@@ -59,7 +59,7 @@ def test_failed_write_keeps_existing_file(
     with pytest.raises(CannotWrite if isinstance(error, OSError) else KeyboardInterrupt):
         write_atomically(path, b"new")
     monkeypatch.undo()
-    assert [found.read_bytes() for found in tmp_path.iterdir()] == ([] if before is None else [before])
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
 def test_content_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_content_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest
     seen: list[tuple[bytes, bytes]] = []
 
     def fsync(descriptor: int) -> None:
-        (temporary,) = (found for found in tmp_path.iterdir() if found != path)
+        (temporary,) = (file for file in tmp_path.iterdir() if file != path)
         assert os.path.samestat(os.fstat(descriptor), temporary.stat())
         seen.append((path.read_bytes(), temporary.read_bytes()))
 
@@ -92,7 +92,7 @@ def test_write_error_names_file_and_reason(name: str, reason: str, tmp_path: Pat
     with pytest.raises(CannotWrite) as caught:
         write_atomically(tmp_path / name, b"")
     assert str(caught.value) == f"{tmp_path / name}: cannot be written ({reason})"
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "folder"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_rejects_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,20 +123,20 @@ def test_write_beyond_size_limit_keeps_existing_file(before: bytes | None, tmp_p
             write_atomically(path, bytes(5000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [found.read_bytes() for found in tmp_path.iterdir()] == ([] if before is None else [before])
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-@pytest.mark.parametrize(("mask", "wanted"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_permissions_follow_umask(mask: int, wanted: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mask", "expected_mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_follow_umask(mask: int, expected_mode: int, tmp_path: Path) -> None:
     os.umask(mask)
     path = tmp_path / "run.json"
     write_atomically(path, b"")
-    assert mode(path) == wanted
+    assert mode(path) == expected_mode
 
 
-def test_discard_unfinished_removes_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_remove_unfinished_files_removes_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "kept"
     write_atomically(path, b"whole")
     with monkeypatch.context() as killed:
@@ -150,7 +150,7 @@ def test_discard_unfinished_removes_temporary_files(tmp_path: Path, monkeypatch:
     assert path.read_bytes() == b"whole"
 
 
-def test_discard_unfinished_removes_only_old_temporary_files(tmp_path: Path):
+def test_remove_unfinished_files_keeps_recent_temporary_files(tmp_path: Path):
     half, old, whole = (tmp_path / name for name in (".familiar.new", ".familiar.old", "whole"))
     for path in (half, old, whole):
         path.write_bytes(b"")

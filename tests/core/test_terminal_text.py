@@ -1,4 +1,4 @@
-"""Whatever a file is called, a terminal shows it and obeys none of it."""
+"""Any file name is shown on a terminal without being obeyed as a control sequence."""
 
 import os
 

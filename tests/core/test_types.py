@@ -14,7 +14,7 @@ def pixels(height: int, width: int) -> np.ndarray:
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """As in use: while tests run, jaxtyping would refuse a wrong shape before the type's own check sees it."""
+    """Turn off jaxtyping, which in tests rejects a wrong shape before the type's own check does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -41,15 +41,15 @@ def test_photo_size_is_width_then_height() -> None:
     ids=lambda wrong: f"{wrong.dtype}{wrong.shape}",
 )
 def test_rejects_non_rgb_uint8_pixels_with_photo_name(wrong: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
+    with pytest.raises(ValueError, match=r"^cat\.jpg: expected uint8"):
         Photo(wrong, "cat.jpg", (6, 4))
-    with pytest.raises(ValueError, match=r"^cat\.jpg: wanted uint8"):
+    with pytest.raises(ValueError, match=r"^cat\.jpg: expected uint8"):
         Crop(wrong, "cat.jpg")
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
 def test_rejects_non_square_crop() -> None:
-    with pytest.raises(ValueError, match=r"^cat\.jpg: a crop is square"):
+    with pytest.raises(ValueError, match=r"^cat\.jpg: a crop must be square"):
         Crop(pixels(4, 6), "cat.jpg")
 
 

@@ -33,7 +33,7 @@ def directions(seed: int, count: int, dim: int) -> np.ndarray:
 
 
 def rotation(seed: int, dim: int) -> np.ndarray:
-    """In float64; as often a reflection."""
+    """Draw a rotation in float64; half of them are reflections."""
     return np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
 
 
@@ -46,7 +46,7 @@ def mean_cosine(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """The same photos in two spaces that are linear views of the same traits, off center."""
+    """Draw the same photos in two spaces: linear maps of the same traits, with an offset."""
     generator = np.random.default_rng(seed)
     traits = generator.normal(size=(count, max(d_from, d_to)))
     views = [
@@ -59,7 +59,7 @@ def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tupl
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """As in use: while tests run, jaxtyping would refuse a wrong shape before the function's own check sees it."""
+    """Turn off jaxtyping, which in tests rejects a wrong shape before the function's own check does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -149,7 +149,7 @@ def test_cosine_is_symmetric_bounded_and_matches_distance(seed: int, n: int, m: 
 
 def test_cosine_similarity_stays_in_range_despite_rounding() -> None:
     vectors = directions(1, 200, 37)
-    assert (np.einsum("nd,nd->n", vectors, vectors) > 1).any()  # or this test would show nothing
+    assert (np.einsum("nd,nd->n", vectors, vectors) > 1).any()  # else this test checks nothing
     assert cosine_similarity(vectors, vectors).max() == 1.0
     assert cosine_similarity(vectors, -vectors).min() == -1.0
 
@@ -175,7 +175,7 @@ def test_nested_prefix_equals_shorter_prefix(seed: int, length: int, more: int) 
 
 @pytest.mark.parametrize("length", [-1, 0, 4])
 def test_rejects_prefix_length_outside_vector(length: int) -> None:
-    with pytest.raises(ValueError, match=f"prefix of 3 dimensions .* not {length}"):
+    with pytest.raises(ValueError, match=rf"prefix length must be in \[1, 3\], got {length}"):
         prefix(rows((1, 0, 0)), length)
 
 
@@ -256,7 +256,7 @@ def test_orthogonal_bridge_recovers_projection_to_narrower_space() -> None:
 
 @pytest.mark.parametrize(("d_from", "d_to"), [(12, 12), (5, 12), (12, 5)])
 def test_orthogonal_bridge_matches_scipy(d_from: int, d_to: int) -> None:
-    """Which knows equal dimensions only: there, the narrower space is filled up with zeros."""
+    """SciPy needs equal dimensions, so the narrower space is padded with zeros."""
     scipy_linalg = pytest.importorskip("scipy.linalg")
     source, target = related(10, 60, d_from, d_to, 0.3)
     widest = max(d_from, d_to)
@@ -280,7 +280,7 @@ def test_orthogonal_bridge_matrix_is_semi_orthogonal(seed: int, d_from: int, d_t
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 6), st.floats(-3, 3))
 def test_orthogonal_bridge_is_optimal_among_orthogonal_matrices(seed: int, d_from: int, d_to: int, step: float) -> None:
-    """Inner product before scaling; where no length is lost that is cosine and squared error as well."""
+    """Compare inner products before scaling; if no length is lost, that is cosine and squared error too."""
     source, target = related(seed, 10, d_from, d_to, 0.5)
     best = orthogonal_bridge(source, target).matrix
     moved_by = np.eye(d_from) - step * (rotation(seed, d_from) - rotation(seed, d_from).T)
@@ -367,14 +367,14 @@ def test_ridge_bridge_recovers_affine_map(d_from: int, d_to: int, scale: float) 
 def test_ridge_bridge_matches_augmented_least_squares(
     seed: int, count: int, d_from: int, d_to: int, penalty: float
 ) -> None:
-    """One more row for each dimension, of weight sqrt(w) and target 0; and one more column, of ones."""
+    """Append a row per dimension with weight sqrt(w) and target 0, and a column of ones."""
     source, target = related(seed, count, d_from, d_to, 0.3)
     assume(np.ptp(source, axis=0).any())
     centered = source.astype(np.float64) - source.astype(np.float64).mean(axis=0)
     weight = penalty * np.mean([row @ row for row in centered])
     design = np.block([[source, np.ones((count, 1))], [math.sqrt(weight) * np.eye(d_from, d_from + 1)]])
-    wanted = np.vstack([target, np.zeros((d_from, d_to))])
-    solution = np.linalg.lstsq(design, wanted, rcond=None)[0]
+    augmented = np.vstack([target, np.zeros((d_from, d_to))])
+    solution = np.linalg.lstsq(design, augmented, rcond=None)[0]
     bridge = ridge_bridge(source, target, penalty)
     assert bridge.matrix == pytest.approx(solution[:-1], abs=1e-5)
     assert bridge.offset == pytest.approx(solution[-1], abs=1e-5)
@@ -399,7 +399,7 @@ def test_ridge_bridge_with_large_penalty_returns_target_mean() -> None:
 
 @pytest.mark.parametrize("count", [40, 100, 1000])
 def test_default_penalty_is_near_optimal_on_new_rows(count: int) -> None:
-    """Fewer, about as many and many more photos than dimensions."""
+    """With fewer, about as many, and many more photos than dimensions."""
     source, target = related(19, count + 500, 64, 64, 0.3)
 
     def cosine_on_new(bridge: Bridge) -> float:
@@ -435,17 +435,17 @@ def test_ridge_bridge_accepts_low_rank_rows() -> None:
 
 def test_ridge_bridge_rejects_identical_source_rows() -> None:
     source, target = np.repeat(directions(25, 1, 6), 9, axis=0), directions(26, 9, 6)
-    with pytest.raises(ValueError, match=r"all source vectors are the same; pair"):
+    with pytest.raises(ValueError, match=r"all source vectors are the same; use"):
         ridge_bridge(source, target)
 
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, math.nan, math.inf])
 def test_ridge_bridge_rejects_non_positive_or_non_finite_penalty(penalty: float) -> None:
-    with pytest.raises(ValueError, match="penalty is a number above 0"):
+    with pytest.raises(ValueError, match="penalty must be a finite number above 0"):
         ridge_bridge(directions(27, 9, 4), directions(28, 9, 4), penalty)
 
 
-# What both refuse
+# Invalid input of both
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
@@ -499,20 +499,20 @@ def test_bridges_do_not_modify_input() -> None:
     assert (target == before[1]).all()
 
 
-def test_shortened_preserves_similarities_of_planar_rows() -> None:
+def test_pca_project_preserves_similarities_of_planar_rows() -> None:
     flat = normalize(directions(0, 9, 2) @ directions(1, 2, 7))
     short = pca_project(flat, 2)
     assert short.shape == (9, 2)
     np.testing.assert_allclose(short @ short.T, flat @ flat.T, atol=1e-5)
 
 
-def test_shortened_keeps_the_principal_directions() -> None:
-    """By hand: two rows along the first axis and one near the second; the third direction is never used."""
-    found = pca_project(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
-    np.testing.assert_allclose(found, [[1, 0], [1, 0], [0, 1]], atol=1e-6)
+def test_pca_project_keeps_the_principal_directions() -> None:
+    """Two rows along the first axis and one near the second; the third direction is dropped."""
+    projected = pca_project(rows((1, 0, 0), (1, 0, 0), (0, 0.8, 0.6)), 2)
+    np.testing.assert_allclose(projected, [[1, 0], [1, 0], [0, 1]], atol=1e-6)
 
 
-def test_shortened_rejects_row_outside_principal_directions() -> None:
+def test_pca_project_rejects_row_outside_principal_directions() -> None:
     with pytest.raises(ValueError, match="no direction"):
         pca_project(rows((1, 0), (1, 0), (0, 1)), 1)
 
@@ -527,9 +527,9 @@ def test_random_projection_keeps_no_more_squared_norm_than_svd(seed: int, length
     assert pca_project(vectors, length).shape == (12, min(length, 6))
 
 
-def test_shortened_keeps_short_rows_and_rejects_too_few_rows() -> None:
+def test_pca_project_keeps_short_rows_and_rejects_too_few_rows() -> None:
     vectors = normalize(directions(0, 3, 5))
     assert pca_project(vectors, 5) is vectors
     assert pca_project(vectors, 9) is vectors
-    with pytest.raises(ValueError, match="3 vectors span no 4 directions"):
+    with pytest.raises(ValueError, match="3 vectors span fewer than 4 directions"):
         pca_project(vectors, 4)

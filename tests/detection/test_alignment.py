@@ -11,7 +11,7 @@ from familiar.detection.alignment import TEMPLATE_112_PX, align, detect_and_alig
 from familiar.detection.detectors import WholePhoto
 from familiar.photos.preprocessing import Preprocessing
 
-WHOLE = (0.0, 0.0, 1.0, 1.0)  # any box: it does not matter where there are landmarks
+WHOLE = (0.0, 0.0, 1.0, 1.0)  # any box: it is ignored if there are landmarks
 REFLECTION = np.array([[-1.0, 0.0], [0.0, 1.0]])
 
 
@@ -19,20 +19,20 @@ def photo_of(rgb_u8: np.ndarray) -> Photo:
     return Photo(rgb_u8, "drawn", rgb_u8.shape[1::-1])
 
 
-def turned(points: np.ndarray, scale: float, angle_rad: float, shift: tuple[float, float]) -> np.ndarray:
+def transformed(points: np.ndarray, scale: float, angle_rad: float, shift: tuple[float, float]) -> np.ndarray:
     cos, sin = np.cos(angle_rad), np.sin(angle_rad)
     return scale * points @ np.array([[cos, -sin], [sin, cos]]).T + shift
 
 
 def dotted(points_px: np.ndarray, width: int, height: int, sigma_px: float) -> Photo:
-    """A soft white dot on black at each point; the middle of the first pixel is at (0.5, 0.5)."""
+    """Draw a soft white dot on black at each point; the center of the first pixel is (0.5, 0.5)."""
     y, x = np.mgrid[:height, :width] + 0.5
     light = sum(np.exp(-((x - px) ** 2 + (y - py) ** 2) / (2 * sigma_px**2)) for px, py in points_px)
     return photo_of(np.repeat((light * 255).clip(0, 255).round().astype(np.uint8)[..., None], 3, axis=2))
 
 
 def brightest_near(rgb_u8: np.ndarray, point_px: np.ndarray, radius_px: float) -> np.ndarray:
-    """Center of the light within a radius of a point."""
+    """Compute the center of brightness within a radius of a point."""
     y, x = np.mgrid[: rgb_u8.shape[0], : rgb_u8.shape[1]] + 0.5
     weight = rgb_u8[..., 0] * ((x - point_px[0]) ** 2 + (y - point_px[1]) ** 2 < radius_px**2)
     assert weight.sum() > 0
@@ -43,7 +43,7 @@ def brightest_near(rgb_u8: np.ndarray, point_px: np.ndarray, radius_px: float) -
 
 
 def umeyama_by_svd(source: Float[np.ndarray, "n 2"], target: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "2 3"]:
-    """Umeyama 1991, Eq. 40 to 42, word by word."""
+    """Compute the transform by Umeyama 1991, Eq. 40 to 42, literally."""
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
     variance = ((source - source_mean) ** 2).sum(axis=1).mean()
     covariance = (target - target_mean).T @ (source - source_mean) / len(source)
@@ -67,7 +67,7 @@ def test_quarter_turn_equals_closed_form() -> None:
     y=st.floats(-1000, 1000),
 )
 def test_recovers_known_transform(scale: float, angle_rad: float, x: float, y: float) -> None:
-    target = turned(TEMPLATE_112_PX, scale, angle_rad, (x, y))
+    target = transformed(TEMPLATE_112_PX, scale, angle_rad, (x, y))
     matrix = similarity_transform(TEMPLATE_112_PX, target)
     cos, sin = scale * np.cos(angle_rad), scale * np.sin(angle_rad)
     np.testing.assert_allclose(matrix, [[cos, -sin, x], [sin, cos, y]], rtol=1e-9, atol=1e-9)
@@ -141,7 +141,7 @@ def test_margin_shrinks_template_about_center() -> None:
 def test_landmarks_map_to_template(
     size_px: int, margin: float, scale: float, angle_rad: float, shift: tuple[float, float]
 ) -> None:
-    landmarks_px = turned(TEMPLATE_112_PX, scale, angle_rad, shift)
+    landmarks_px = transformed(TEMPLATE_112_PX, scale, angle_rad, shift)
     photo = dotted(landmarks_px, 900, 800, sigma_px=2.5 * scale)
     preprocessing = Preprocessing(size_px=size_px, margin=margin)
     crop = align(photo, Detection(WHOLE, landmarks_px.astype(np.float32), 1.0), preprocessing)
@@ -155,7 +155,7 @@ def test_aligned_face_keeps_its_pixels() -> None:
     rgb_u8 = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
     detection = Detection(WHOLE, TEMPLATE_112_PX.astype(np.float32), 1.0)
     crop = align(photo_of(rgb_u8), detection, Preprocessing(size_px=112))
-    # OpenCV samples at 1/32 of a pixel, and the template is rounded to float32: nothing may move.
+    # OpenCV samples at 1/32 of a pixel, and the template is rounded to float32: no pixel may change.
     np.testing.assert_array_equal(crop.rgb_u8, rgb_u8)
     assert crop.source == "drawn"
 
@@ -172,10 +172,12 @@ def test_integer_downscale_averages_blocks() -> None:
 @pytest.mark.parametrize("angle_rad", [0.0, 0.4])
 def test_strong_downscale_does_not_alias(scale: float, angle_rad: float) -> None:
     y, x = np.mgrid[:1400, :1400]
-    checked = np.repeat((255 * ((x + y) % 2)).astype(np.uint8)[..., None], 3, axis=2)
-    landmarks_px = turned(TEMPLATE_112_PX, scale, angle_rad, (400.0, 100.0))
-    crop = align(photo_of(checked), Detection(WHOLE, landmarks_px.astype(np.float32), 1.0), Preprocessing(size_px=112))
-    assert np.abs(crop.rgb_u8.astype(int) - 127.5).max() < 16  # sampled, it would be 127
+    checkerboard = np.repeat((255 * ((x + y) % 2)).astype(np.uint8)[..., None], 3, axis=2)
+    landmarks_px = transformed(TEMPLATE_112_PX, scale, angle_rad, (400.0, 100.0))
+    crop = align(
+        photo_of(checkerboard), Detection(WHOLE, landmarks_px.astype(np.float32), 1.0), Preprocessing(size_px=112)
+    )
+    assert np.abs(crop.rgb_u8.astype(int) - 127.5).max() < 16  # point sampling would give 127
 
 
 def test_pixels_outside_photo_are_black() -> None:
@@ -210,21 +212,21 @@ def test_extreme_landmark_spread_returns_crop(spread_px: float) -> None:
 NUMBERED = np.arange(40 * 60 * 3, dtype=np.uint32).astype(np.uint8).reshape(40, 60, 3)
 
 
-def boxed(box_xyxy_px: tuple[float, float, float, float], margin: float, size_px: int) -> np.ndarray:
+def crop_by_box(box_xyxy_px: tuple[float, float, float, float], margin: float, size_px: int) -> np.ndarray:
     preprocessing = Preprocessing(size_px=size_px, margin=margin)
     return align(photo_of(NUMBERED), Detection(box_xyxy_px, None, 1.0), preprocessing).rgb_u8
 
 
 def test_box_at_crop_size_keeps_its_pixels() -> None:
-    np.testing.assert_array_equal(boxed((10.0, 5.0, 30.0, 25.0), 0.0, 20), NUMBERED[5:25, 10:30])
+    np.testing.assert_array_equal(crop_by_box((10.0, 5.0, 30.0, 25.0), 0.0, 20), NUMBERED[5:25, 10:30])
 
 
 def test_margin_is_box_fraction_on_each_side() -> None:
-    np.testing.assert_array_equal(boxed((20.0, 10.0, 40.0, 30.0), 0.25, 30), NUMBERED[5:35, 15:45])
+    np.testing.assert_array_equal(crop_by_box((20.0, 10.0, 40.0, 30.0), 0.25, 30), NUMBERED[5:35, 15:45])
 
 
 def test_margin_is_clipped_at_photo_edge() -> None:
-    np.testing.assert_array_equal(boxed((-4.0, 2.0, 16.0, 22.0), 0.5, 32), cv2_area(NUMBERED[0:32, 0:26], 32))
+    np.testing.assert_array_equal(crop_by_box((-4.0, 2.0, 16.0, 22.0), 0.5, 32), cv2_area(NUMBERED[0:32, 0:26], 32))
 
 
 def cv2_area(pixels: np.ndarray, size_px: int) -> np.ndarray:
@@ -234,7 +236,7 @@ def cv2_area(pixels: np.ndarray, size_px: int) -> np.ndarray:
 
 @pytest.mark.parametrize("margin", [0.0, 0.4, 2.0])
 def test_whole_photo_box_ignores_margin(margin: float) -> None:
-    crop = boxed((0.0, 0.0, 60.0, 40.0), margin, 20)
+    crop = crop_by_box((0.0, 0.0, 60.0, 40.0), margin, 20)
     np.testing.assert_array_equal(crop, cv2_area(NUMBERED, 20))
 
 
@@ -250,13 +252,13 @@ def test_whole_photo_box_ignores_margin(margin: float) -> None:
 )
 def test_rejects_box_without_photo_pixels(box_xyxy_px: tuple) -> None:
     with pytest.raises(NoFaceFound, match="drawn: the face box"):
-        boxed(box_xyxy_px, 0.0, 20)
+        crop_by_box(box_xyxy_px, 0.0, 20)
 
 
-# find_face
+# detect_and_align
 
 
-class Blind:
+class FindsNothing:
     def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
         return []
 
@@ -266,17 +268,17 @@ class TwoFaces:
         return [Detection((10.0, 5.0, 30.0, 25.0), None, 0.9), Detection((0.0, 0.0, 20.0, 20.0), None, 0.8)]
 
 
-def test_find_face_returns_best_detection() -> None:
+def test_detect_and_align_returns_best_detection() -> None:
     crop = detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(size_px=20))
     np.testing.assert_array_equal(crop.rgb_u8, NUMBERED[5:25, 10:30])
 
 
-def test_find_face_keeps_pixels_when_photo_has_crop_size() -> None:
+def test_detect_and_align_keeps_pixels_when_photo_has_crop_size() -> None:
     rgb_u8 = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
     crop = detect_and_align(photo_of(rgb_u8), WholePhoto(), Preprocessing(size_px=112, margin=0.5))
     np.testing.assert_array_equal(crop.rgb_u8, rgb_u8)
 
 
-def test_find_face_error_names_photo() -> None:
+def test_detect_and_align_error_names_photo() -> None:
     with pytest.raises(NoFaceFound, match="drawn: no face found"):
-        detect_and_align(photo_of(NUMBERED), Blind(), Preprocessing())
+        detect_and_align(photo_of(NUMBERED), FindsNothing(), Preprocessing())

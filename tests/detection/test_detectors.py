@@ -37,7 +37,7 @@ def test_detectors_are_built_by_name(name: str) -> None:
 
 def test_every_detector_has_a_description() -> None:
     assert set(DETECTORS) == {"none", "center", "haar", "haar-cat", "yunet"}
-    assert all(kind.description for kind in DETECTORS.values())
+    assert all(spec.description for spec in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
@@ -93,7 +93,7 @@ def test_center_detector_returns_largest_centered_square(size_px: tuple[int, int
     assert only.score == 1
 
 
-# Nothing to find
+# Photos without faces
 
 
 @pytest.mark.parametrize("name", ["haar", "haar-cat"])
@@ -146,11 +146,12 @@ def test_detections_are_sorted_by_score_and_deterministic(name: str, shared_data
     photos = [load_photo(path).rgb_u8 for path in paths]
     group = Photo(np.vstack([np.hstack(photos[:2]), np.hstack(photos[2:])]), "group", (384, 384))
     detector = build_detector(name, yunet_file if name == "yunet" else None)
-    found = detector.detect(group)
-    assert len(found) >= 4
-    scores = [one.score for one in found]
+    detections = detector.detect(group)
+    assert len(detections) >= 4
+    scores = [detection.score for detection in detections]
     assert scores == sorted(scores, reverse=True)
-    assert [one.box_xyxy_px for one in detector.detect(group)] == [one.box_xyxy_px for one in found]
+    repeated = detector.detect(group)
+    assert [face.box_xyxy_px for face in repeated] == [face.box_xyxy_px for face in detections]
 
 
 @pytest.mark.shared_data
@@ -163,7 +164,7 @@ def test_huge_photo_detections_use_original_pixels(name: str, shared_data: Path,
     detector = build_detector(name, yunet_file if name == "yunet" else None)
     small_best = detector.detect(Photo(scene, "scene", (1280, 600)))[0]
     huge_best = detector.detect(Photo(huge, "huge", (3840, 1800)))[0]
-    # Interpolation moves the answer by a few pixels of the working size, three times as many of the photo.
+    # Interpolation moves boxes by a few pixels at the search size, three times as many in the photo.
     np.testing.assert_allclose(np.array(huge_best.box_xyxy_px) / 3, small_best.box_xyxy_px, atol=5)
     if name == "yunet":
         np.testing.assert_allclose(huge_best.landmarks_px / 3, small_best.landmarks_px, atol=2)
@@ -175,10 +176,10 @@ def test_yunet_matches_opencv_reference(shared_data: Path, yunet_file: Path) -> 
     detector = build_detector("yunet", yunet_file)
     for path in every_nth(shared_data / "lfw_photos_devtest", 5):
         photo = load_photo(path)
-        _, rows = reference.detect(np.ascontiguousarray(photo.rgb_u8[..., ::-1]))  # blue first
+        _, rows = reference.detect(np.ascontiguousarray(photo.rgb_u8[..., ::-1]))  # BGR
         best, row = detector.detect(photo)[0], max(rows, key=lambda row: row[14])
-        left, top, width, height = (float(value) for value in row[:4])
-        assert best.box_xyxy_px == (left, top, left + width, top + height)
+        x, y, width, height = (float(value) for value in row[:4])
+        assert best.box_xyxy_px == (x, y, x + width, y + height)
         assert best.score == row[14]
         np.testing.assert_array_equal(best.landmarks_px, row[4:14].reshape(5, 2))
 
@@ -192,25 +193,25 @@ def test_haar_matches_opencv_cascade_on_luma(shared_data: Path) -> None:
         luma = (photo.rgb_u8 @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)  # ITU-R BT.601
         boxes = cascade.detectMultiScale(luma, scaleFactor=1.1, minNeighbors=3, minSize=(6, 6))
         expected = {(x, y, x + width, y + height) for x, y, width, height in boxes.tolist()}
-        assert {one.box_xyxy_px for one in detector.detect(photo)} == expected
+        assert {face.box_xyxy_px for face in detector.detect(photo)} == expected
 
 
 @pytest.mark.shared_data
 def test_haar_detects_most_lfw_faces(shared_data: Path) -> None:
     detector = build_detector("haar")
     paths = every_nth(shared_data / "lfw_photos_devtest", 30)
-    found = [detector.detect(load_photo(path)) for path in paths]
-    assert sum(bool(one) for one in found) >= 28
-    middle = [(96 - 45 < np.mean(one[0].box_xyxy_px[::2]) < 96 + 45) for one in found if one]
-    assert np.mean(middle) > 0.9
+    detections = [detector.detect(load_photo(path)) for path in paths]
+    assert sum(map(bool, detections)) >= 28
+    centered = [(96 - 45 < np.mean(faces[0].box_xyxy_px[::2]) < 96 + 45) for faces in detections if faces]
+    assert np.mean(centered) > 0.9
 
 
 @pytest.mark.exhaustive
 @pytest.mark.shared_data
 def test_haar_cat_detects_at_least_a_third_of_cats(shared_data: Path) -> None:
     detector = build_detector("haar-cat")
-    found = 0
+    hits = 0
     for path in every_nth(shared_data / "cats23_gpriamo", 30):
         rgb_u8 = cv2.copyMakeBorder(load_photo(path).rgb_u8, 40, 40, 40, 40, cv2.BORDER_CONSTANT, value=(128,) * 3)
-        found += bool(detector.detect(Photo(rgb_u8, path, rgb_u8.shape[1::-1])))
-    assert found >= 10
+        hits += bool(detector.detect(Photo(rgb_u8, path, rgb_u8.shape[1::-1])))
+    assert hits >= 10

@@ -1,4 +1,4 @@
-"""Every face of a photo, each once, and how far each can be trusted."""
+"""Detection of all faces of a photo without duplicates, and their quality scores."""
 
 from dataclasses import dataclass
 
@@ -17,26 +17,26 @@ PHOTO = Photo(CHECKS, "checks", (64, 64))
 
 
 @dataclass(frozen=True)
-class Says:
-    """A detector that finds these boxes."""
+class FixedDetector:
+    """A detector that always returns these detections."""
 
-    found: tuple[Detection, ...]
+    detections: tuple[Detection, ...]
 
     def detect(self, photo: Photo) -> list[Detection]:
         assert photo is PHOTO
-        return list(self.found)
+        return list(self.detections)
 
 
 def box(left: float, top: float, right: float, bottom: float, score: float = 1.0) -> Detection:
     return Detection((left, top, right, bottom), None, score)
 
 
-def boxes(*found: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
-    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, Says(found), CROPS, min_score)]
+def boxes(*detections: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
+    return [face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), CROPS, min_score)]
 
 
 def test_returns_crops_of_all_faces_in_detector_order():
-    faces = detect_faces(PHOTO, Says((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
+    faces = detect_faces(PHOTO, FixedDetector((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), CROPS)
     assert [face.detection.score for face in faces] == [0.9, 0.7]
     np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
     assert faces[1].quality == face_quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
@@ -51,21 +51,21 @@ def test_skips_detection_below_min_score():
 
 
 @pytest.mark.parametrize(
-    ("second", "is_another"),
+    ("second", "is_other_face"),
     [
-        ((10, 0, 30, 20), False),  # half of it in common
+        ((10, 0, 30, 20), False),  # half of it overlaps
         ((11, 0, 31, 20), True),
         ((5, 5, 10, 10), False),  # within the first
         ((0, 0, 40, 40), False),  # the first within it
         ((20, 0, 40, 20), True),  # side by side
     ],
 )
-def test_keeps_best_overlapping_detection(second: tuple[int, int, int, int], is_another: bool):
+def test_keeps_best_overlapping_detection(second: tuple[int, int, int, int], is_other_face: bool):
     first = (0, 0, 20, 20)
-    assert boxes(box(*first), box(*second, score=0.9)) == [first] + [second] * is_another
+    assert boxes(box(*first), box(*second, score=0.9)) == [first] + [second] * is_other_face
 
 
-def test_dropped_detection_suppresses_no_other():
+def test_suppressed_detection_suppresses_no_other():
     assert len(boxes(box(0, 0, 20, 20), box(8, 0, 28, 20, 0.9), box(17, 0, 37, 20, 0.8))) == 2
 
 
@@ -79,10 +79,10 @@ def test_quality_equals_closed_form():
     sharp = variance / (variance + 100)
     assert 0.9 < sharp < 1
     assert face_quality(box(0, 0, 32, 32, 0.8), (64, 64), crop) == pytest.approx(0.8 * sharp)
-    assert face_quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # made smaller costs nothing
+    assert face_quality(box(0, 0, 64, 64), (64, 64), crop) == pytest.approx(sharp)  # shrinking costs nothing
     assert face_quality(box(0, 0, 8, 32), (64, 64), crop) == pytest.approx(sharp / 2)
     assert face_quality(box(-16, 0, 16, 32), (64, 64), crop) == pytest.approx(sharp / 2)
-    assert face_quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # all of one color
+    assert face_quality(box(0, 0, 32, 32), (64, 64), np.full_like(crop, 7)) == 0  # a single color
 
 
 def test_center_detector_returns_one_face():

@@ -1,4 +1,4 @@
-"""The Python of docs/deploy.md runs, and what it says without familiar is what familiar says."""
+"""The Python code in docs/deploy.md runs, and the code without familiar gives the same results as familiar."""
 
 import re
 import textwrap
@@ -23,11 +23,11 @@ READ_METADATA, WITH_FAMILIAR, WITHOUT_FAMILIAR = (
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle and photos of the names the page uses: larger than a crop, and one turned."""
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    for name, index, extra in (("a.jpg", 0, {}), ("b.jpg", 1, {"exif": turned}), ("c.jpg", 2, {})):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create a bundle and photos with the names that the page uses: larger than a crop, and one rotated."""
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
+    for name, index, extra in (("a.jpg", 0, {}), ("b.jpg", 1, {"exif": rotated}), ("c.jpg", 2, {})):
         drawn = SyntheticPhoto("cats", 3, index, difficulty=1.0, size_px=256).draw().rgb_u8
         Image.fromarray(drawn[:, : 200 + 20 * index]).save(tmp_path / name, quality=85, **extra)
     (tmp_path / "notes.txt").write_text("no photo")
@@ -37,37 +37,37 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def executed(block: str) -> dict[str, Any]:
+def execute(block: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
     exec(block, names)
     return names
 
 
-def test_metadata_code_reads_the_file_id(place: Path):
-    metadata = executed(READ_METADATA)["metadata"]
-    assert metadata["file_id"] == load_bundle(place / "model.onnx").file_id
+def test_metadata_code_reads_the_file_id(folder: Path):
+    metadata = execute(READ_METADATA)["metadata"]
+    assert metadata["file_id"] == load_bundle(folder / "model.onnx").file_id
 
 
-def test_code_with_familiar_verifies_and_lists_skipped_files(place: Path, capsys: pytest.CaptureFixture[str]):
-    found = executed(WITH_FAMILIAR)
-    assert found["answer"] == verify_photos(Embedder(place / "model.onnx"), place / "a.jpg", place / "b.jpg")
-    assert len(found["found"].embeddings) == 2
+def test_code_with_familiar_verifies_and_lists_skipped_files(folder: Path, capsys: pytest.CaptureFixture[str]):
+    names = execute(WITH_FAMILIAR)
+    assert names["answer"] == verify_photos(Embedder(folder / "model.onnx"), folder / "a.jpg", folder / "b.jpg")
+    assert len(names["result"].embeddings) == 2
     assert "notes.txt: no photo" in capsys.readouterr().out
 
 
-def test_code_without_familiar_matches_verify_photos(place: Path, capsys: pytest.CaptureFixture[str]):
-    found = executed(WITHOUT_FAMILIAR)
-    answer = verify_photos(Embedder(place / "model.onnx"), place / "a.jpg", place / "b.jpg")
-    assert found["similarity"] == pytest.approx(answer.similarity, abs=1e-5)
-    assert found["same"] == answer.same
+def test_code_without_familiar_matches_verify_photos(folder: Path, capsys: pytest.CaptureFixture[str]):
+    names = execute(WITHOUT_FAMILIAR)
+    answer = verify_photos(Embedder(folder / "model.onnx"), folder / "a.jpg", folder / "b.jpg")
+    assert names["similarity"] == pytest.approx(answer.similarity, abs=1e-5)
+    assert names["same"] == answer.same
     assert float(capsys.readouterr().out.split()[2]) == pytest.approx(answer.probability, abs=1e-4)
 
 
 def test_code_without_familiar_accepts_uncalibrated_bundle(
-    place: Path, uncalibrated_bundle: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, uncalibrated_bundle: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (place / "model.onnx").write_bytes(uncalibrated_bundle.read_bytes())
-    assert executed(WITHOUT_FAMILIAR)["same"]
+    (folder / "model.onnx").write_bytes(uncalibrated_bundle.read_bytes())
+    assert execute(WITHOUT_FAMILIAR)["same"]
     assert capsys.readouterr().out == ""
 
 

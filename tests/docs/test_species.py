@@ -1,4 +1,4 @@
-"""What docs/species.md tells one to type is understood, and its Python runs."""
+"""The commands in docs/species.md parse, and its Python code runs."""
 
 import re
 import shlex
@@ -14,8 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "species.md").read_text()
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-    return found.replace("\\\n", "")
+    (code,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    return code.replace("\\\n", "")
 
 
 @pytest.mark.parametrize("line", block("console").splitlines())
@@ -36,7 +36,7 @@ def test_python_example_runs(
         save_colored(tmp_path / "album" / f"{name}.png", rgb)
     monkeypatch.chdir(tmp_path)
     exec(block("python"), {})
-    said = capsys.readouterr().out
-    assert "cat [0]" in said
-    assert "dog [2]" in said
-    assert "b.png: shows a person" in said
+    output = capsys.readouterr().out
+    assert "cat [0]" in output
+    assert "dog [2]" in output
+    assert "b.png: shows a person" in output

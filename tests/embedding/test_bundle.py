@@ -18,7 +18,7 @@ from familiar.embedding.bundle import load_bundle, seal
 
 
 def network_of(content: bytes) -> bytes:
-    """The bytes before our metadata field: its tag 0x72, two or three bytes of length, then the key's field."""
+    """Return the bytes before the metadata field: its tag 0x72, two or three bytes of length, then the key's field."""
     key = content.index(b"\x0a\x08familiar")
     start = next(key - back for back in (2, 3, 4) if content[key - back] == 0x72)
     return content[:start]
@@ -71,7 +71,7 @@ def test_rejects_plain_onnx_model(mean_color_bundle: Path, tmp_path: Path):
     bare = tmp_path / "bare.onnx"
     bare.write_bytes(network_of(content))
     ort.InferenceSession(bare.read_bytes(), providers=["CPUExecutionProvider"])  # it is a valid model
-    with pytest.raises(BadBundle, match="no bundle of ours"):
+    with pytest.raises(BadBundle, match="not a familiar bundle"):
         load_bundle(bare)
 
 
@@ -89,7 +89,7 @@ def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "message"),
     [
         (2, r"newer version of familiar \(format 2; this one reads 1\): update familiar"),
         (99, "format 99.*update familiar"),
@@ -98,13 +98,13 @@ def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp
         (None, "format None, which this version.*export it again"),
     ],
 )
-def test_rejects_other_format_version_with_remedy(mean_color_bundle: Path, tmp_path: Path, version: Any, said: str):
+def test_rejects_other_format_version_with_remedy(mean_color_bundle: Path, tmp_path: Path, version: Any, message: str):
     bundle = load_bundle(mean_color_bundle)
     path = tmp_path / "another.onnx"
     metadata = dataclasses.replace(bundle.metadata)
-    object.__setattr__(metadata, "format_version", version)  # past the check of its type
+    object.__setattr__(metadata, "format_version", version)  # bypasses the type check
     path.write_bytes(seal(network_of(bundle.onnx), metadata))
-    with pytest.raises(BadBundle, match=rf"another\.onnx: .*{said}"):
+    with pytest.raises(BadBundle, match=rf"another\.onnx: .*{message}"):
         load_bundle(path)
 
 
@@ -117,16 +117,16 @@ def test_onnx_runtime_reads_metadata_after_graph(mean_color_bundle: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_bundle_runs_in_empty_folder_without_other_files(mean_color_bundle: Path, tmp_path: Path, count: int):
-    alone = tmp_path / "empty" / "m.onnx"
-    alone.parent.mkdir()
-    alone.write_bytes(mean_color_bundle.read_bytes())
+    path = tmp_path / "empty" / "m.onnx"
+    path.parent.mkdir()
+    path.write_bytes(mean_color_bundle.read_bytes())
     script = (
         "import numpy as np, onnxruntime as o; s = o.InferenceSession('m.onnx', providers=['CPUExecutionProvider']);"
         f"print(s.run(None, {{'images': np.ones(({count}, 3, 32, 32), np.float32)}})[0].shape)"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=alone.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=path.parent, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"({count}, 3)"
-    assert [path.name for path in alone.parent.iterdir()] == ["m.onnx"]
+    assert [file.name for file in path.parent.iterdir()] == ["m.onnx"]
 
 
 def test_run_folder_resolves_to_its_bundle(mean_color_bundle: Path, tmp_path: Path):
@@ -151,7 +151,7 @@ def test_rejects_deeply_nested_metadata(mean_color_bundle: Path, tmp_path: Path)
     entry = module._field(1, b"familiar") + module._field(2, b"[" * 100_000)
     path = tmp_path / "nested.onnx"
     path.write_bytes(network + module._field(14, entry))
-    with pytest.raises(BadBundle, match=r"nested\.onnx: is no bundle of ours"):
+    with pytest.raises(BadBundle, match=r"nested\.onnx: is not a familiar bundle"):
         load_bundle(path)
 
 
@@ -160,7 +160,9 @@ def test_rejects_zero_filled_file_at_first_byte(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(bytes(1_000_000))  # what a crash may leave
     read: list[int] = []
     read_varint = module._read_varint
-    monkeypatch.setattr(module, "_read_varint", lambda message, at: (read.append(at), read_varint(message, at))[1])
+    monkeypatch.setattr(
+        module, "_read_varint", lambda message, start: (read.append(start), read_varint(message, start))[1]
+    )
     with pytest.raises(BadBundle, match=r"zeros\.onnx"):
         load_bundle(path)
     assert read == [0]

@@ -44,7 +44,7 @@ def test_empty_input_returns_empty_embeddings(embedder: Embedder):
 
 
 def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
-    # A mean does not see a mirror, so the network is replaced by one that does: the left half's mean.
+    # A mean does not change by mirroring, so the network is replaced by the mean of the left half.
     def left_half(images: np.ndarray) -> np.ndarray:
         means = images[..., : images.shape[-1] // 2].mean(axis=(2, 3))
         return means / np.linalg.norm(means, axis=1, keepdims=True)
@@ -57,8 +57,8 @@ def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.
 
 
 def test_rejects_network_without_unit_output(embedder: Embedder):
-    black = [Crop(color(0, 0, 0), "black")]  # its mean has no direction: LpNormalization leaves it zero
-    with pytest.raises(BadBundle, match="no unit vectors"):
+    black = [Crop(color(0, 0, 0), "black")]  # LpNormalization leaves a zero vector
+    with pytest.raises(BadBundle, match="does not return unit vectors"):
         embedder.embed(black)
 
 
@@ -110,7 +110,7 @@ def test_rejects_unavailable_provider(mean_color_bundle: Path):
 def test_rejects_failing_provider_without_output(
     mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
-    """ONNX Runtime would say so on stdout, and go on with the CPU."""
+    """By itself, ONNX Runtime prints a warning and falls back to the CPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider"])
     with pytest.raises(BadBundle, match=r"cannot open it with NoProvider;.*\(Unknown Provider Type: NoProvider\)"):
         Embedder(mean_color_bundle, providers=["NoProvider"])
@@ -118,7 +118,7 @@ def test_rejects_failing_provider_without_output(
 
 
 def test_rejects_provider_that_does_not_start(mean_color_bundle: Path, monkeypatch: pytest.MonkeyPatch):
-    """ONNX Runtime says it has CUDA wherever it was built with it, and goes on without where there is no GPU."""
+    """A build with CUDA always lists it as available, and falls back to the CPU if there is no GPU."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["NoProvider", "CPUExecutionProvider"])
     started = ort.InferenceSession
 
@@ -141,7 +141,7 @@ def test_custom_network_replaces_bundle_network(mean_color_bundle: Path):
     ]
     assert embedder.metadata.space_id == "mean-color"
     long = Embedder(mean_color_bundle, network=lambda images: 2 * least_color(images))
-    with pytest.raises(BadBundle, match="no unit vectors"):
+    with pytest.raises(BadBundle, match="does not return unit vectors"):
         long.embed([Crop(color(9, 5, 2), "a")])
     with pytest.raises(ValueError, match="ONNX Runtime's"):
         Embedder(mean_color_bundle, providers=["CPUExecutionProvider"], network=least_color)

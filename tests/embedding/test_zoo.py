@@ -1,4 +1,4 @@
-"""Bundles by name: how a name is understood, and what every bundle that we ship must be."""
+"""Names of bundles, and requirements for every shipped bundle."""
 
 import re
 import shutil
@@ -14,23 +14,23 @@ from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder, embed_photos
 
 MAX_NANO_BYTES = 308_000
-# Terms that allow shipping: the MIT cats, and pets we draw.
+# Training data whose license allows shipping: the MIT cats and synthetic pets.
 SHIPPABLE = re.compile(r"cats23_gpriamo|synthetic:\w+")
 SECTIONS = ("Data", "Results", "Limits", "Who it fails on", "License")
 
 
 @pytest.fixture
 def our_zoo(mean_color_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A zoo of two, and a working directory beside it."""
-    folder, here = tmp_path / "zoo", tmp_path / "here"
+    """Create a zoo of two bundles, and an empty working directory."""
+    folder, working_directory = tmp_path / "zoo", tmp_path / "here"
     folder.mkdir()
-    here.mkdir()
+    working_directory.mkdir()
     for name in ("color", "another"):
         shutil.copy(mean_color_bundle, folder / f"{name}.onnx")
         (folder / f"{name}.md").write_text(f"# {name}\n")
     (folder / "planned.md").write_text("# planned\n")
     monkeypatch.setattr(zoo, "FOLDER", folder)
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(working_directory)
     return folder
 
 
@@ -43,17 +43,17 @@ def test_name_resolves_to_shipped_bundle(our_zoo: Path):
 
 @pytest.mark.usefixtures("our_zoo")
 def test_local_file_takes_precedence_over_shipped_bundle():
-    own = Path("color")
-    own.write_bytes(b"the user's own")
-    assert resolve_model("color") == own
-    with pytest.raises(BadBundle, match="no bundle of ours"):
+    local = Path("color")
+    local.write_bytes(b"the user's own")
+    assert resolve_model("color") == local
+    with pytest.raises(BadBundle, match="not a familiar bundle"):
         load_bundle("color")
 
 
 def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
     run = Path("color")
     run.mkdir()
-    with pytest.raises(BadBundle, match="color: no bundle there"):
+    with pytest.raises(BadBundle, match="color: no bundle found"):
         resolve_model("color")
     shutil.copy(our_zoo / "another.onnx", run / "model.onnx")
     assert resolve_model("color") == run / "model.onnx"
@@ -62,7 +62,7 @@ def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
 @pytest.mark.usefixtures("our_zoo")
 @pytest.mark.parametrize("name", ["colors", "planned", "color.onnx", "zoo/color", ""])
 def test_rejects_unknown_name_and_lists_shipped_names(name: str):
-    with pytest.raises(BadBundle, match=r"no bundle there.*that familiar ships: another, color$"):
+    with pytest.raises(BadBundle, match=r"no bundle found.*that familiar ships: another, color$"):
         resolve_model(name)
 
 
@@ -78,10 +78,10 @@ def test_error_lists_no_names_when_zoo_is_empty(our_zoo: Path):
 def test_shipped_bundle_embeds_distinct_photos(name: str):
     photos = DataSpec(("synthetic:cats:3x2",)).read().photos
     embedder = Embedder(name)
-    found = embed_photos(embedder, photos, open_photo=open_photo)
-    assert found.embeddings.shape == (6, embedder.metadata.embedding_dim)
-    assert len(np.unique(found.embeddings.round(3), axis=0)) == 6
-    assert embedder.metadata.calibration.fitted, "verify says a probability"
+    embedded = embed_photos(embedder, photos, open_photo=open_photo)
+    assert embedded.embeddings.shape == (6, embedder.metadata.embedding_dim)
+    assert len(np.unique(embedded.embeddings.round(3), axis=0)) == 6
+    assert embedder.metadata.calibration.fitted, "verify returns a probability"
 
 
 @pytest.mark.parametrize("name", zoo.shipped_bundles())
@@ -106,8 +106,8 @@ def test_nano_bundle_size_is_below_limit(name: str):
 def test_card_has_all_required_sections(name: str):
     title, *sections = re.split(r"^#+ ", zoo.model_card(name), flags=re.MULTILINE)[1:]
     assert title.split("\n", 1)[0] == name
-    said = {heading: text.strip() for heading, _, text in (part.partition("\n") for part in sections)}
-    assert [section for section in SECTIONS if not said.get(section)] == []
+    texts = {heading: text.strip() for heading, _, text in (part.partition("\n") for part in sections)}
+    assert [section for section in SECTIONS if not texts.get(section)] == []
 
 
 @pytest.mark.parametrize("name", zoo.shipped_bundles())

@@ -21,8 +21,8 @@ def degrees(*angles: float) -> np.ndarray:
     return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
 
 
-def slowly(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray | None = None):
-    """`search`, one pair at a time."""
+def reference_search(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray | None = None):
+    """Search one pair at a time."""
 
     def cosine(left: np.ndarray, right: np.ndarray) -> float:
         # In the same order as `search`: around 0, sums of float64 that differ by 1e-17 do not round to the same.
@@ -30,24 +30,22 @@ def slowly(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.ndarray
         right /= np.linalg.norm(right)
         return float(np.float32((left * right).sum() / np.sqrt((left * left).sum())))
 
-    kept = [row for row in range(len(vectors)) if allowed is None or allowed[row]]
-    found = [sorted((-cosine(vectors[row], query), row) for row in kept)[:k] for query in queries]
-    width = min(k, len(kept))
-    return (
-        np.array([row for one in found for _, row in one], np.int64).reshape(len(queries), width),
-        np.array([-closeness for one in found for closeness, _ in one], np.float32).reshape(len(queries), width),
-    )
+    searched = [row for row in range(len(vectors)) if allowed is None or allowed[row]]
+    hits = [hit for query in queries for hit in sorted((-cosine(vectors[row], query), row) for row in searched)[:k]]
+    shape = len(queries), min(k, len(searched))
+    rows, similarity = [row for _, row in hits], [-negative for negative, _ in hits]
+    return np.array(rows, np.int64).reshape(shape), np.array(similarity, np.float32).reshape(shape)
 
 
-def assert_same(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_array_equal(found[1], expected[1])
+def assert_same(actual: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
+    np.testing.assert_array_equal(actual[0], expected[0])
+    np.testing.assert_array_equal(actual[1], expected[1])
 
 
 def in_small_blocks():
-    """Few enough rows are then enough to meet every edge."""
+    """Shrink all blocks, so that few rows cross every block boundary."""
     return mock.patch.multiple(
-        brute_force, _QUERIES=2, _TILE_PRODUCTS=60, _GROUP=4, _CONVERTED_VALUES=64, _EXACT_ROWS=7
+        brute_force, _QUERY_BATCH=2, _TILE_PRODUCTS=60, _GROUP_ROWS=4, _CONVERTED_VALUES=64, _EXACT_ROWS=7
     )
 
 
@@ -56,28 +54,28 @@ def test_nearest_matches_full_sort(block_rows):
     embeddings = rows(18)
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     np.fill_diagonal(scores, -2)
-    indices, found = nearest_neighbors(embeddings, 4, block_rows=block_rows)
+    indices, similarity = nearest_neighbors(embeddings, 4, block_rows=block_rows)
     np.testing.assert_array_equal(indices, np.argsort(-scores, axis=1)[:, :4])
-    np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :4])
-    some, _ = nearest_neighbors(embeddings, 4, queries=np.array([5, 2]))
-    np.testing.assert_array_equal(some, indices[[5, 2]])
+    np.testing.assert_array_equal(similarity, -np.sort(-scores, axis=1)[:, :4])
+    subset, _ = nearest_neighbors(embeddings, 4, queries=np.array([5, 2]))
+    np.testing.assert_array_equal(subset, indices[[5, 2]])
 
 
 def test_nearest_excludes_the_row_itself_among_duplicates():
-    indices, found = nearest_neighbors(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
+    indices, similarity = nearest_neighbors(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
     assert [sorted(row) for row in indices.tolist()] == [sorted({*range(5)} - {row}) for row in range(5)]
-    assert (found == 1.0).all()
+    assert (similarity == 1.0).all()
 
 
 @pytest.mark.parametrize("k", [0, 18])
 def test_nearest_rejects_invalid_neighbor_count(k):
-    with pytest.raises(ValueError, match="neighbors"):
+    with pytest.raises(ValueError, match=r"k must be in \[1, 17\] for 18 rows"):
         nearest_neighbors(rows(18), k)
 
 
 def test_search_returns_the_nearest_first():
-    found, similarity = search(degrees(0, 50, 20, 180), degrees(10, 181), 2)
-    assert found.tolist() == [[0, 2], [3, 1]]
+    hits, similarity = search(degrees(0, 50, 20, 180), degrees(10, 181), 2)
+    assert hits.tolist() == [[0, 2], [3, 1]]
     np.testing.assert_allclose(similarity, np.cos(np.deg2rad([[10, 10], [1, 131]])), atol=1e-6)
 
 
@@ -94,15 +92,15 @@ def test_search_returns_the_nearest_first():
 @example(1, 150, 5, 3, np.float16, True, 0.5)
 @example(2, 150, 3, 2, np.float32, True, None)
 @example(141, 139, 5, 139, np.float32, True, None)  # cosines of 0
-def test_search_matches_slow_reference(seed, count, asked, k, dtype, ties, share):
+def test_search_matches_slow_reference(seed, count, query_count, k, dtype, ties, share):
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(count + asked, 4))
-    if ties:  # on a grid, many rows are the same
+    vectors = rng.normal(size=(count + query_count, 4))
+    if ties:  # on a grid: many equal rows
         vectors = np.round(vectors) + np.array([4, 0, 0, 0])
     vectors = normalize(vectors.astype(np.float32))
     vectors, queries = vectors[:count].astype(dtype), vectors[count:]
     allowed = None if share is None else rng.random(count) < share
-    expected = slowly(vectors, queries, k, allowed)
+    expected = reference_search(vectors, queries, k, allowed)
     assert_same(search(vectors, queries, k, allowed), expected)
     with in_small_blocks():
         assert_same(search(vectors, queries, k, allowed), expected)
@@ -110,10 +108,10 @@ def test_search_matches_slow_reference(seed, count, asked, k, dtype, ties, share
 
 def test_search_returns_equal_rows_in_index_order():
     vectors = rows(5000, dim=128)
-    places = [4999, 17, 2048, 1, 4095]
-    vectors[places] = query = rows(1, dim=128, seed=1)[0]
-    found, similarity = search(vectors, query[None], 3)
-    assert found.tolist() == [[1, 17, 2048]]
+    copies = [4999, 17, 2048, 1, 4095]
+    vectors[copies] = query = rows(1, dim=128, seed=1)[0]
+    hits, similarity = search(vectors, query[None], 3)
+    assert hits.tolist() == [[1, 17, 2048]]
     assert similarity.tolist() == [[1.0, 1.0, 1.0]]
 
 
@@ -122,8 +120,8 @@ def test_search_ranks_by_cosine_not_dot_product():
     vectors[1500] = degrees(0)[0] * np.float32(0.9993)
     vectors[700] = degrees(1)[0] * np.float32(1.0007)  # the higher product: cos 1 = .99985
     assert search(vectors, degrees(0), 1)[0].tolist() == [[1500]]
-    found, similarity = search(vectors, degrees(0), 2)
-    assert found.tolist() == [[1500, 700]]
+    hits, similarity = search(vectors, degrees(0), 2)
+    assert hits.tolist() == [[1500, 700]]
     np.testing.assert_allclose(similarity, [[1.0, 0.99985]], atol=1e-5)
 
 
@@ -137,14 +135,16 @@ def test_search_does_not_allocate_the_full_similarity_matrix():
     assert peak < len(vectors) * len(queries) * 4 / 8
 
 
-@pytest.mark.parametrize("searched", [search, lambda *given: rerank(*given[:2], np.array([[0, 1, 2]]), 1)])
-def test_rejects_non_unit_rows_and_queries(searched):
+@pytest.mark.parametrize(
+    "find", [search, lambda vectors, queries, _: rerank(vectors, queries, np.array([[0, 1, 2]]), 1)]
+)
+def test_rejects_non_unit_rows_and_queries(find):
     vectors = degrees(0, 1, 2)
     vectors[1] *= 2
     with pytest.raises(ValueError, match="row 1"):
-        searched(vectors, degrees(0), 1)
+        find(vectors, degrees(0), 1)
     with pytest.raises(ValueError, match="unit vectors"):
-        searched(degrees(0, 1, 2), 2 * degrees(0), 1)
+        find(degrees(0, 1, 2), 2 * degrees(0), 1)
 
 
 @pytest.mark.parametrize("count", [3, 3000])
@@ -156,9 +156,9 @@ def test_search_rejects_nan_rows(count):
 
 
 def test_rejects_k_of_zero():
-    with pytest.raises(ValueError, match="1 row or more"):
+    with pytest.raises(ValueError, match="k must be at least 1"):
         search(rows(3), rows(1), 0)
-    with pytest.raises(ValueError, match="1 row or more"):
+    with pytest.raises(ValueError, match="k must be at least 1"):
         rerank(rows(3), rows(1), np.array([[0]]), 0)
 
 
@@ -181,8 +181,8 @@ def test_prefix_search_ranks_candidates_by_full_vectors():
     vectors = np.array([[0.6, 0.0, 0.8], [0.6, 0.1, -0.79], [0.0, 0.6, 0.8]], np.float32)
     vectors = normalize(vectors)
     query = normalize(np.array([[0.6, 0.1, 0.79]], np.float32))
-    found, similarity = search_prefix(vectors, prefix(vectors, 2), query, 2, candidates=2)
-    assert found.tolist() == [[0, 1]]  # by the prefix alone 1 is nearest, and 2 is far
+    hits, similarity = search_prefix(vectors, prefix(vectors, 2), query, 2, candidates=2)
+    assert hits.tolist() == [[0, 1]]  # by the prefix alone 1 is nearest, and 2 is far
     np.testing.assert_allclose(similarity, query @ vectors[:2].T, atol=1e-6)
     assert search(vectors, query, 2)[0].tolist() == [[0, 2]]
 
@@ -192,9 +192,9 @@ def test_prefix_search_rejects_fewer_candidates_than_k():
         search_prefix(rows(5), prefix(rows(5), 2), rows(1), 4, candidates=3)
 
 
-def test_rerank_sorts_only_the_given_rows():
+def test_rerank_sorts_only_the_candidates():
     vectors, queries = rows(40), rows(3, seed=1)
-    given_rows = np.random.default_rng(0).permuted(np.tile(np.arange(0, 40, 2), (3, 1)), axis=1)
-    assert_same(rerank(vectors, queries, given_rows, 6), slowly(vectors, queries, 6, np.arange(40) % 2 == 0))
-    assert rerank(vectors, queries, given_rows, 50)[0].shape == (3, 20)
-    assert rerank(vectors, queries, given_rows[:, :0], 2)[0].shape == (3, 0)
+    candidates = np.random.default_rng(0).permuted(np.tile(np.arange(0, 40, 2), (3, 1)), axis=1)
+    assert_same(rerank(vectors, queries, candidates, 6), reference_search(vectors, queries, 6, np.arange(40) % 2 == 0))
+    assert rerank(vectors, queries, candidates, 50)[0].shape == (3, 20)
+    assert rerank(vectors, queries, candidates[:, :0], 2)[0].shape == (3, 0)

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.clustering import THRESHOLDS, cluster, fit_threshold, prepare_linkage
-from support.clustering_reference import groups_of
+from familiar.neighbors.clustering import (
+    THRESHOLDS,
+    LinkageInput,
+    _Agglomeration,
+    cluster,
+    fit_threshold,
+    prepare_linkage,
+)
+from familiar.neighbors.constraints import Constraints
+from support.clustering_reference import reference_clusters
 
 
 def individuals(sizes: list[int], noise: float, seed: int = 0, dim: int = 16) -> tuple[np.ndarray, np.ndarray]:
@@ -19,8 +27,8 @@ def individuals(sizes: list[int], noise: float, seed: int = 0, dim: int = 16) ->
     return normalize(centers[labels] + scatter), labels
 
 
-def partition(groups: np.ndarray) -> set[frozenset[int]]:
-    return {frozenset(np.flatnonzero(groups == one).tolist()) for one in np.unique(groups)}
+def partition(clusters: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(clusters == number).tolist()) for number in np.unique(clusters)}
 
 
 def degrees(*angles: float) -> np.ndarray:
@@ -36,22 +44,26 @@ def test_pairs_join_only_above_the_threshold():
 
 def test_cluster_similarity_is_the_cosine_of_means():
     rows = degrees(-20, 20, 80)  # 40 apart first, then the mean at 0 is 80 from the last: cos 80 = .174
-    assert cluster(rows, np.cos(np.deg2rad(79))).tolist() == [0, 0, 1]  # 60 apart alone: cos 60 = .5
+    assert cluster(rows, np.cos(np.deg2rad(79))).tolist() == [
+        0,
+        0,
+        1,
+    ]  # not the nearest row: cos 60 = .5
     assert cluster(rows, np.cos(np.deg2rad(81))).tolist() == [0, 0, 0]
 
 
 def test_two_clusters_need_more_similarity_than_two_rows():
     rows = degrees(-5, 5, 50, 60)  # pairs of 10 apart, then their means are 55 apart: cos 55 = .574
-    asked = 0.574 - 0.15 * 0.574 * (1 - 0.574)  # each of two: one doubling
-    assert cluster(rows, asked - 0.01).tolist() == [0, 0, 0, 0]
-    assert cluster(rows, asked + 0.01).tolist() == [0, 0, 1, 1]
+    required = 0.574 - 0.15 * 0.574 * (1 - 0.574)  # clusters of two: one doubling
+    assert cluster(rows, required - 0.01).tolist() == [0, 0, 0, 0]
+    assert cluster(rows, required + 0.01).tolist() == [0, 0, 1, 1]
     assert cluster(degrees(0, 55), 0.56).tolist() == [0, 0]
 
 
 def test_clusters_join_with_row_similarity_below_threshold():
     axes = np.eye(11, dtype=np.float32)
-    all_share, own = axes[0], axes[3:]
-    rows = normalize(all_share + own + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
+    shared, individual = axes[0], axes[3:]
+    rows = normalize(shared + individual + np.repeat(np.float32(0.3) * axes[1:3], 4, axis=0))
     within, between = float(rows[0] @ rows[1]), float(rows[0] @ rows[4])
     assert between < within - 0.01
     means = between / ((1 + 3 * within) / 4)  # over the mean similarity within four, each with itself
@@ -60,7 +72,7 @@ def test_clusters_join_with_row_similarity_below_threshold():
     assert cluster(rows, within + 0.01).tolist() == list(range(8))
 
 
-def test_cluster_numbers_follow_first_appearance():
+def test_clusters_are_numbered_by_first_appearance():
     assert cluster(degrees(90, 0, 91, 180, 1), 0.9).tolist() == [0, 1, 0, 2, 1]
 
 
@@ -69,12 +81,12 @@ def test_cluster_numbers_follow_first_appearance():
 @pytest.mark.parametrize("seed", range(4))
 def test_matches_slow_reference(threshold, seed):
     rows, _ = individuals([1, 1, 3, 7, 12], noise=1.0, seed=seed)
-    assert partition(cluster(rows, threshold, neighbors=len(rows))) == groups_of(rows, threshold)
+    assert partition(cluster(rows, threshold, neighbors=len(rows))) == reference_clusters(rows, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
 def test_matches_single_linkage_for_pairs(threshold):
-    """Where nobody has more than two photos and strangers are far, every linkage is the same."""
+    """With at most two photos per individual, far from all others, every linkage gives the same clusters."""
     rows, _ = individuals([1, 2] * 6, noise=0.3, dim=64)
     linkage = AgglomerativeClustering(None, metric="cosine", linkage="single", distance_threshold=1 - threshold)
     assert partition(cluster(rows, threshold)) == partition(linkage.fit_predict(rows))
@@ -86,18 +98,18 @@ def test_finds_individuals_of_any_size():
 
 
 @pytest.mark.slow
-def test_many_rows_are_clustered_by_cell_search(monkeypatch):
+def test_large_collections_use_ivf_and_24_neighbors(monkeypatch):
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
-    monkeypatch.setattr("familiar.neighbors.clustering.MANY", 100)
-    monkeypatch.setattr("familiar.neighbors.knn_graph.EXACT_SCORES", 0)
+    monkeypatch.setattr("familiar.neighbors.clustering.LARGE_ROWS", 100)
+    monkeypatch.setattr("familiar.neighbors.knn_graph.MAX_EXACT_SIMILARITIES", 0)
     assert prepare_linkage(rows).rows.dtype == np.float32
-    assert prepare_linkage(rows).links.nearest.shape == (448, 24)
+    assert prepare_linkage(rows).graph.nearest.shape == (448, 24)
     assert partition(cluster(rows, 0.7)) == partition(labels)
 
 
-def test_finds_individuals_with_few_links_per_cluster(monkeypatch):
+def test_finds_individuals_with_few_candidates_per_cluster(monkeypatch):
     rows, labels = individuals([30] * 20, noise=0.8, dim=64)
-    monkeypatch.setattr("familiar.neighbors.clustering.LINKED", 1)
+    monkeypatch.setattr("familiar.neighbors.clustering.CANDIDATES_PER_NEIGHBOR", 1)
     assert partition(cluster(rows, 0.6, neighbors=6)) == partition(labels)
 
 
@@ -112,18 +124,18 @@ def test_clusters_join_only_through_neighbors():
 def test_clusters_are_invariant_to_row_order(seed, threshold, neighbors, ties):
     rng = np.random.default_rng(seed)
     rows, _ = individuals(rng.integers(1, 12, 5).tolist(), noise=1.0, seed=seed, dim=4)
-    if ties:  # on a grid, many rows are the same and many similarities equal
+    if ties:  # on a grid: many equal rows and equal similarities
         rows = normalize(np.round(rows * 2) + np.array([4, 0, 0, 0], np.float32))
     order = rng.permutation(len(rows))
     unpermuted = np.empty(len(rows), np.int64)
     unpermuted[order] = cluster(rows[order], threshold, neighbors)
-    found = cluster(rows, threshold, neighbors)
-    assert partition(unpermuted) == partition(found)
+    clusters = cluster(rows, threshold, neighbors)
+    assert partition(unpermuted) == partition(clusters)
     _, same = np.unique(rows, axis=0, return_inverse=True)
-    assert len(np.unique(np.stack([same.reshape(-1), found]), axis=1).T) == same.max() + 1
+    assert len(np.unique(np.stack([same.reshape(-1), clusters]), axis=1).T) == same.max() + 1
 
 
-def test_group_is_deterministic():
+def test_result_is_deterministic():
     rows, _ = individuals([10] * 20, noise=1.0)
     np.testing.assert_array_equal(cluster(rows, 0.5), cluster(rows, 0.5))
 
@@ -168,20 +180,63 @@ def test_rejects_zero_neighbors():
 
 
 def test_fit_threshold_returns_the_middle_of_the_best():
-    rows = degrees(0, 30, 170)  # together below cos 30 = .866, all three only near -.9
-    threshold, score = fit_threshold(rows, lambda groups: float(groups.max() == 1), thresholds=(0.95, 0.2, 0.4, 0.6))
+    rows = degrees(0, 30, 170)  # two merge below cos 30 = .866, all three only near -.9
+    threshold, score = fit_threshold(
+        rows, lambda clusters: float(clusters.max() == 1), thresholds=(0.95, 0.2, 0.4, 0.6)
+    )
     assert (threshold, score) == (0.4, 1.0)
     with pytest.raises(ValueError, match="thresholds"):
         fit_threshold(rows, lambda _: 0.0, thresholds=())
 
 
 @pytest.mark.slow
-def test_groups_at_matches_single_thresholds_and_nests():
+def test_several_thresholds_match_single_ones_and_nest():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
-    found = prepare_linkage(rows).groups_at(thresholds)
-    for threshold, groups in zip(thresholds, found, strict=True):
-        np.testing.assert_array_equal(groups, cluster(rows, threshold))
-    for coarse, fine in pairwise(found[3:]):
+    partitions = prepare_linkage(rows).groups_at(thresholds)
+    for threshold, clusters in zip(thresholds, partitions, strict=True):
+        np.testing.assert_array_equal(clusters, cluster(rows, threshold))
+    for coarse, fine in pairwise(partitions[3:]):
         assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
     assert prepare_linkage(rows).groups_at([]) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_heap_bounds_every_pair_and_caches_agree_with_members(seed):
+    """The invariants of the linkage, checked after every few merges from the highest threshold to the lowest."""
+    rng = np.random.default_rng(seed)
+    rows, _ = individuals([1, 2, 5, 9, 14], noise=1.2, seed=seed)
+    seeds = np.full(len(rows), -1)
+    seeds[rng.choice(len(rows), 6, replace=False)] = [0, 0, 0, 1, 1, 2]
+    free = np.flatnonzero(seeds < 0)
+    constraints = Constraints(seeds, np.array([True, False, True]), rng.permutation(free)[:8].reshape(4, 2))
+    linkage = prepare_linkage(rows, len(rows), constraints)
+    agglomeration = _Agglomeration(linkage)
+    for threshold in np.linspace(1, -1, 60).tolist():
+        agglomeration.run_down_to(threshold)
+        assert_invariants(agglomeration, linkage)
+
+
+def assert_invariants(agglomeration: _Agglomeration, linkage: LinkageInput) -> None:
+    clusters = agglomeration.clusters
+    members = {
+        int(number): np.flatnonzero(clusters.cluster_of_item == number)
+        for number in np.unique(clusters.cluster_of_item)
+    }
+    assert {number for number, size in enumerate(clusters.size) if size} == set(members)
+    assert clusters.size == clusters.sizes.tolist()
+    for number, items in members.items():
+        assert clusters.size[number] == len(items)
+        assert sorted(clusters.members.get(number, [number])) == items.tolist()
+        total = linkage.rows[items].sum(axis=0)
+        np.testing.assert_allclose(clusters._sums[number], total, atol=1e-12)
+        np.testing.assert_allclose(clusters._norms[number], np.linalg.norm(total), atol=1e-12)
+    bounds = dict.fromkeys(members, -np.inf)
+    for entry in agglomeration.heap:
+        if clusters.size[entry.cluster] == entry.size:
+            bounds[entry.cluster] = max(bounds[entry.cluster], -entry.negative_similarity)
+    for number in members:
+        mergeable = agglomeration._cannot_links.mergeable_with(number, np.array(list(members)))
+        others = mergeable[mergeable != number]
+        for other, similarity in zip(others.tolist(), clusters.similarities(number, others).tolist(), strict=True):
+            assert similarity <= max(bounds[number], bounds[other])

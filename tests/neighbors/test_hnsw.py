@@ -38,34 +38,34 @@ def test_recall_against_exact_search_is_at_least_95_percent(dtype):
     index = HnswIndex.build(vectors, keys)
     assert (len(index), index.dim) == (3000, 24)
     exact_rows, exact_similarity = search(vectors, queries, 10)
-    found, similarity = index.search(queries, 10)
-    hits = [np.isin(true, some).mean() for true, some in zip(keys[exact_rows], found, strict=True)]
-    assert np.mean(hits) >= 0.95  # near 1, but the graph is another each time
+    found_keys, similarity = index.search(queries, 10)
+    recall = [np.isin(true, approximate).mean() for true, approximate in zip(keys[exact_rows], found_keys, strict=True)]
+    assert np.mean(recall) >= 0.95  # near 1, but each build gives another graph
     assert (np.diff(similarity, axis=1) <= 0).all()
-    row_of = np.argsort(keys)[np.searchsorted(np.sort(keys), found)]
-    reranked, closeness = rerank(vectors, queries, row_of, 10)
-    np.testing.assert_allclose(similarity, closeness, atol=1e-3)
-    whole = np.array(hits) == 1
-    np.testing.assert_array_equal(reranked[whole], exact_rows[whole])
-    np.testing.assert_array_equal(closeness[whole], exact_similarity[whole])
+    row_of = np.argsort(keys)[np.searchsorted(np.sort(keys), found_keys)]
+    reranked, exact = rerank(vectors, queries, row_of, 10)
+    np.testing.assert_allclose(similarity, exact, atol=1e-3)
+    complete = np.array(recall) == 1
+    np.testing.assert_array_equal(reranked[complete], exact_rows[complete])
+    np.testing.assert_array_equal(exact[complete], exact_similarity[complete])
 
 
 def test_single_query_matches_batched_queries():
     index, queries = built(), rows(4, seed=1)
-    together, similarity = index.search(queries, 5)
+    batch, batch_similarity = index.search(queries, 5)
     for row in range(4):
-        alone, closeness = index.search(queries[row : row + 1], 5)
-        np.testing.assert_array_equal(alone[0], together[row])
-        np.testing.assert_array_equal(closeness[0], similarity[row])
+        single, similarity = index.search(queries[row : row + 1], 5)
+        np.testing.assert_array_equal(single[0], batch[row])
+        np.testing.assert_array_equal(similarity[0], batch_similarity[row])
 
 
 @pytest.mark.slow
 def test_search_returns_every_row_among_duplicates():
     vectors = np.repeat(rows(3), 1000, axis=0)
-    found, similarity = HnswIndex.build(vectors, np.arange(3000)).search(rows(3)[:2], 4000)
-    assert np.sort(found, axis=1).tolist() == [list(range(3000))] * 2
+    hits, similarity = HnswIndex.build(vectors, np.arange(3000)).search(rows(3)[:2], 4000)
+    assert np.sort(hits, axis=1).tolist() == [list(range(3000))] * 2
     np.testing.assert_allclose(similarity[:, :1000], 1, atol=2e-3)
-    assert set(found[0, :1000].tolist()) == set(range(1000))
+    assert set(hits[0, :1000].tolist()) == set(range(1000))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -73,8 +73,8 @@ def test_indexes_of_up_to_2_rows_can_be_saved_and_searched(tmp_path, count):
     stamp = built(count).save(tmp_path, "")
     reopened = HnswIndex.open(tmp_path, stamp)
     assert reopened is not None
-    found, similarity = reopened.search(rows(2, seed=1), 5)
-    assert found.shape == similarity.shape == (2, count)
+    hits, similarity = reopened.search(rows(2, seed=1), 5)
+    assert hits.shape == similarity.shape == (2, count)
     assert reopened.search(rows(0), 5)[0].shape == (0, count)
 
 
@@ -92,7 +92,7 @@ def test_rejects_invalid_keys_rows_and_queries():
         index.search(rows(1, dim=8), 1)
     with pytest.raises(ValueError, match="unit"):
         index.search(2 * rows(1), 1)
-    with pytest.raises(ValueError, match="1 vector or more"):
+    with pytest.raises(ValueError, match="k must be at least 1"):
         index.search(rows(1), 0)
 
 
@@ -104,7 +104,7 @@ def test_reopened_index_returns_the_same_results(saved):
     index, queries = built(), rows(20, seed=1)
     assert (len(reopened), reopened.dim) == (len(index), index.dim)
     np.testing.assert_array_equal(reopened.search(queries, 300)[0][:, :5], index.search(queries, 300)[0][:, :5])
-    again = reopened.save(folder / "copy", "w")  # a mapped one can be saved too
+    again = reopened.save(folder / "copy", "w")  # a memory-mapped index can be saved too
     assert HnswIndex.open(folder / "copy", again) is not None
 
 
@@ -151,21 +151,21 @@ def test_open_returns_none_for_missing_file_or_directory(saved, name):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_index_is_not_opened(saved, data):
-    """Of itself usearch would read on, and the process could die of it."""
+    """usearch itself does not check, and could crash the process."""
     folder, stamp = saved
     path = folder / data.draw(st.sampled_from([INDEX_FILE, STAMP_FILE]))
     whole = path.read_bytes()
-    place = data.draw(st.integers(0, len(whole) - 1))
+    position = data.draw(st.integers(0, len(whole) - 1))
     damage = data.draw(st.sampled_from(["cut", "flip", "swap", "longer"]))
     match damage:
         case "cut":
-            damaged = whole[:place]
+            damaged = whole[:position]
         case "flip":
-            damaged = whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :]
+            damaged = whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :]
         case "swap":
-            damaged = whole[place:] + whole[:place]
+            damaged = whole[position:] + whole[:position]
         case _:
-            damaged = whole + b"x" * (place + 1)
+            damaged = whole + b"x" * (position + 1)
     path.write_bytes(damaged)
     try:
         opened = HnswIndex.open(folder, stamp)
@@ -184,12 +184,12 @@ def test_index_that_does_not_match_the_stamp_is_not_opened(saved, tmp_path_facto
 
 def test_kill_between_the_two_files_leaves_no_usable_index(saved, monkeypatch):
     folder, stamp = saved
-    whole = hnsw.write_atomically
+    write = hnsw.write_atomically
 
     def killed(path: Path, content: bytes) -> None:
         if path.name == STAMP_FILE:
             raise KeyboardInterrupt
-        whole(path, content)
+        write(path, content)
 
     monkeypatch.setattr(hnsw, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -210,7 +210,7 @@ def test_erase_overwrites_the_bytes_on_disk(saved, monkeypatch):
     half_written.write_bytes((folder / INDEX_FILE).read_bytes())
     links = [folder.parent / f"{folder.name}-{name}" for name in ("index", "stamp", "half")]
     for link, name in zip(links, (INDEX_FILE, STAMP_FILE, half_written.name), strict=True):
-        link.hardlink_to(folder / name)  # the same bytes, to look at afterwards
+        link.hardlink_to(folder / name)  # the same bytes, to check afterwards
     lengths = [link.stat().st_size for link in links]
     (folder / "other").write_text("stays")
     monkeypatch.setattr(hnsw, "_PIECE_BYTES", 1000)

@@ -2,51 +2,53 @@ import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.whitening import FOREIGN, SHRINKAGE, domain_shift, whiten_to_domain
+from familiar.neighbors.whitening import OUT_OF_DOMAIN_SIMILARITY, SHRINKAGE, domain_shift, whiten_to_domain
 
 
 def scattered(count: int, dim: int = 8, towards: float = 0.0, seed: int = 0) -> np.ndarray:
-    """Rows all around, or pushed towards the first axis."""
+    """Draw rows in all directions, or shifted towards the first axis."""
     rows = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
     rows[:, 0] += np.float32(towards)
     return normalize(rows)
 
 
-def test_foreignness_equals_scaled_mean_pair_similarity():
+def test_domain_shift_equals_scaled_mean_pair_similarity():
     rows = scattered(30, towards=1)
     pairs = (rows.astype(np.float64) @ rows.T)[np.triu_indices(30, 1)]
-    assert domain_shift(rows) == pytest.approx(pairs.mean() / FOREIGN)
+    assert domain_shift(rows) == pytest.approx(pairs.mean() / OUT_OF_DOMAIN_SIMILARITY)
     assert 0 < domain_shift(rows) < 1
     axes = np.eye(4, dtype=np.float32)
-    assert domain_shift(axes) == 0  # strangers, however few
+    assert domain_shift(axes) == 0  # orthogonal, however few
     assert domain_shift(np.concatenate([axes, -axes])) == 0
     assert domain_shift(axes[[0, 0, 0]]) == 1
     assert domain_shift(axes[:1]) == domain_shift(axes[:0]) == 0
 
 
-def test_collection_of_low_foreignness_is_unchanged():
+def test_collection_with_low_domain_shift_is_unchanged():
     axes = np.eye(4, dtype=np.float32)
     np.testing.assert_array_equal(whiten_to_domain(np.concatenate([axes, -axes])), np.concatenate([axes, -axes]))
     rows = scattered(2000)
     np.testing.assert_array_equal(whiten_to_domain(rows), rows)
 
 
-@pytest.mark.parametrize(("shared", "at_home"), [(0.17, True), (0.2, False)])
-def test_adapts_only_above_the_foreignness_threshold(shared, at_home):
-    """Rows (a, +-b) as below, many and so hardly alike: by a^2 - b^2 / 127, .021 and .032 where a tenth is .025."""
+@pytest.mark.parametrize(("shared", "unchanged"), [(0.17, True), (0.2, False)])
+def test_whitens_only_above_the_domain_shift_threshold(shared, unchanged):
+    """Rows (a, +-b) as below: many, with a mean similarity of a^2 - b^2 / 127, .021 and .032; the threshold is .025."""
     axes = np.eye(65, dtype=np.float32)[1:]
-    own = np.concatenate([axes, -axes])
-    rows = normalize(np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * own)
+    individual = np.concatenate([axes, -axes])
+    rows = normalize(
+        np.float32(shared) * np.eye(65, dtype=np.float32)[0] + np.float32((1 - shared**2) ** 0.5) * individual
+    )
     assert 0.08 < domain_shift(rows) < 0.13
-    assert np.array_equal(whiten_to_domain(rows), rows) == at_home
+    assert np.array_equal(whiten_to_domain(rows), rows) == unchanged
 
 
 def test_removes_the_shared_direction():
-    """Rows (a, +-b) along each of the other axes: alike around the shared one, so only the mean goes."""
+    """Rows (a, +-b) along each of the other axes have equal variances there, so only the mean is removed."""
     axes = np.eye(5, dtype=np.float32)[1:]
-    own = np.concatenate([axes, -axes])
-    rows = np.float32(0.8) * np.eye(5, dtype=np.float32)[0] + np.float32(0.6) * own
-    np.testing.assert_allclose(whiten_to_domain(rows), own, atol=1e-6)
+    individual = np.concatenate([axes, -axes])
+    rows = np.float32(0.8) * np.eye(5, dtype=np.float32)[0] + np.float32(0.6) * individual
+    np.testing.assert_allclose(whiten_to_domain(rows), individual, atol=1e-6)
 
 
 def test_matches_whitening_with_shrunk_covariance():
@@ -61,10 +63,10 @@ def test_matches_whitening_with_shrunk_covariance():
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(whiten_to_domain(rows), expected, atol=1e-5)
     last, before = whiten_to_domain(rows)[-2], rows[-2]
-    assert abs(last[1] / last[2]) < abs(before[1] / before[2])  # the direction of most photos counts less
+    assert abs(last[1] / last[2]) < abs(before[1] / before[2])  # the direction with the largest variance counts less
 
 
-def test_partial_foreignness_scales_the_whitening():
+def test_partial_domain_shift_scales_the_whitening():
     rows = scattered(4000, dim=3, towards=0.6)
     mean = rows.mean(0, dtype=np.float64)
     strength = domain_shift(rows)
@@ -81,9 +83,9 @@ def test_partial_foreignness_scales_the_whitening():
 def test_returns_unit_rows_without_changing_the_input():
     rows = scattered(50, towards=4)
     before = rows.copy()
-    found = whiten_to_domain(rows)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    whitened = whiten_to_domain(rows)
+    assert whitened.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(whitened, axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(rows, before)
 
 
@@ -115,11 +117,11 @@ def test_identical_rows_are_unchanged(count):
         np.eye(2, dtype=np.float32)[[0, 1]] * np.float32([[1], [-1]]),
         np.repeat(np.eye(2, dtype=np.float32), [99, 1], axis=0),
     ],
-    ids=["few", "one dimension", "almost equal", "two", "one apart"],
+    ids=["few", "one dimension", "almost equal", "two", "one outlier"],
 )
 def test_returns_unit_rows_for_degenerate_input(rows):
-    found = whiten_to_domain(rows)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    whitened = whiten_to_domain(rows)
+    np.testing.assert_allclose(np.linalg.norm(whitened, axis=1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), 2.0])

@@ -19,7 +19,7 @@ from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
-    """Smooth, so that lossy formats keep it, and without any symmetry."""
+    """Draw a smooth picture, which lossy formats preserve, without any symmetry."""
     y, x = np.mgrid[:height, :width]
     channels = [255 * x / (width - 1), 255 * y / (height - 1), 255 * (x + 2 * y) / (width + 2 * height - 3)]
     return np.stack(channels, axis=2).round().astype(np.uint8)
@@ -41,7 +41,7 @@ def cv2_encoded(suffix: str, pixels: np.ndarray) -> bytes:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., np.ndarray]:
-    """Bytes through a file and `load_photo`."""
+    """Write bytes to a file and load it with `load_photo`."""
 
     def load_bytes(data: bytes, **options: int) -> np.ndarray:
         path = tmp_path / "photo.jpg"  # the suffix must not matter
@@ -52,7 +52,7 @@ def load(tmp_path: Path) -> Callable[..., np.ndarray]:
 
 
 def refusal(data: bytes, tmp_path: Path, **options: int) -> str:
-    """The message with which these bytes are refused; it begins with the file."""
+    """Return the message with which these bytes are rejected, after the file's name."""
     path = tmp_path / "photo.jpg"
     path.write_bytes(data)
     with pytest.raises(UnreadablePhoto) as caught:
@@ -192,7 +192,7 @@ def test_transparent_rgb_color_becomes_white(load: Callable) -> None:
     np.testing.assert_array_equal(loaded, [[[255, 255, 255], [4, 5, 6]]])
 
 
-# Sixteen bits. 257 v is the 16-bit value of v, so that v comes back exactly.
+# 16 bit. 257 v is the 16-bit value of v, so that v is restored exactly.
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tiff", ".pgm"])
@@ -253,11 +253,11 @@ def test_rejects_tiff_with_separate_16_bit_planes(tmp_path: Path) -> None:
             tail += struct.pack("<3H" if kind == 3 else "<3I", *values)
     header = b"II*\0" + struct.pack("<IH", 8, len(tags) + 3)
     data = header + entries + bytes(4) + tail + b"".join(planes)
-    assert Image.open(io.BytesIO(data)).size == (5, 4)  # a sound file, for Pillow
+    assert Image.open(io.BytesIO(data)).size == (5, 4)  # a valid file, for Pillow
     assert refusal(data, tmp_path) == "a TIFF of separate 16-bit planes is not read: convert to JPEG"
 
 
-# Four inks. Pillow saves CMYK as Adobe does: inverted, with Adobe's marker.
+# CMYK. Pillow saves CMYK as Adobe does: inverted, with Adobe's marker.
 
 INKS = np.zeros((16, 16, 4), np.uint8)  # cyan, magenta, yellow, black
 INKS[..., :] = (0, 200, 255, 20)
@@ -289,7 +289,7 @@ def test_ycck_jpeg_becomes_rgb(load: Callable) -> None:
 
 
 def rotated_for(orientation: int, upright: np.ndarray) -> np.ndarray:
-    """What a camera stores for the upright photo, from the EXIF standard's words for the tag.
+    """Rotate an upright photo to what a camera stores, by the EXIF standard's definition of the tag.
 
     Row 0 and column 0 of the file are, seen upright: 1 top and left, 2 top and right, 3 bottom and right,
     4 bottom and left, 5 left and top, 6 right and top, 7 right and bottom, 8 left and bottom.
@@ -305,15 +305,15 @@ def rotated_for(orientation: int, upright: np.ndarray) -> np.ndarray:
         8: ("left", "bottom"),
     }[orientation]
     height, width = upright.shape[:2]
-    place = {
+    indices = {
         "top": range(height),
         "bottom": range(height)[::-1],
         "left": range(width),
         "right": range(width)[::-1],
     }
     if first[0] in ("top", "bottom"):
-        return np.array([[upright[y, x] for x in place[first[1]]] for y in place[first[0]]])
-    return np.array([[upright[y, x] for y in place[first[1]]] for x in place[first[0]]])
+        return np.array([[upright[y, x] for x in indices[first[1]]] for y in indices[first[0]]])
+    return np.array([[upright[y, x] for y in indices[first[1]]] for x in indices[first[0]]])
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -384,7 +384,7 @@ def test_rejects_min_side_below_one(tmp_path: Path) -> None:
         load_photo(tmp_path / "photo.jpg", min_side_px=0)
 
 
-# What is refused
+# Rejected files
 
 
 def png_bomb(width: int, height: int) -> bytes:
@@ -449,8 +449,8 @@ def test_rejects_truncated_photo(format_name: str, options: dict, share: float, 
 @given(changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=20))
 def test_mutated_bytes_load_or_raise_unreadable_photo(format_name: str, changes: list, tmp_path_factory) -> None:
     data = bytearray(encoded(Image.fromarray(RGB), format_name))
-    for place, value in changes:
-        data[int(place * (len(data) - 1))] = value
+    for position, value in changes:
+        data[int(position * (len(data) - 1))] = value
     path = tmp_path_factory.getbasetemp() / f"hostile-{format_name}"
     path.write_bytes(bytes(data))
     with contextlib.suppress(UnreadablePhoto):
@@ -510,7 +510,7 @@ def test_rejects_file_without_read_permission(tmp_path: Path, monkeypatch: pytes
     def denied(self: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "read_bytes", denied)  # chmod does not hold back a superuser
+    monkeypatch.setattr(Path, "read_bytes", denied)  # chmod does not restrict a superuser
     with pytest.raises(UnreadablePhoto, match=r"photo\.png: Permission denied$"):
         load_photo(path)
 
@@ -523,7 +523,7 @@ def test_decoder_error_becomes_unreadable_photo(tmp_path: Path, monkeypatch: pyt
     assert refusal(encoded(Image.fromarray(RGB), "PNG"), tmp_path) == "MemoryError"
 
 
-# Finding
+# find_photos
 
 
 def test_find_photos_searches_folders_and_accepts_any_named_file(tmp_path: Path) -> None:
@@ -539,16 +539,16 @@ def test_find_photos_searches_folders_and_accepts_any_named_file(tmp_path: Path)
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     named = tmp_path / "a" / "notes.txt"
-    found = find_photos([named, tmp_path])
-    assert found == [named, *(tmp_path / name for name in ("a/2.png", "a/deep/er/1.webp", "b.JPG"))]
+    photos = find_photos([named, tmp_path])
+    assert photos == [named, *(tmp_path / name for name in ("a/2.png", "a/deep/er/1.webp", "b.JPG"))]
 
 
 def test_find_photos_returns_broken_link(tmp_path: Path) -> None:
     (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere")
     (tmp_path / "circle").symlink_to(tmp_path)
-    (found,) = find_photos([tmp_path])
+    (link,) = find_photos([tmp_path])
     with pytest.raises(UnreadablePhoto, match=r"gone\.jpg: No such file or directory$"):
-        load_photo(found)
+        load_photo(link)
 
 
 def test_find_photos_returns_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,7 +562,7 @@ def test_find_photos_returns_unreadable_folder(tmp_path: Path, monkeypatch: pyte
             raise PermissionError(13, "Permission denied", os.fspath(folder))
         return listed(folder)
 
-    monkeypatch.setattr(os, "scandir", scandir)  # chmod does not hold back a superuser
+    monkeypatch.setattr(os, "scandir", scandir)  # chmod does not restrict a superuser
     monkeypatch.setattr(os, "listdir", scandir)
     closed, photo = find_photos([tmp_path])
     assert (closed, photo) == (tmp_path / "a", tmp_path / "b" / "1.jpg")

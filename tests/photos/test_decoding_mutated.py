@@ -1,4 +1,4 @@
-"""Thousands of broken photos through `load_photo`, in a process of their own: a crash there fails the test here."""
+"""Thousands of broken photos are loaded in another process, so that a crash there fails the test here."""
 
 import io
 import json
@@ -24,16 +24,16 @@ from support.tiers import small_and_exhaustive
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured and limited as Linux does")
 
 MAX_PIXELS = 4_000_000
-BYTES_PER_PIXEL = 24  # at the peak, when a decoder's frame, its copy without alpha and the result are all there
+BYTES_PER_PIXEL = 24  # at the peak: a decoder's frame, its copy without alpha, and the result
 SECONDS_EACH = 5
 ADDRESS_SPACE = 6 * 2**30  # numpy and OpenCV reserve much that they never touch
 
 
-# Sound photos
+# Valid photos
 
 
-def sound_photos() -> dict[str, bytes]:
-    """Small ones of every format and of the kinds that take another way through a decoder."""
+def valid_photos() -> dict[str, bytes]:
+    """Create small photos of every format and variant that a decoder treats differently."""
     y, x = np.mgrid[:24, :32]
     rgb = np.stack([x * 8, y * 10, (x + y) * 4], axis=2).astype(np.uint8)
     rgb[8:16, 8:16] = np.random.default_rng(0).integers(0, 256, (8, 8, 3))
@@ -98,11 +98,11 @@ def png(width: int, height: int, rows: bytes, *chunks: tuple[bytes, bytes], inte
     )
 
 
-# What is done to them
+# Mutations
 
 
 def mutant(seed: int, photos: list[bytes]) -> bytes:
-    """One photo cut, with bits or bytes changed, or spliced with another; the same for the same seed."""
+    """Truncate a photo, change bits or bytes, or splice it with another; deterministic for a seed."""
     dice = random.Random(seed)
     data, other = bytearray(dice.choice(photos)), dice.choice(photos)
     match dice.choice(["cut", "bits", "bytes", "header", "tail", "piece", "insert"]):
@@ -114,25 +114,25 @@ def mutant(seed: int, photos: list[bytes]) -> bytes:
         case "bytes":
             for _ in range(dice.randint(1, 8)):
                 data[dice.randrange(len(data))] = dice.randrange(256)
-        case "header":  # where lengths and sizes stand
+        case "header":  # with lengths and sizes
             for _ in range(dice.randint(1, 4)):
                 data[dice.randrange(min(len(data), 64))] = dice.choice([0, 1, 127, 128, 255])
         case "tail":
             data[dice.randrange(len(data)) :] = other[dice.randrange(len(other)) :]
         case "piece":
             start, length = dice.randrange(len(data)), dice.randint(1, 64)
-            data[start : start + length] = other[(place := dice.randrange(len(other))) : place + length]
+            data[start : start + length] = other[(source := dice.randrange(len(other))) : source + length]
         case _:
-            place = dice.randrange(len(data))
-            data[place:place] = dice.randbytes(dice.randint(1, 40))
+            position = dice.randrange(len(data))
+            data[position:position] = dice.randbytes(dice.randint(1, 40))
     return bytes(data)
 
 
-# The process that loads them
+# The loading process
 
 
 def peak_bytes() -> int:
-    """Of this process's memory since `forget_peak`. Not `ru_maxrss`, which a child begins with its parent's."""
+    """Return the peak memory since `forget_peak`; not `ru_maxrss`, which a child inherits from its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
@@ -142,32 +142,32 @@ def forget_peak() -> None:
 
 
 def load_in_turn(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
-    """One line of JSON for each file: what came of it, and how far the peak of memory rose."""
+    """Print one line of JSON per file: the outcome, and by how many bytes the peak memory rose."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    path = folder / "photo.jpg"  # whoever kills this process lies there
+    path = folder / "photo.jpg"  # the last one, if this process is killed
     for number, (name, data) in enumerate(files):
         path.write_bytes(data)
         side = (None, 8, 20)[number % 3]
         forget_peak()
         before = peak_bytes()
-        signal.alarm(SECONDS_EACH)  # not caught: it ends a decoder that hangs, too
+        signal.alarm(SECONDS_EACH)  # not caught, so it also ends a decoder that hangs
         try:
             photo = load_photo(path, min_side_px=side, max_pixels=MAX_PIXELS)
         except UnreadablePhoto as error:
-            came = "refused" if str(error).startswith(f"{path}: ") else f"refused without its name: {error}"
+            outcome = "refused" if str(error).startswith(f"{path}: ") else f"refused without its name: {error}"
         except BaseException as error:
-            came = repr(error)
+            outcome = repr(error)
         else:
             width, height = photo.source_size_px
-            came = "photo" if 0 < width * height <= MAX_PIXELS else f"{width} x {height} px"
+            outcome = "photo" if 0 < width * height <= MAX_PIXELS else f"{width} x {height} px"
         signal.alarm(0)
-        sys.stdout.write(json.dumps([name, came, peak_bytes() - before]) + "\n")
+        sys.stdout.write(json.dumps([name, outcome, peak_bytes() - before]) + "\n")
 
 
 def load_elsewhere(files: str, folder: Path) -> list[tuple[str, str, int]]:
-    """(name, what came of it, bytes by which the peak rose) of each file, loaded by `load_in_turn`.
+    """Return (name, outcome, bytes by which the peak rose) of each file, loaded by `load_in_turn`.
 
     Args:
         files: a number of mutants, or "bombs".
@@ -191,12 +191,12 @@ def test_mutated_photos_load_or_are_rejected_with_bounded_memory(mutants: int, t
     answers = load_elsewhere(str(mutants), tmp_path)
     assert len(answers) == mutants
     assert [answer for answer in answers if answer[1] not in ("photo", "refused")] == []
-    for came in ("photo", "refused"):  # neither all too broken nor all still whole
-        assert sum(answer[1] == came for answer in answers) > mutants / 5
+    for outcome in ("photo", "refused"):  # neither all broken nor all intact
+        assert sum(answer[1] == outcome for answer in answers) > mutants / 5
     assert max(rise for _, _, rise in answers) < BYTES_PER_PIXEL * MAX_PIXELS
 
 
-# Small files that ask for much
+# Small files that declare large sizes
 
 
 def resized(data: bytes, offset: int, layout: str, *sizes: int) -> bytes:
@@ -204,7 +204,7 @@ def resized(data: bytes, offset: int, layout: str, *sizes: int) -> bytes:
 
 
 def tiff_of(width: int, height: int, data: bytes) -> bytes:
-    """`data` under another size, in Pillow's order of bytes and entries of 12 bytes."""
+    """Return `data` with another declared size, in Pillow's byte order and entries of 12 bytes."""
     (start,) = struct.unpack_from("<I", data, 4)
     for entry in range(struct.unpack_from("<H", data, start)[0]):
         offset = start + 2 + 12 * entry
@@ -215,8 +215,8 @@ def tiff_of(width: int, height: int, data: bytes) -> bytes:
 
 
 def bombs() -> dict[str, tuple[bytes, str]]:
-    """Each with what should come of it."""
-    sound = sound_photos()
+    """Return each file with its expected outcome."""
+    sound = valid_photos()
     jpeg, progressive, gif, animated = (sound[name] for name in ("jpeg", "jpeg-progressive", "gif", "webp-animated"))
     webp, tiff = sound["webp-lossless"], sound["tiff"]
     vp8l = webp.index(b"VP8L") + 9
@@ -243,7 +243,7 @@ def bombs() -> dict[str, tuple[bytes, str]]:
         "png-text": png(8, 8, bytes(200), (b"zTXt", b"x\0\0" + packed)),
         "png-profile": png(8, 8, bytes(200), (b"iCCP", b"x\0\0" + packed)),
     }
-    # Within the limit, and nothing behind the header.
+    # Within the limit, with nothing after the header.
     cut = {"png": png(2000, 2000, b""), "ppm": b"P6\n2000 2000\n255\n", "tiff": tiff_of(2000, 2000, deflated)}
     loaded = {
         "png-with-more-than-its-pixels": png(8, 8, much),
@@ -260,15 +260,15 @@ def bombs() -> dict[str, tuple[bytes, str]]:
 @pytest.mark.slow
 def test_decompression_bombs_use_bounded_memory(tmp_path: Path) -> None:
     answers = load_elsewhere("bombs", tmp_path)
-    wanted = {name: came for name, (_, came) in bombs().items()}
-    assert {name: came for name, came, _ in answers} == wanted
+    expected = {name: outcome for name, (_, outcome) in bombs().items()}
+    assert {name: outcome for name, outcome, _ in answers} == expected
     for name, _, rise in answers:
         within = name.endswith(("-cut", "-allowed"))
         assert rise < (BYTES_PER_PIXEL * MAX_PIXELS if within else 20 * 2**20), name
 
 
 if __name__ == "__main__":
-    photos = list(sound_photos().values())
+    photos = list(valid_photos().values())
     load_in_turn(
         ((name, data) for name, (data, _) in bombs().items())
         if sys.argv[1] == "bombs"

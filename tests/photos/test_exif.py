@@ -1,4 +1,4 @@
-"""When a photo was taken, as far as its file says so."""
+"""Capture time read from EXIF metadata."""
 
 from pathlib import Path
 
@@ -31,10 +31,10 @@ def test_returns_change_time_without_original_time(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "said", ["0000:00:00 00:00:00", "    :  :     :  :  ", "2024:13:01 00:00:00", "yesterday", "2024:06:01"]
+    "timestamp", ["0000:00:00 00:00:00", "    :  :     :  :  ", "2024:13:01 00:00:00", "yesterday", "2024:06:01"]
 )
-def test_returns_none_for_invalid_time(tmp_path: Path, said: str):
-    assert capture_time(photo(tmp_path / "photo.jpg", said)) is None
+def test_returns_none_for_invalid_time(tmp_path: Path, timestamp: str):
+    assert capture_time(photo(tmp_path / "photo.jpg", timestamp)) is None
 
 
 def test_ignores_text_after_seconds(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The fast way through a JPEG gives Pillow's pixels, or leaves the file to Pillow."""
+"""The fast JPEG decoder gives Pillow's pixels, or returns None so that Pillow decodes the file."""
 
 import io
 from pathlib import Path
@@ -34,13 +34,13 @@ EXIF_TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\
 
 
 def segment(marker: int, *payloads: bytes) -> bytes:
-    """A good photo with more segments at its front."""
+    """Return a valid photo with more segments at its start."""
     data = encoded(picture(64, 96))
     more = [bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2, "big") + payload for payload in payloads]
     return data[:2] + b"".join(more) + data[2:]
 
 
-def by_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
+def decode_with_pillow(data: bytes, min_side_px: int | None) -> np.ndarray:
     image = Image.open(io.BytesIO(data))
     if min_side_px is not None:
         image.draft(None, (min_side_px, min_side_px))
@@ -59,22 +59,22 @@ def test_pixels_match_pillow(
     size: tuple[int, int], min_side_px: int | None, quality: int, subsampling: int, progressive: bool
 ) -> None:
     data = encoded(picture(*size), quality=quality, subsampling=subsampling, progressive=progressive)
-    found = decode_clean_jpeg(data, min_side_px, 10**8)
-    assert found is not None
-    wanted = by_pillow(data, min_side_px)
-    assert found.rgb_u8.shape == wanted.shape
-    # Two builds of one decoder: the last bit may differ where colors are enlarged at a reduced scale.
-    assert np.abs(found.rgb_u8.astype(int) - wanted.astype(int)).max() <= 1
-    assert found.whole_px == size
-    assert found.stored_as == "JPEG RGB"
+    decoded = decode_clean_jpeg(data, min_side_px, 10**8)
+    assert decoded is not None
+    expected = decode_with_pillow(data, min_side_px)
+    assert decoded.rgb_u8.shape == expected.shape
+    # Two builds of one decoder: the last bit may differ if colors are upsampled at a reduced scale.
+    assert np.abs(decoded.rgb_u8.astype(int) - expected.astype(int)).max() <= 1
+    assert decoded.full_size_px == size
+    assert decoded.stored_as == "JPEG RGB"
 
 
 def test_gray_jpeg_matches_pillow_rgb() -> None:
     data = encoded(picture(60, 40).convert("L"))
-    found = decode_clean_jpeg(data, None, 10**8)
-    assert found is not None
-    assert (found.rgb_u8 == by_pillow(data, None)).all()
-    assert found.stored_as == "JPEG gray"
+    decoded = decode_clean_jpeg(data, None, 10**8)
+    assert decoded is not None
+    assert (decoded.rgb_u8 == decode_with_pillow(data, None)).all()
+    assert decoded.stored_as == "JPEG gray"
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -98,7 +98,7 @@ def test_orientation_matches_pillow(orientation: int, tmp_path: Path, monkeypatc
         segment(0xFE, b"a comment: " + EXIF_TURNED),
         encoded(picture(64, 96), icc_profile=bytes(180_000), exif=EXIF_TURNED),
     ],
-    ids=["by XMP", "in a comment", "behind a long profile"],
+    ids=["in XMP", "in a comment", "after a long profile"],
 )
 def test_unusual_orientation_metadata_matches_pillow(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +121,7 @@ def without_end(data: bytes) -> bytes:
 
 
 def scrambled(data: bytes) -> bytes:
-    """An impossible Huffman code amid the pixels, and the end in its place."""
+    """Put an invalid Huffman code among the pixels; the end marker stays."""
     middle = len(data) * 3 // 4
     return data[:middle] + b"\xff\xd3" + data[middle + 2 :]
 
@@ -142,7 +142,7 @@ def test_returns_none_for_damaged_jpeg(damage) -> None:
         segment(0xE1, XMP_TURNED),
         segment(0xE1, EXIF_TURNED, EXIF_TURNED),
     ],
-    ids=["empty", "header", "text", "CMYK", "several pictures", "turned by XMP", "two EXIF"],
+    ids=["empty", "header", "text", "CMYK", "several pictures", "orientation in XMP", "two EXIF"],
 )
 def test_returns_none_for_unusual_file(data: bytes) -> None:
     assert decode_clean_jpeg(data, None, 10**8) is None

@@ -128,7 +128,7 @@ def test_bgr_swaps_colors_but_not_mean_and_std() -> None:
 
 def test_to_tensor_keeps_crop_and_pixel_order() -> None:
     pixels = noise(4, 16, 16, 3)
-    tensor = to_tensor([Crop(one, "drawn") for one in pixels], PLAIN)
+    tensor = to_tensor([Crop(crop_pixels, "drawn") for crop_pixels in pixels], PLAIN)
     np.testing.assert_allclose(tensor * 255, pixels.transpose(0, 3, 1, 2), atol=1e-4)
 
 

@@ -1,41 +1,45 @@
-"""Grouping as slow and obvious as it can be: full matrices, sets and loops."""
+"""Slow reference implementation of clustering: full matrices, sets and loops."""
 
 import numpy as np
 
 from familiar.neighbors.constraints import Constraints
 
 
-def groups_of(embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None) -> set[frozenset[int]]:
-    """The groups of distinct rows, each a neighbor of all others: the closest two that may merge, while close
-    enough."""
+def reference_clusters(
+    embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None
+) -> set[frozenset[int]]:
+    """Cluster distinct rows, each a neighbor of all others: merge the closest two that may, until the threshold."""
     rows = embeddings.astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     similarity = rows @ rows.T
     count = len(rows)
     seeds = np.full(count, -1) if constraints is None else constraints.seeds
-    settled = set() if constraints is None else set(np.flatnonzero(constraints.locked[seeds] & (seeds >= 0)))
-    apart = [] if constraints is None else [frozenset(pair) for pair in constraints.cannot_link.tolist()]
+    locked = set() if constraints is None else set(np.flatnonzero(constraints.locked[seeds] & (seeds >= 0)))
+    cannot_link = [] if constraints is None else [frozenset(pair) for pair in constraints.cannot_link.tolist()]
 
-    def between(one: frozenset[int], other: frozenset[int]) -> float:
-        return float(similarity[np.ix_(sorted(one), sorted(other))].mean())
+    def mean_similarity(first: frozenset[int], second: frozenset[int]) -> float:
+        return float(similarity[np.ix_(sorted(first), sorted(second))].mean())
 
-    def closeness(one: frozenset[int], other: frozenset[int]) -> float:
-        cosine = between(one, other) / np.sqrt(between(one, one) * between(other, other))
-        doublings = np.log2(min(len(one), len(other), 16))
+    def penalized_cosine(first: frozenset[int], second: frozenset[int]) -> float:
+        within = mean_similarity(first, first) * mean_similarity(second, second)
+        cosine = mean_similarity(first, second) / np.sqrt(within)
+        doublings = np.log2(min(len(first), len(second), 16))
         return cosine - 0.15 * doublings * max(cosine, 0) * (1 - cosine)
 
-    def may_merge(one: frozenset[int], other: frozenset[int]) -> bool:
-        both = one | other
-        return not (one & settled and other & settled) and not any(pair <= both for pair in apart)
+    def may_merge(first: frozenset[int], second: frozenset[int]) -> bool:
+        union = first | second
+        return not (first & locked and second & locked) and not any(pair <= union for pair in cannot_link)
 
-    groups = {frozenset([row]) for row in range(count) if seeds[row] < 0}
-    groups |= {frozenset(np.flatnonzero(seeds == seed).tolist()) for seed in seeds if seed >= 0}
+    clusters = {frozenset([row]) for row in range(count) if seeds[row] < 0}
+    clusters |= {frozenset(np.flatnonzero(seeds == seed).tolist()) for seed in seeds if seed >= 0}
     while True:
-        pairs = [(one, other) for one in groups for other in groups if one != other and may_merge(one, other)]
+        pairs = [
+            (first, second) for first in clusters for second in clusters if first != second and may_merge(first, second)
+        ]
         if not pairs:
             break
-        one, other = max(pairs, key=lambda pair: closeness(*pair))
-        if closeness(one, other) < threshold:
+        first, second = max(pairs, key=lambda pair: penalized_cosine(*pair))
+        if penalized_cosine(first, second) < threshold:
             break
-        groups = (groups - {one, other}) | {one | other}
-    return groups
+        clusters = (clusters - {first, second}) | {first | second}
+    return clusters

@@ -1,6 +1,6 @@
 """A bundle that embeds a crop of 32 px as the unit vector of its mean color.
 
-Its ONNX is encoded by hand, since the plain environment has no `onnx` to make one with.
+Its ONNX is encoded by hand, since the plain environment does not have the `onnx` package.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ def write_mean_color_bundle(path: Path, calibration: Calibration) -> Path:
 
 
 def _mean_color_onnx() -> bytes:
-    """GlobalAveragePool, Flatten, LpNormalization: onnx.proto's field numbers, encoded by hand."""
+    """Encode GlobalAveragePool, Flatten and LpNormalization by the field numbers of onnx.proto."""
 
     def field(number: int, body: bytes | int) -> bytes:
         if isinstance(body, int):
@@ -46,8 +46,8 @@ def _mean_color_onnx() -> bytes:
     def long_field(number: int, body: bytes) -> bytes:
         return bytes([number << 3 | 2, len(body) & 0x7F | 0x80, len(body) >> 7]) + body
 
-    def node(operator: str, before: str, after: str) -> bytes:
-        return field(1, before.encode()) + field(2, after.encode()) + field(4, operator.encode())
+    def node(operator: str, input_name: str, output_name: str) -> bytes:
+        return field(1, input_name.encode()) + field(2, output_name.encode()) + field(4, operator.encode())
 
     def value(name: str, *dimensions: str | int) -> bytes:
         shape = b"".join(

@@ -1,4 +1,4 @@
-"""A bundle of random weights, centered on the given photos, in which a wrong pixel, turn or resize shows."""
+"""A bundle of random weights, centered on the given photos, so that wrong pixels change its embeddings clearly."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,11 +20,11 @@ EMBEDDING_DIM = 16
 def random_bundle(
     path: Path, photos: Sequence[Path], preprocessing: Preprocessing, seed: int = 0, **changed: Any
 ) -> Path:
-    """Write one to `path`: of these photos' pairs half are above its balanced threshold. `changed`: of its metadata."""
+    """Write a bundle whose balanced threshold half of the photos' pairs reach; `changed` overrides metadata fields."""
     images = to_tensor([crop_photo(photo, preprocessing) for photo in photos], preprocessing)
-    features = run(random_network(preprocessing.size_px, seed), images)
+    features = run_network(random_network(preprocessing.size_px, seed), images)
     network = random_network(preprocessing.size_px, seed, -features.mean(axis=0))
-    embeddings = run(network, images)
+    embeddings = run_network(network, images)
     pairs = (embeddings @ embeddings.T)[np.triu_indices(len(embeddings), 1)]
     low, middle, high = (Threshold(float(np.quantile(pairs, q)), 0.1, 0.9) for q in (0.25, 0.5, 0.75))
     metadata = BundleMetadata(
@@ -46,12 +46,12 @@ def random_bundle(
 
 
 def random_network(size_px: int, seed: int = 0, bias: np.ndarray | None = None) -> bytes:
-    """A convolution and a projection, as ONNX. With the bias that centers its features they become unit vectors."""
+    """Create a convolution and a projection as ONNX; with a `bias` that centers the features, normalize them."""
     rng = np.random.default_rng(seed)
-    places = ((size_px - 1) // 2) ** 2
+    positions = ((size_px - 1) // 2) ** 2
     weights = {
         "kernel": rng.normal(size=(4, 3, 3, 3)),
-        "project": rng.normal(size=(4 * places, EMBEDDING_DIM)) / size_px,
+        "project": rng.normal(size=(4 * positions, EMBEDDING_DIM)) / size_px,
         "bias": np.zeros(EMBEDDING_DIM) if bias is None else bias,
     }
     nodes = [
@@ -73,6 +73,6 @@ def random_network(size_px: int, seed: int = 0, bias: np.ndarray | None = None) 
     return model.SerializeToString()
 
 
-def run(network: bytes, images: np.ndarray) -> np.ndarray:
-    (found,) = ort.InferenceSession(network, providers=["CPUExecutionProvider"]).run(None, {"images": images})
-    return np.asarray(found)
+def run_network(network: bytes, images: np.ndarray) -> np.ndarray:
+    (output,) = ort.InferenceSession(network, providers=["CPUExecutionProvider"]).run(None, {"images": images})
+    return np.asarray(output)

@@ -1,4 +1,4 @@
-"""Bundles that tell colors apart, and a head that calls red ones cats, green ones dogs and blue ones people."""
+"""Bundles that distinguish colors, and a classifier by which red is a cat, green a dog and blue a person."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ NAMES = ("cat", "dog", "person")
 
 
 def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_order: str = "RGB") -> Path:
-    """A bundle whose embedding is the mean colors of squares of 16 px: (size_px / 16)^2 * 3 numbers."""
+    """Write a bundle whose embedding is the mean colors of squares of 16 px: (size_px / 16)^2 * 3 numbers."""
     nodes = [
         helper.make_node("AveragePool", ["images"], ["means"], kernel_shape=[16, 16], strides=[16, 16]),
         helper.make_node("Flatten", ["means"], ["flat"]),
@@ -39,8 +39,8 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_ord
     return path
 
 
-def color_head(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesClassifier:
-    """A logit is ten times a color's share of the mean color."""
+def color_classifier(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesClassifier:
+    """Create a classifier whose logits are ten times the share of a color in the mean color."""
     return SpeciesClassifier(
         names=names,
         weights=10.0 * np.eye(3),
@@ -53,15 +53,15 @@ def color_head(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> 
 
 
 def tiny_router(mean_color: Path, folder: Path) -> RoutedEmbedder:
-    """Cats and dogs have bundles of different sizes, widths and color orders; people have none."""
+    """Create a router: bundles for cats and dogs differ in size, dimension and color order; people have none."""
     features = Embedder(mean_color, threads=2)
     cat = mosaic_bundle(folder / "cat.onnx", features.metadata, 48)
     dog = mosaic_bundle(folder / "dog.onnx", features.metadata, 64, "BGR")
-    return RoutedEmbedder(features, color_head(), {"cat": Embedder(cat), "dog": Embedder(dog)})
+    return RoutedEmbedder(features, color_classifier(), {"cat": Embedder(cat), "dog": Embedder(dog)})
 
 
 def colored(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int = 0) -> Photo:
-    """A photo of nearly one color."""
+    """Draw a photo of nearly one color."""
     noise = np.random.default_rng(seed).normal(0, 8, (size_px, size_px, 3))
     pixels = np.clip(np.array(rgb) + noise, 0, 255).astype(np.uint8)
     return Photo(pixels, name, (size_px, size_px))

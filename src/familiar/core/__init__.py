@@ -1,1 +1,1 @@
-"""Value types, unit-vector mathematics and errors: what every floor above shares."""
+"""Value types, unit-vector mathematics, errors and file helpers that all other packages share."""

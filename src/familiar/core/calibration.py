@@ -1,4 +1,4 @@
-"""What the similarities of one space mean: where to decide, and how probable an answer is."""
+"""Decision thresholds and probabilities for the similarities of one embedding space."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Threshold:
-    """A similarity to decide at, with the false and true accept rates it had on validation identities, if known."""
+    """A decision threshold, with its false and true accept rates on validation identities (None: not measured)."""
 
     similarity: float
     far: float | None
@@ -16,14 +16,22 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What similarities mean, fitted on validation identities.
+    """Thresholds and a probability curve for similarities, fitted on validation identities.
 
-    `probability = 1 / (1 + exp(-(slope * similarity + intercept)))` that a pair is one individual, where
-    both answers are equally likely beforehand. `calibration_error` is that curve's own, in [0, 1];
-    `pairs_same` and `pairs_different` say on how many pairs all this stands. `target_far`: the false accept rate
-    that `high_precision` was held to, the lowest that so many pairs support.
+    The probability that a pair shows one individual is `1 / (1 + exp(-(slope * similarity + intercept)))`, if both
+    answers are equally likely beforehand. With too few pairs to fit anything, the thresholds are fixed numbers and
+    all other fields are None.
 
-    Where there were too few pairs to fit anything, the similarities are fixed ones and all else is None.
+    Attributes:
+        high_precision: threshold with few false accepts.
+        balanced: threshold for general use.
+        high_recall: threshold with few false rejects.
+        slope: of the probability curve.
+        intercept: of the probability curve.
+        calibration_error: of the probability curve, in [0, 1].
+        pairs_same: number of positive pairs the calibration was fitted on.
+        pairs_different: number of negative pairs it was fitted on.
+        target_far: false accept rate that `high_precision` was chosen for, the lowest that this many pairs support.
     """
 
     high_precision: Threshold
@@ -38,12 +46,16 @@ class Calibration:
 
     @property
     def fitted(self) -> bool:
-        """Whether anything is known of this model's similarities."""
+        """Whether there were enough pairs to fit the curve."""
         return self.slope is not None
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> "Calibration":
-        """What `dataclasses.asdict` made of one. KeyError or TypeError where something is missing."""
+        """Restore a calibration from the dict that `dataclasses.asdict` made of it.
+
+        Raises:
+            KeyError, TypeError: a field is missing or unknown.
+        """
         restored: dict[str, Any] = {**stored}
         for name in ("high_precision", "balanced", "high_recall"):
             restored[name] = Threshold(**stored[name])

@@ -1,12 +1,12 @@
-"""What can go wrong, by name. Each message says which file, what was wrong with it and what to do."""
+"""Exceptions by cause. Each message names the file, the cause and the remedy."""
 
 
 class FamiliarError(Exception):
-    """An expected failure: the command line prints its one line and exits with 1, without a traceback."""
+    """An expected failure: the command line prints the message in one line and exits with 1, without a traceback."""
 
 
 class UnreadablePhoto(FamiliarError):
-    """A file that is no photo, or one that cannot be decoded."""
+    """A file that is not a photo, or cannot be decoded."""
 
 
 class NoFaceFound(FamiliarError):
@@ -14,27 +14,27 @@ class NoFaceFound(FamiliarError):
 
 
 class BadDetector(FamiliarError):
-    """A detector of an unknown name, or one whose model file is missing or broken."""
+    """An unknown detector name, or a detector whose model file is missing or broken."""
 
 
 class BadDataset(FamiliarError):
-    """Labeled photos that cannot serve: empty, too few identities, a pairs file naming a missing photo."""
+    """Unusable labeled photos: none, too few identities, or a pairs file that names a missing photo."""
 
 
 class BadBundle(FamiliarError):
-    """A file that is no bundle of ours, or one whose bytes changed since it was written."""
+    """A file that is not a familiar bundle, or is corrupted."""
 
 
 class SpaceMismatch(FamiliarError):
-    """Embeddings of one space were given to what belongs to another."""
+    """Embeddings of one space used with something that belongs to another."""
 
 
 class BadGallery(FamiliarError):
-    """A folder that holds no gallery, one of a newer version, or a file of somebody else's in its place."""
+    """A folder without a gallery, a gallery of a newer version, or a file of another program at its path."""
 
 
 class CorruptGallery(FamiliarError):
-    """A gallery whose file is damaged, cut short, or older than what was once written to it."""
+    """A gallery whose file is damaged, truncated, or older than the last write to it."""
 
 
 class GalleryBusy(FamiliarError):
@@ -42,19 +42,19 @@ class GalleryBusy(FamiliarError):
 
 
 class NotInGallery(FamiliarError):
-    """A name, a number or a photo that a gallery does not know."""
+    """A name, a number or a photo that is not in the gallery."""
 
 
 class Contradiction(FamiliarError):
-    """A correction that cannot hold together with what is certain, such as two faces in one photo being one."""
+    """A correction that contradicts a certain fact, such as giving two faces in one photo the same identity."""
 
 
 class UnsureSpecies(FamiliarError):
-    """A photo of which no species is probable enough."""
+    """A photo for which no species is probable enough."""
 
 
 class NoBundleForSpecies(FamiliarError):
-    """A photo of a species that is known, and no bundle is for it."""
+    """A photo of a known species that has no bundle."""
 
 
 class BadRecipe(FamiliarError):
@@ -62,7 +62,7 @@ class BadRecipe(FamiliarError):
 
 
 class BadRun(FamiliarError):
-    """A run folder that is missing, incomplete, made by another recipe, or in another process's hands."""
+    """A run folder that is missing, incomplete, made by another recipe, or locked by another process."""
 
 
 class BadResults(FamiliarError):
@@ -74,24 +74,24 @@ class BadWeights(FamiliarError):
 
 
 class CannotWrite(FamiliarError):
-    """A file that cannot be written: no room, no permission, a folder in its place."""
+    """A file that cannot be written: no space, no permission, or a folder at its path."""
 
 
 class TrainingFailed(FamiliarError):
-    """Training stopped: the loss is not finite, all embeddings fell on one point, or a loading process died."""
+    """Training stopped: the loss is not finite, all embeddings collapsed to one point, or a loading process died."""
 
 
 class ParityFailed(FamiliarError):
-    """An exported network does not compute what its source computes, so nothing was written."""
+    """An exported network whose output differs from its source's; nothing was written."""
 
 
 class GateRefused(FamiliarError):
-    """An export that lost more of its source's accuracy than is allowed, so nothing was written."""
+    """An export that lost more accuracy than allowed; nothing was written."""
 
 
 class TooLarge(FamiliarError):
-    """A bundle that cannot be made as small as was asked for."""
+    """A bundle that cannot be made as small as requested."""
 
 
 class NothingToMeasure(FamiliarError):
-    """A metric was asked for on data that has no such pairs or queries."""
+    """A metric that is undefined for data without such pairs or queries."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Atomic file writes, content hashes and absolute paths."""
 
 import contextlib
 import hashlib
@@ -13,11 +13,14 @@ _UNFINISHED = ".familiar."
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """`content` at `path`; on any failure, and after a crash, what was there before.
+    """Write a file so that, on any failure or crash, the path has either the old content or the new.
 
-    Written beside its place, flushed to the disk, then renamed. CannotWrite where the system refuses.
+    Writes a temporary file in the same folder, flushes it to the disk and renames it.
+
+    Raises:
+        CannotWrite: the system refuses.
     """
-    temporary = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"  # as short where the name itself is long
+    temporary = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"  # short even if the file's own name is long
     try:
         with temporary.open("xb") as file:
             file.write(content)
@@ -33,23 +36,27 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def content_sha256(path: Path) -> bytes:
-    """Of a file's bytes. OSError where it cannot be read."""
+    """Hash a file's content.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 
 
 def absolute_path(path: Path | str) -> Path:
-    """From the root, without `..`; links stay as they are."""
+    """Make a path absolute and remove `..` lexically; symlinks are not resolved."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
 
 
 def real_path(path: Path | str) -> Path:
-    """From the root, every link followed, as far as there are any."""
-    return Path(os.path.realpath(path))  # `resolve` raises where links lead round
+    """Make a path absolute and resolve all symlinks; unlike `Path.resolve`, a cycle of links raises nothing."""
+    return Path(os.path.realpath(path))  # `resolve` raises on a cycle of links
 
 
 def fsync_directory(folder: Path) -> None:
-    """What was named, renamed or unlinked in a folder is so on the disk, where the system has a way to say that."""
+    """Flush a folder's entries (new, renamed and removed files) to the disk; does nothing on Windows."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -60,9 +67,11 @@ def fsync_directory(folder: Path) -> None:
 
 
 def remove_unfinished_files(folder: Path, older_than_seconds: float = 0) -> None:
-    """Remove what processes killed while they wrote left in a folder.
+    """Remove the temporary files that killed processes left in a folder.
 
-    Where others may be writing there, only what is older than it takes to write a file.
+    Args:
+        folder: the folder, without those in it.
+        older_than_seconds: if other processes may be writing there, longer than writing one file takes.
     """
     for path in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(FileNotFoundError):  # finished just now

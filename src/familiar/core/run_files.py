@@ -2,7 +2,7 @@
 
 RECIPE = "recipe.json"
 DATA = "data.json"
-"""Which photos the run was trained on: where they were, how many, and their content."""
+"""The photos the run was trained on: their paths, number and content."""
 SPLIT = "split.json"
 HISTORY = "history.csv"
 CURVES = "curves.png"

@@ -1,4 +1,4 @@
-"""The values that are handed down the walk, each checked when it is made."""
+"""Validated value types that are passed through the pipeline: Photo, Detection, Crop."""
 
 import math
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from jaxtyping import Float32, UInt8
 class Photo:
     """An upright RGB image.
 
-    `source` is the file's path, or the name of a drawn photo; it stands in every message about it.
-    `source_size_px` is (width, height) of the file, larger than `rgb_u8` where it was decoded at a
-    reduced scale. `stored_as` tells how the file holds it ("JPEG RGB", "PNG gray 16 bit"); empty where
-    there is no file.
+    Attributes:
+        rgb_u8: the pixels.
+        source: path of the file, or name of a synthetic photo; part of every message about it.
+        source_size_px: (width, height) of the file, larger than `rgb_u8` if it was decoded at a reduced scale.
+        stored_as: format and channels of the file ("JPEG RGB", "PNG gray 16 bit"); empty if there is no file.
     """
 
     rgb_u8: UInt8[np.ndarray, "h w 3"]
@@ -36,8 +37,10 @@ class Photo:
 class Detection:
     """One face in a photo, in pixels of that photo's `rgb_u8`.
 
-    `box_xyxy_px` is (left, top, right, bottom); `landmarks_px` are five points (left eye, right eye,
-    nose, left and right mouth corner, as they appear in the image) or None; `score` lies in [0, 1].
+    Attributes:
+        box_xyxy_px: (left, top, right, bottom).
+        landmarks_px: left eye, right eye, nose, left and right mouth corner, as they appear in the image; or None.
+        score: confidence of the detector, in [0, 1].
     """
 
     box_xyxy_px: tuple[float, float, float, float]
@@ -47,21 +50,22 @@ class Detection:
     def __post_init__(self) -> None:
         left, top, right, bottom = self.box_xyxy_px
         if not (left < right and top < bottom and all(map(math.isfinite, self.box_xyxy_px))):
-            raise ValueError(f"an empty or endless box: {self.box_xyxy_px}")
+            raise ValueError(f"a box must be finite with left < right and top < bottom, got {self.box_xyxy_px}")
         if not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"a score outside [0, 1]: {self.score}")
+            raise ValueError(f"score must be in [0, 1], got {self.score}")
         if self.landmarks_px is not None and not np.isfinite(self.landmarks_px).all():
-            raise ValueError("landmarks that are not finite")
+            raise ValueError("landmarks must be finite")
 
     @property
     def area_px(self) -> float:
+        """Area of the box in square pixels."""
         left, top, right, bottom = self.box_xyxy_px
         return (right - left) * (bottom - top)
 
 
 @dataclass(frozen=True, eq=False)
 class Crop:
-    """A square aligned face, ready for a network. `source` as in `Photo`."""
+    """A square aligned face, ready for a network; `source` as in `Photo`."""
 
     rgb_u8: UInt8[np.ndarray, "s s 3"]
     source: Path | str
@@ -69,13 +73,14 @@ class Crop:
     def __post_init__(self) -> None:
         _check_rgb_u8(self.rgb_u8, self.source)
         if self.rgb_u8.shape[0] != self.rgb_u8.shape[1]:
-            raise ValueError(f"{self.source}: a crop is square, not {self.rgb_u8.shape[:2]}")
+            raise ValueError(f"{self.source}: a crop must be square, got {self.rgb_u8.shape[:2]}")
 
     @property
     def size_px(self) -> int:
+        """Side length in pixels."""
         return self.rgb_u8.shape[0]
 
 
 def _check_rgb_u8(rgb_u8: np.ndarray, source: Path | str) -> None:
     if rgb_u8.dtype != np.uint8 or rgb_u8.ndim != 3 or rgb_u8.shape[2] != 3 or 0 in rgb_u8.shape:
-        raise ValueError(f"{source}: wanted uint8 (h, w, 3), got {rgb_u8.dtype} {rgb_u8.shape}")
+        raise ValueError(f"{source}: expected uint8 (h, w, 3), got {rgb_u8.dtype} {rgb_u8.shape}")

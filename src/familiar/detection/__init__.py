@@ -1,1 +1,1 @@
-"""Find faces in a photo and align them into crops."""
+"""Detect faces in a photo and align them to crops."""

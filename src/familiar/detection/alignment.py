@@ -1,4 +1,4 @@
-"""A detected face to a square crop: upright and in place by its landmarks, or cut out by its box."""
+"""Alignment of a detected face to a square crop, by its landmarks or by its box."""
 
 import cv2
 import numpy as np
@@ -9,15 +9,19 @@ from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detectors import Detector
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
-# Where ArcFace (arXiv 1801.07698) and most face networks since want the five landmarks of a crop of 112 px,
-# in the order of `Detection.landmarks_px`.
+# Positions of the five landmarks in a crop of 112 px, in the order of `Detection.landmarks_px`, as ArcFace
+# (arXiv 1801.07698) and most later face networks use them.
 TEMPLATE_112_PX = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
 
 
 def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing) -> Crop:
-    """The crop of the best face that the detector finds. NoFaceFound where there is none."""
+    """Crop the best face that the detector finds.
+
+    Raises:
+        NoFaceFound: there is none, or it cannot be aligned (see `align`).
+    """
     detections = detector.detect(photo)
     if not detections:
         raise NoFaceFound(f"{photo.source}: no face found")
@@ -25,17 +29,17 @@ def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocess
 
 
 def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> Crop:
-    """The face as the network was trained on it.
+    """Crop a face as the network was trained on it.
 
-    With landmarks: turned and scaled so that they lie on the template (`template_px`) as well as a
-    similarity can; black where that reaches outside the photo. Without: the box with `margin` of its width
-    and height added on each side, cut to the photo's bounds, brought to size by the rule of
-    `preprocessing.resize`.
+    With landmarks, the photo is rotated and scaled so that they fit the template (`template_px`) as well as a
+    similarity transform can; pixels from outside the photo are black. Without, the crop is the box with `margin` of
+    its width and height added on each side, clipped to the photo and resized by the rule of `preprocessing.resize`.
 
-    NoFaceFound where the box lies outside the photo, or the landmarks fall on one point.
+    Raises:
+        NoFaceFound: the box or the landmarks lie outside the photo, or all landmarks are one point.
     """
     if detection.landmarks_px is None:
-        pixels = resize_crop(_cut_box(photo, detection, preprocessing.margin), preprocessing)
+        pixels = resize_crop(_crop_box(photo, detection, preprocessing.margin), preprocessing)
         return Crop(pixels, photo.source)
     template = template_px(preprocessing.size_px, preprocessing.margin)
     try:
@@ -46,41 +50,49 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
 
 
 def template_px(size_px: int, margin: float) -> Float[np.ndarray, "5 2"]:
-    """The template for a crop of `size_px`, seen from further away: by 1 + 2 `margin` about the middle."""
-    middle = size_px / 2
-    return middle + (TEMPLATE_112_PX * (size_px / 112) - middle) / (1 + 2 * margin)
+    """Scale the template to a crop of `size_px`, and shrink it by 1 + 2 `margin` about the center."""
+    center = size_px / 2
+    return center + (TEMPLATE_112_PX * (size_px / 112) - center) / (1 + 2 * margin)
 
 
 def similarity_transform(
     source: Float[np.ndarray, "n 2"], target: Float[np.ndarray, "n 2"]
 ) -> Float[np.ndarray, "2 3"]:
-    """The rotation, uniform scale and shift, as [a -b x; b a y], that bring `source` closest to `target`.
+    """Fit the similarity transform that brings `source` closest to `target`.
 
-    Least squares, never a reflection: Umeyama 1991 in two dimensions. With points as complex numbers,
-    z -> c z + d with c = sum(conj(z') w') / sum(|z'|^2), where z' and w' are centered.
-    ValueError where the points are all one, or their best scale is zero.
+    Least squares, never a reflection: Umeyama 1991 in two dimensions. With points as complex numbers, z -> c z + d
+    with c = sum(conj(z') w') / sum(|z'|^2), where z' and w' are centered.
+
+    Returns:
+        Rotation, uniform scale and shift as the matrix [a -b x; b a y].
+
+    Raises:
+        ValueError: the points are all the same, or their best scale is zero.
     """
     z = source[:, 0].astype(np.float64) + 1j * source[:, 1]
     w = target[:, 0].astype(np.float64) + 1j * target[:, 1]
     z_mean, w_mean = z.mean(), w.mean()
     if (z == z[0]).all():
         raise ValueError("the landmarks all fall on one point")
-    turn = np.vdot(z - z_mean, w - w_mean) / np.vdot(z - z_mean, z - z_mean)
-    if turn == 0:
+    rotation = np.vdot(z - z_mean, w - w_mean) / np.vdot(z - z_mean, z - z_mean)
+    if rotation == 0:
         raise ValueError("no rotation brings the landmarks closer to the template")
-    shift = w_mean - turn * z_mean
-    return np.array([[turn.real, -turn.imag, shift.real], [turn.imag, turn.real, shift.imag]])
+    shift = w_mean - rotation * z_mean
+    return np.array([[rotation.real, -rotation.imag, shift.real], [rotation.imag, rotation.real, shift.imag]])
 
 
 def _warp(
     rgb_u8: UInt8[np.ndarray, "h w 3"], matrix: Float[np.ndarray, "2 3"], size_px: int
 ) -> UInt8[np.ndarray, "s s 3"]:
-    """The crop that `matrix` brings out of the photo. ValueError where none of it lies on the photo.
+    """Transform the photo by `matrix` and crop it.
 
-    Frame of `matrix`, as of boxes and landmarks: the first pixel reaches from 0 to 1.
+    In the coordinates of `matrix`, boxes and landmarks, the first pixel extends from 0 to 1.
+
+    Raises:
+        ValueError: no part of the crop lies on the photo.
     """
-    # Bilinear sampling skips pixels below half scale, so whole blocks of them are averaged first. (1.01: a
-    # scale of 1/4, as float32 landmarks give it, takes blocks of four.)
+    # Bilinear sampling skips pixels below half scale, so whole blocks are averaged first. (1.01: so that a scale of
+    # 1/4, as computed from float32 landmarks, averages blocks of four.)
     step = int(np.clip(1.01 / np.hypot(matrix[0, 0], matrix[1, 0]), 1, max(rgb_u8.shape)))
     corners = np.array([[0, 0], [size_px, 0], [0, size_px], [size_px, size_px]]) - matrix[:, 2]
     corners = np.linalg.solve(matrix[:, :2], corners.T).T
@@ -90,16 +102,17 @@ def _warp(
     if left >= right or top >= bottom:
         raise ValueError("the landmarks lie outside the photo")
     width, height = -(-(right - left) // step), -(-(bottom - top) // step)
-    seen = cv2.resize(rgb_u8[top:bottom, left:right], (width, height), interpolation=cv2.INTER_AREA)
+    reduced = cv2.resize(rgb_u8[top:bottom, left:right], (width, height), interpolation=cv2.INTER_AREA)
 
-    seen_to_photo = np.diag([(right - left) / width, (bottom - top) / height, 1.0])
-    seen_to_photo[:2, 2] = left, top
-    seen_to_crop = matrix @ seen_to_photo
-    seen_to_crop[:, 2] += seen_to_crop[:, :2].sum(axis=1) / 2 - 0.5  # OpenCV's frame: the first pixel is at 0
-    return cv2.warpAffine(seen, seen_to_crop, (size_px, size_px), flags=cv2.INTER_LINEAR)
+    reduced_to_photo = np.diag([(right - left) / width, (bottom - top) / height, 1.0])
+    reduced_to_photo[:2, 2] = left, top
+    reduced_to_crop = matrix @ reduced_to_photo
+    # In OpenCV's coordinates the center of the first pixel is 0.
+    reduced_to_crop[:, 2] += reduced_to_crop[:, :2].sum(axis=1) / 2 - 0.5
+    return cv2.warpAffine(reduced, reduced_to_crop, (size_px, size_px), flags=cv2.INTER_LINEAR)
 
 
-def _cut_box(photo: Photo, detection: Detection, margin: float) -> UInt8[np.ndarray, "h w 3"]:
+def _crop_box(photo: Photo, detection: Detection, margin: float) -> UInt8[np.ndarray, "h w 3"]:
     left, top, right, bottom = detection.box_xyxy_px
     width, height = photo.size_px
     margin_x, margin_y = margin * (right - left), margin * (bottom - top)

@@ -1,4 +1,4 @@
-"""Where the faces of a photo are. Knows nothing of crops and identities."""
+"""Face detectors. Independent of crops and identities."""
 
 import math
 import threading
@@ -15,23 +15,23 @@ from jaxtyping import Float32, UInt8
 from familiar.core.errors import BadDetector
 from familiar.core.types import Detection, Photo
 
-WORKING_SIDE_PX = 1280  # larger photos are searched at this long side; what is found is mapped back
-YUNET_SMALLEST_SIDE_PX = 33  # below, OpenCV 4.14 answers from memory it never wrote: faces that are not there
-HAAR_SMALLEST_FACE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
-HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces run to 4 (cats) and 16 (people)
+MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
+YUNET_MIN_SIDE_PX = 33  # below, OpenCV 4.14 reads uninitialized memory and finds faces that do not exist
+HAAR_MIN_FACE_SHARE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
+HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces reach 4 (cats) and 16 (people)
 
 
 @runtime_checkable
 class Detector(Protocol):
-    """Finds faces. One detector may be used by several threads."""
+    """A face detector. May be used by several threads at once."""
 
     def detect(self, photo: Photo) -> list[Detection]:
-        """Best first: by score, the larger one where scores are equal. Empty where there is no face."""
+        """Find the faces of a photo, best first: by score, then by area. Empty if there is none."""
         ...
 
 
 class WholePhoto:
-    """For photos that are crops already: the whole photo is the face, with score 1."""
+    """Detector for photos that are crops already: the whole photo is the face, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
         width, height = photo.size_px
@@ -39,20 +39,20 @@ class WholePhoto:
 
 
 class CenterSquare:
-    """The largest centered square, with score 1: for portraits that no detector knows."""
+    """Detector for portraits without a suitable detector: the largest centered square, with score 1."""
 
     def detect(self, photo: Photo) -> list[Detection]:
         width, height = photo.size_px
         side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        return [Detection((left, top, left + side, top + side), None, 1.0)]
+        x, y = (width - side) / 2, (height - side) / 2
+        return [Detection((x, y, x + side, y + side), None, 1.0)]
 
 
 class HaarFaces:
-    """One of OpenCV's boosted cascades (Viola and Jones 2001). Boxes only, upright faces only.
+    """Detector for upright faces with one of OpenCV's boosted cascades (Viola and Jones 2001); boxes only.
 
-    The score is sigmoid(w / 4), where w is the certainty of the cascade's last stage: it orders the
-    detections, and is no probability.
+    The score is sigmoid(w / 4), where w is the level weight of the cascade's last stage: it orders the detections, but
+    is not a probability.
     """
 
     def __init__(self, cascade_file: str) -> None:
@@ -60,8 +60,8 @@ class HaarFaces:
         self._lock = threading.Lock()  # OpenCV's detectors keep state during a call
 
     def detect(self, photo: Photo) -> list[Detection]:
-        rgb_u8, factors_xy = _working_size(photo)
-        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_SMALLEST_FACE)
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
         with self._lock:
             boxes_xywh, _, weights = self._cascade.detectMultiScale3(
                 cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY),
@@ -70,17 +70,20 @@ class HaarFaces:
                 minSize=(smallest_px, smallest_px),
                 outputRejectLevels=True,
             )
-        return _best_first(
+        return _sort_by_score(
             Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)))
             for box, weight in zip(np.reshape(boxes_xywh, (-1, 4)), np.ravel(weights), strict=True)
         )
 
 
 class YuNetFaces:
-    """YuNet (Wu et al. 2023, Machine Intelligence Research 20): people's faces with five landmarks.
+    """Detector for people's faces with five landmarks: YuNet (Wu et al. 2023, Machine Intelligence Research 20).
 
-    A box may reach over the edge of the photo. BadDetector where OpenCV cannot load the file: it loads
-    YuNet's exports of fixed input size (which take photos of any size), not the dynamic ones.
+    A box may extend beyond the photo.
+
+    Raises:
+        BadDetector: OpenCV cannot load the file. It loads YuNet's exports with fixed input size (which accept photos
+            of any size), not the dynamic ones.
     """
 
     def __init__(self, model_path: Path, score_threshold: float = 0.6) -> None:
@@ -90,7 +93,7 @@ class YuNetFaces:
             raise BadDetector(f"{model_path}: {error.strerror}; the yunet detector needs its ONNX file") from error
         try:
             self._network = cv2.FaceDetectorYN.create("onnx", model, np.empty(0, np.uint8), (64, 64), score_threshold)
-            self._network.detect(np.zeros((64, 64, 3), np.uint8))  # another network loads, but fails here
+            self._network.detect(np.zeros((64, 64, 3), np.uint8))  # a network other than YuNet loads, but fails here
         except cv2.error as error:
             raise BadDetector(
                 f"{model_path}: not a YuNet face detector of fixed input size in ONNX format, or broken"
@@ -98,57 +101,61 @@ class YuNetFaces:
         self._lock = threading.Lock()
 
     def detect(self, photo: Photo) -> list[Detection]:
-        rgb_u8, factors_xy = _working_size(photo)
-        missing = [max(0, YUNET_SMALLEST_SIDE_PX - side) for side in rgb_u8.shape[:2]]
-        bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, missing[0], 0, missing[1], cv2.BORDER_CONSTANT)
+        rgb_u8, factors_xy = _resize_for_search(photo)
+        padding = [max(0, YUNET_MIN_SIDE_PX - side) for side in rgb_u8.shape[:2]]
+        bgr_u8 = cv2.copyMakeBorder(rgb_u8[..., ::-1], 0, padding[0], 0, padding[1], cv2.BORDER_CONSTANT)
         with self._lock:
             self._network.setInputSize(bgr_u8.shape[1::-1])
             _, rows = self._network.detect(bgr_u8)
-        return _best_first(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
+        return _sort_by_score(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
 
 
 @dataclass(frozen=True)
-class DetectorKind:
-    """`build` takes the path of a model file where `wants_model`, and nothing otherwise."""
+class DetectorSpec:
+    """A detector that can be chosen by name. `build` takes a model file's path if `needs_model_file`, else nothing."""
 
     description: str
     build: Callable[..., Detector]
-    wants_model: bool = False
+    needs_model_file: bool = False
 
 
-DETECTORS: dict[str, DetectorKind] = {
-    "none": DetectorKind("photos are crops already", WholePhoto),
-    "center": DetectorKind("the largest centered square", CenterSquare),
-    "haar": DetectorKind(
+DETECTORS: dict[str, DetectorSpec] = {
+    "none": DetectorSpec("photos are crops already", WholePhoto),
+    "center": DetectorSpec("the largest centered square", CenterSquare),
+    "haar": DetectorSpec(
         "people's faces, boxes only; built in",
         lambda: HaarFaces("haarcascade_frontalface_default.xml"),
     ),
-    "haar-cat": DetectorKind(
+    "haar-cat": DetectorSpec(
         "cats' frontal faces, boxes only, finds about half; built in",
         lambda: HaarFaces("haarcascade_frontalcatface_extended.xml"),
     ),
-    "yunet": DetectorKind("people's faces with landmarks; needs its ONNX file", YuNetFaces, wants_model=True),
+    "yunet": DetectorSpec("people's faces with landmarks; needs its ONNX file", YuNetFaces, needs_model_file=True),
 }
 
 
 def build_detector(name: str, model_path: Path | None = None) -> Detector:
-    """A detector of `DETECTORS`. BadDetector: an unknown name, or a model file missing, broken or unwanted."""
-    kind = DETECTORS.get(name)
-    if kind is None:
+    """Build a detector of `DETECTORS`.
+
+    Raises:
+        BadDetector: an unknown name, or a model file that is missing, broken or not accepted.
+    """
+    spec = DETECTORS.get(name)
+    if spec is None:
         raise BadDetector(f"no detector is called {name!r}; there are: {', '.join(DETECTORS)}")
-    if not kind.wants_model:
+    if not spec.needs_model_file:
         if model_path is not None:
             raise BadDetector(f"the {name} detector takes no model file, but got {model_path}")
-        return kind.build()
+        return spec.build()
     if model_path is None:
         raise BadDetector(f"the {name} detector needs its ONNX file: give the path to it")
-    return kind.build(model_path)
+    return spec.build(model_path)
 
 
-def _working_size(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
-    """The pixels to search, and the factors (x, y) from them back to the photo."""
+def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
+    """Shrink a large photo; return the pixels to search, and the factors (x, y) from them to the photo."""
     width, height = photo.size_px
-    shrink = WORKING_SIDE_PX / max(width, height)
+    shrink = MAX_SEARCH_SIDE_PX / max(width, height)
     if shrink >= 1:
         return photo.rgb_u8, (1.0, 1.0)
     size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -156,16 +163,16 @@ def _working_size(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float
 
 
 def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> tuple[float, float, float, float]:
-    left, top, width, height = (float(value) for value in box_xywh)
+    x_min, y_min, width, height = (float(value) for value in box_xywh)
     x, y = factors_xy
-    return left * x, top * y, (left + width) * x, (top + height) * y
+    return x_min * x, y_min * y, (x_min + width) * x, (y_min + height) * y
 
 
 def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Detection:
-    # YuNet begins with the eye and the mouth corner on the person's right: those at the image's left.
+    # YuNet's first eye and mouth corner are the person's right ones, which are left in the image.
     landmarks_px = row[4:14].reshape(5, 2) * np.array(factors_xy, np.float32)
     return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0))
 
 
-def _best_first(detections: Iterable[Detection]) -> list[Detection]:
-    return sorted(detections, key=lambda found: (-found.score, -found.area_px, found.box_xyxy_px))
+def _sort_by_score(detections: Iterable[Detection]) -> list[Detection]:
+    return sorted(detections, key=lambda face: (-face.score, -face.area_px, face.box_xyxy_px))

@@ -1,4 +1,4 @@
-"""Every face of a photo, each with how much its embedding can be trusted."""
+"""Detection of all faces of a photo, each with a quality score."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector
 from familiar.photos.preprocessing import Preprocessing
 
-SHARP = 100.0  # variance of the Laplacian, 8-bit gray, below which a crop is usually taken for blurred
-SAME_FACE_OVERLAP = 0.5  # of the smaller of two boxes: so much in common, and they are one face found twice
+SHARP_LAPLACIAN_VARIANCE = 100.0  # variance of the Laplacian, 8-bit gray; crops below are usually considered blurred
+SAME_FACE_OVERLAP = 0.5  # share of the smaller box; two boxes that overlap by this or more are one face
 
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """`quality`, in [0, 1]: the detector's score x sharpness x size x how much of the box lies on the photo."""
+    """A detected face, its crop, and its `quality` in [0, 1]: how far its embedding can be trusted."""
 
     detection: Detection
     crop: Crop
@@ -28,66 +28,77 @@ class Face:
 
 
 def detect_faces(photo: Photo, detector: Detector, preprocessing: Preprocessing, min_score: float = 0.0) -> list[Face]:
-    """The faces with a score of `min_score` or more, best first; empty where there is none.
+    """Detect and crop all faces of a photo, best first.
 
-    Of boxes that have half of the smaller one in common the best is kept: a face found twice would be two faces in
-    one photo, and so two individuals. A face that lies outside the photo is left out.
+    Of boxes that overlap by half of the smaller one or more, only the best is kept: a face detected twice would count
+    as two faces in one photo, and so as two individuals. Faces outside the photo are left out.
+
+    Args:
+        photo: the photo to search.
+        detector: finds the boxes.
+        preprocessing: of the network that the crops are for.
+        min_score: lowest score of the detector that is accepted, in [0, 1].
     """
-    found: list[Face] = []
-    for detection in _distinct(detector.detect(photo)):
+    faces: list[Face] = []
+    for detection in _suppress_duplicates(detector.detect(photo)):
         if detection.score < min_score:
             continue
         try:
             crop = align(photo, detection, preprocessing)
         except NoFaceFound:
             continue
-        found.append(Face(detection, crop, face_quality(detection, photo.size_px, crop.rgb_u8)))
-    return found
+        faces.append(Face(detection, crop, face_quality(detection, photo.size_px, crop.rgb_u8)))
+    return faces
 
 
 def face_quality(
     detection: Detection, photo_size_px: tuple[int, int], crop_rgb_u8: UInt8[np.ndarray, "s s 3"]
 ) -> float:
-    """The detector's score x sharpness x size x how much of the box lies on the photo, each in [0, 1].
+    """Compute the product of the detector's score, sharpness, size and visible share, each in [0, 1].
 
-    Sharpness is v / (v + 100) with v the variance of the crop's Laplacian (Pech-Pacheco et al. 2000); size, the side
-    of the box in the photo over that of the crop, at most 1: what was enlarged holds no more than it did.
-    `photo_size_px` is (width, height).
+    Sharpness is v / (v + 100) with v the variance of the crop's Laplacian (Pech-Pacheco et al. 2000). Size is the side
+    of the box in the photo over that of the crop, at most 1, since enlarging adds no detail. Visible share is the
+    share of the box that lies on the photo.
+
+    Args:
+        detection: the face in pixels of the photo.
+        photo_size_px: (width, height) of the photo.
+        crop_rgb_u8: the aligned crop.
     """
     gray = cv2.cvtColor(crop_rgb_u8, cv2.COLOR_RGB2GRAY)
-    _, deviation = cv2.meanStdDev(cv2.Laplacian(gray, cv2.CV_16S))  # which holds all it can be
+    _, deviation = cv2.meanStdDev(cv2.Laplacian(gray, cv2.CV_16S))  # wide enough for all its values
     variance = float(deviation[0, 0]) ** 2
     size = min(1.0, math.sqrt(detection.area_px) / len(crop_rgb_u8))
-    seen = box_intersection_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
-    return detection.score * variance / (variance + SHARP) * size * seen
+    visible = box_intersection_px(detection.box_xyxy_px, (0.0, 0.0, *photo_size_px)) / detection.area_px
+    return detection.score * variance / (variance + SHARP_LAPLACIAN_VARIANCE) * size * visible
 
 
 def to_full_resolution(detection: Detection, photo: Photo) -> Detection:
-    """A detection in pixels of the whole file, which may have been read at a smaller scale."""
+    """Convert a detection to pixels of the file, which may have been decoded at a reduced scale."""
     if photo.source_size_px == photo.size_px:
         return detection
-    x, y = (whole / read for whole, read in zip(photo.source_size_px, photo.size_px, strict=True))
+    x, y = (full / decoded for full, decoded in zip(photo.source_size_px, photo.size_px, strict=True))
     left, top, right, bottom = detection.box_xyxy_px
     landmarks = detection.landmarks_px
     scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
     return Detection((left * x, top * y, right * x, bottom * y), scaled, detection.score)
 
 
-def _distinct(best_first: Sequence[Detection]) -> list[Detection]:
-    kept: list[Detection] = []
+def _suppress_duplicates(best_first: Sequence[Detection]) -> list[Detection]:
+    distinct: list[Detection] = []
     for detection in best_first:
-        if all(_in_common(detection, other) < SAME_FACE_OVERLAP for other in kept):
-            kept.append(detection)
-    return kept
+        if all(_overlap_of_smaller(detection, other) < SAME_FACE_OVERLAP for other in distinct):
+            distinct.append(detection)
+    return distinct
 
 
-def _in_common(one: Detection, other: Detection) -> float:
-    """The area of both, as a share of the smaller box."""
-    return box_intersection_px(one.box_xyxy_px, other.box_xyxy_px) / min(one.area_px, other.area_px)
+def _overlap_of_smaller(first: Detection, second: Detection) -> float:
+    """Compute the intersection of two boxes as a share of the smaller one."""
+    return box_intersection_px(first.box_xyxy_px, second.box_xyxy_px) / min(first.area_px, second.area_px)
 
 
-def box_intersection_px(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The area that two boxes share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+def box_intersection_px(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """Compute the area of the intersection of two boxes (left, top, right, bottom), in square pixels."""
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     return max(0.0, width) * max(0.0, height)

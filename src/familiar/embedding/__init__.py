@@ -1,1 +1,1 @@
-"""Turn crops into unit vectors with ONNX Runtime: bundles, embedder, verification. No torch."""
+"""Embed crops as unit vectors with ONNX Runtime: bundles, embedder, verification. No torch."""

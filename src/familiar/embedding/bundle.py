@@ -1,9 +1,8 @@
-"""The one file a trained network ships as: an ONNX model with all it takes to use it right, and its seals.
+"""Bundles: a trained network as one ONNX file with the metadata needed to use it, and checksums of both.
 
-An ONNX file is a protobuf message, and protobuf lets fields follow in any order. So the bundle is the
-serialized network with one more field behind it: `metadata_props["familiar"]`, our JSON. The seal
-`file_id` covers the bytes before it, `metadata_sha256` the JSON, and both are checked with nothing but
-the standard library.
+An ONNX file is a protobuf message, and protobuf fields may have any order. So a bundle is the serialized network with
+one more field appended: `metadata_props["familiar"]`, the metadata as JSON. The checksum `file_id` covers the bytes
+before it, `metadata_sha256` the JSON; both are verified with the standard library alone.
 """
 
 import dataclasses
@@ -28,14 +27,28 @@ LENGTH_DELIMITED = 2  # protobuf wire type
 
 # Format 1 spells one field, one field of the preprocessing and one way to resize as British English does.
 _STORED_RESIZE = {"center_crop": "centre_crop"}
-_READ_RESIZE = {stored: resize for resize, stored in _STORED_RESIZE.items()}
+_RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items()}
 
 
 @dataclass(frozen=True)
 class BundleMetadata:
-    """What a bundle says of itself. `space_id` names the space its embeddings lie in.
+    """Metadata of a bundle.
 
-    `taught_by`: the spaces of the bundles it learned from besides its photos' labels.
+    Attributes:
+        space_id: names the space of its embeddings; only embeddings of one space compare.
+        embedding_dim: dimension of the embeddings.
+        preprocessing: the crops the network takes.
+        calibration: what its similarities mean.
+        prefixes: lengths to which its embeddings may be truncated.
+        recipe: name of the recipe it was trained with.
+        network: name of the network.
+        precision: of its weights and computation.
+        trained_on: the data sets it was trained on.
+        results: metrics on validation identities.
+        parity: how far its output differs from that of the trained network.
+        license: of the weights.
+        taught_by: the spaces of the bundles it was distilled from.
+        format_version: of the bundle's format.
     """
 
     space_id: str
@@ -56,7 +69,7 @@ class BundleMetadata:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle whose seals held. `onnx` is the whole file, as ONNX Runtime takes it."""
+    """A bundle with verified checksums. `onnx` is the content of the whole file, as ONNX Runtime takes it."""
 
     path: Path
     onnx: bytes = field(repr=False)
@@ -65,23 +78,32 @@ class Bundle:
 
 
 def resolve_model(model: Path | str) -> Path:
-    """The bundle file a user means: a bundle, a run folder that holds one, or the name of a shipped bundle.
+    """Find the file of a bundle.
 
-    A file or folder of that name in the working directory goes before the shipped bundle.
+    Args:
+        model: a bundle file, a run folder with a bundle, or the name of a shipped bundle. A file or folder with that
+            name takes precedence over the shipped bundle.
+
+    Raises:
+        BadBundle: there is none.
     """
-    path, ours = Path(model), shipped_bundles()
+    path, shipped = Path(model), shipped_bundles()
     if not path.exists():
-        path = ours.get(str(model), path)
+        path = shipped.get(str(model), path)
     if path.is_dir():
         path = path / run_files.BUNDLE
     if not path.is_file():
-        names = f", or one that familiar ships: {', '.join(ours)}" if ours else ""
-        raise BadBundle(f"{model}: no bundle there; name a .onnx file of ours, or the folder of a finished run{names}")
+        names = f", or one that familiar ships: {', '.join(shipped)}" if shipped else ""
+        raise BadBundle(f"{model}: no bundle found; pass a familiar .onnx file, or the folder of a finished run{names}")
     return path
 
 
 def load_bundle(model: Path | str) -> Bundle:
-    """Read a bundle and check every byte of it. BadBundle names the file and what is wrong with it."""
+    """Read a bundle and verify its checksums, which cover every byte.
+
+    Raises:
+        BadBundle: the file is missing, not a bundle, corrupted, or of another format; names the file and the cause.
+    """
     path = resolve_model(model)
     try:
         content = path.read_bytes()
@@ -91,15 +113,15 @@ def load_bundle(model: Path | str) -> Bundle:
     file_id = stored.pop("file_id")
     _check_format(stored["format_version"], path)
     if hashlib.sha256(network).hexdigest() != file_id:
-        raise BadBundle(f"{path}: the network's bytes changed since it was exported. Fetch or export it again")
+        raise BadBundle(f"{path}: the network's bytes changed since it was exported; download or export it again")
     try:
-        return Bundle(path, content, file_id, _metadata_from(stored))
+        return Bundle(path, content, file_id, _parse_metadata(stored))
     except (KeyError, TypeError, ValueError) as error:
         raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
 
 
 def seal(network: bytes, metadata: BundleMetadata) -> bytes:
-    """The bundle of a serialized ONNX model: `network` with its sealed metadata behind it."""
+    """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)
     stored["licence"] = stored.pop("license")
     preprocessing = stored["preprocessing"]
@@ -112,15 +134,15 @@ def seal(network: bytes, metadata: BundleMetadata) -> bytes:
 
 
 def _open_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """(the network's bytes, our JSON) of a file whose last field is our metadata, unchanged."""
-    damaged = BadBundle(f"{path}: is no bundle of ours, or was cut or changed. Fetch or export it again")
+    """Split a bundle's content into the network's bytes and the metadata, whose checksum is verified."""
+    damaged = BadBundle(f"{path}: is not a familiar bundle, or is corrupted; download or export it again")
     try:
         number, start, body = deque(_top_level_fields(content), maxlen=1).pop()
         entry = {inner: value for inner, _, value in _top_level_fields(body)}
         stored = json.loads(entry[2])
     except (IndexError, KeyError, RecursionError, ValueError) as error:
         raise damaged from error
-    # Bytes outside the JSON's values must be just as we write them, or a change there would go unseen.
+    # The encoding must be exactly the one `seal` writes, else a changed byte outside the values would go unnoticed.
     if (
         number != METADATA_PROPS_FIELD
         or not isinstance(stored, dict)
@@ -147,14 +169,14 @@ def _check_format(version: object, path: Path) -> None:
     )
 
 
-def _metadata_from(stored: dict[str, Any]) -> BundleMetadata:
+def _parse_metadata(stored: dict[str, Any]) -> BundleMetadata:
     fields = dict(stored)
     license_terms = fields.pop("licence")
     preprocessing = dict(fields["preprocessing"])
     for name in ("mean", "std"):
         preprocessing[name] = tuple(preprocessing[name])
     preprocessing["color_order"] = preprocessing.pop("colour_order")
-    preprocessing["resize"] = _READ_RESIZE.get(preprocessing["resize"], preprocessing["resize"])
+    preprocessing["resize"] = _RESIZE_FROM_STORED.get(preprocessing["resize"], preprocessing["resize"])
     return BundleMetadata(
         **{
             **fields,
@@ -177,7 +199,7 @@ def _metadata_sha256(stored: dict[str, Any]) -> str:
 
 
 def _field(number: int, body: bytes) -> bytes:
-    """One length-delimited protobuf field."""
+    """Encode a length-delimited protobuf field."""
     return _varint(number << 3 | LENGTH_DELIMITED) + _varint(len(body)) + body
 
 
@@ -190,13 +212,13 @@ def _varint(value: int) -> bytes:
 
 
 def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(number, where it starts, body) of each field; numbers have no body. ValueError where it does not parse."""
+    """Yield (number, start, body) of each field; numeric fields have an empty body. Raise ValueError if malformed."""
     position = 0
     while position < len(message):
         start = position
         tag, position = _read_varint(message, position)
-        if tag < 8:  # field 0: what a file of zeros, left by a crash, would be full of
-            raise ValueError("no field has the number 0")
+        if tag < 8:  # as in a file of zeros that a crash left
+            raise ValueError("field number 0")
         body = b""
         match tag & 7:
             case 0:
@@ -213,14 +235,14 @@ def _top_level_fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
                 raise ValueError(f"wire type {other}")
         yield tag >> 3, start, body
     if position != len(message):
-        raise ValueError("cut off")
+        raise ValueError("truncated")
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(message) or shift > 63:
-            raise ValueError("cut off")
+            raise ValueError("truncated")
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift

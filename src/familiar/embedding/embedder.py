@@ -1,4 +1,4 @@
-"""A bundle at work: crops in, unit vectors out, with ONNX Runtime."""
+"""Embedding of crops and photos as unit vectors, with ONNX Runtime."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,29 +20,26 @@ from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, to_tensor
 
-BATCH_PIXELS = 16 * 112**2  # with more at once a core waits for memory, with fewer for Python
+BATCH_PIXELS = 16 * 112**2  # with larger batches a core waits for memory, with smaller ones for Python
 CPU = "CPUExecutionProvider"
 
 Source = TypeVar("Source", contravariant=True)
-# Standardized crops, as `to_tensor` makes them, to unit rows; may be called by several threads at once.
+# Maps standardized crops (see `to_tensor`) to unit rows; may be called by several threads at once.
 Network = Callable[[Float32[np.ndarray, "n 3 s s"]], Float32[np.ndarray, "n d"]]
 
 
 @runtime_checkable
-class OpenPhoto(Protocol[Source]):
-    """`load_photo`, or whatever else turns a source into a photo."""
+class PhotoOpener(Protocol[Source]):
+    """Loads a source, such as a path, as a photo. `load_photo` is one."""
 
     def __call__(self, source: Source, /, *, min_side_px: int | None = None) -> Photo: ...
 
 
 class Embedder:
-    """Unit embeddings of crops. Opening a bundle checks its seals; BadBundle where they do not hold.
+    """Computes unit embeddings of crops with a bundle.
 
-    ONNX Runtime computes them on the CPU, or with `providers` of its, each doing what those before it cannot;
-    FamiliarError where one is missing. Or `network` does, in place of the bundle's own: see `torch_embedder`.
-
-    The network runs in one thread: `threads` (None: as many as cores) is how many small batches are under way at
-    once. That leaves no core waiting for another, and a small batch stays in a core's cache.
+    Each call of the network runs in one thread, and several small batches run at once. So no core waits for another,
+    and a small batch stays in a core's cache.
     """
 
     def __init__(
@@ -53,25 +50,53 @@ class Embedder:
         providers: Sequence[str] | None = None,
         network: Network | None = None,
     ) -> None:
+        """Open a bundle and verify its checksums.
+
+        Args:
+            model: a bundle, or a file, folder or name as for `resolve_model`.
+            threads: batches computed at once; None: as many as there are cores.
+            providers: execution providers of ONNX Runtime, each for the operators that those before it do not
+                support; None: the CPU.
+            network: used instead of the bundle's own network (see `torch_embedder`).
+
+        Raises:
+            BadBundle: the bundle is missing or corrupted, or ONNX Runtime cannot open it.
+            FamiliarError: a provider is missing or does not start.
+            ValueError: both `providers` and `network` are given.
+        """
         if providers is not None and network is not None:
-            raise ValueError("providers are ONNX Runtime's, which is not used where a network is given")
+            raise ValueError("providers are ONNX Runtime's and cannot be combined with a network")
         self.threads = threads or available_cores()
         self.bundle = model if isinstance(model, Bundle) else load_bundle(model)
         self._network = network or _onnx_network(self.bundle, providers or (CPU,))
 
     @property
     def batch_size(self) -> int:
-        """Photos a batch where nothing else is asked for."""
+        """Default number of photos per batch."""
         return max(1, BATCH_PIXELS // self.metadata.preprocessing.size_px**2)
 
     @property
     def metadata(self) -> BundleMetadata:
+        """Metadata of the bundle."""
         return self.bundle.metadata
 
     def embed(
         self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None
     ) -> Float32[np.ndarray, "n d"]:
-        """One unit row per crop. `flip` averages each crop with its mirror image, at twice the cost."""
+        """Embed crops.
+
+        Args:
+            crops: each of the size that the preprocessing says.
+            flip: average each crop's embedding with that of its mirror image, at twice the cost.
+            batch_size: crops per batch; None: `self.batch_size`.
+
+        Returns:
+            One unit row per crop.
+
+        Raises:
+            BadBundle: the network does not return unit vectors.
+            ValueError: a crop of another size.
+        """
 
         def embed_batch(batch: Sequence[Crop]) -> np.ndarray:
             return self.run(to_tensor(batch, self.metadata.preprocessing), flip=flip)
@@ -83,10 +108,11 @@ class Embedder:
         return np.concatenate([self.empty_embeddings(), *embeddings])
 
     def empty_embeddings(self) -> Float32[np.ndarray, "0 d"]:
+        """Return embeddings of no crops."""
         return np.empty((0, self.metadata.embedding_dim), np.float32)
 
     def run(self, images: Float32[np.ndarray, "n 3 s s"], *, flip: bool = False) -> Float32[np.ndarray, "n d"]:
-        """Embeddings of a standardized tensor, as `to_tensor` makes it."""
+        """Embed a standardized tensor, as `to_tensor` makes it; `flip` as in `embed`."""
         embeddings = self._run_once(images)
         if flip:
             embeddings = normalize(embeddings + self._run_once(np.ascontiguousarray(images[..., ::-1])))
@@ -97,30 +123,30 @@ class Embedder:
         try:
             check_unit_rows(embeddings)
         except ValueError as error:
-            raise BadBundle(f"{self.bundle.path}: its network gives no unit vectors ({error})") from error
+            raise BadBundle(f"{self.bundle.path}: its network does not return unit vectors ({error})") from error
         return embeddings
 
 
 def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
-    """The bundle's network, each call of it in one thread."""
+    """Create a function that runs the bundle's network, each call in one thread."""
     available = ort.get_available_providers()
-    if absent := [provider for provider in providers if provider not in available]:
-        raise FamiliarError(f"ONNX Runtime has no {absent[0]} here; it has {', '.join(available)}")
+    if missing := [provider for provider in providers if provider not in available]:
+        raise FamiliarError(f"ONNX Runtime has no {missing[0]} here; it has {', '.join(available)}")
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3  # errors only: warnings are about the graph, not for the user
+    options.log_severity_level = 3  # errors only: warnings concern the graph, not the user
     try:
         session = ort.InferenceSession(bundle.onnx, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's errors share no public base
-        # The seals held, so the file is as its exporter wrote it.
+        # The checksums are right, so the file is as it was exported.
         raise BadBundle(
             f"{bundle.path}: ONNX Runtime {ort.__version__} cannot open it with {', '.join(providers)}; if the network "
             f"is newer than that, update onnxruntime ({str(error).strip()})"
         ) from error
-    # One that finds no device or library is left out without a word, and the CPU computes in its place.
-    if absent := [provider for provider in providers if provider not in session.get_providers()]:
+    # ONNX Runtime silently falls back to the CPU if a provider finds no device or library.
+    if missing := [provider for provider in providers if provider not in session.get_providers()]:
         raise FamiliarError(
-            f"ONNX Runtime has {absent[0]}, but it did not start: its device or its libraries are missing"
+            f"ONNX Runtime has {missing[0]}, but it did not start: its device or its libraries are missing"
         )
     input_name = session.get_inputs()[0].name
 
@@ -134,7 +160,13 @@ def _onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class EmbedResult:
-    """Embeddings of the sources that could be read, `rows` saying which those were, and why others were not."""
+    """Embeddings of several sources.
+
+    Attributes:
+        embeddings: unit rows of the sources that could be read.
+        rows: the index of each among the sources.
+        skipped: the errors of all other sources.
+    """
 
     embeddings: Float32[np.ndarray, "n d"]
     rows: Int64[np.ndarray, " n"]
@@ -146,18 +178,29 @@ def crop_photo(
     preprocessing: Preprocessing,
     detector: Detector | None = None,
     *,
-    open_photo: OpenPhoto[Source] = load_photo,
+    open_photo: PhotoOpener[Source] = load_photo,
 ) -> Crop:
-    """The best face of a source as the network sees it; without a detector the photo is a crop already."""
+    """Load a source and crop its best face for a network.
+
+    Args:
+        source: what `open_photo` loads.
+        preprocessing: of the network.
+        detector: finds the face; None: the photo is a crop already.
+        open_photo: loads the source.
+
+    Raises:
+        NoFaceFound: no face is found.
+        FamiliarError: whatever `open_photo` raises.
+    """
     detector = detector or WholePhoto()
     photo = open_photo(source, min_side_px=min_decoded_side_px(detector, preprocessing))
     return detect_and_align(photo, detector, preprocessing)
 
 
 def min_decoded_side_px(detector: Detector, preprocessing: Preprocessing) -> int | None:
-    """A detector needs the whole picture (None); a crop is read no larger than the network takes it."""
-    whole = isinstance(detector, WholePhoto)
-    return max(preprocessing.size_px, preprocessing.resize_px) if whole else None
+    """Return the `min_side_px` to load a photo with: a crop is needed at the network's size, others in full (None)."""
+    is_crop = isinstance(detector, WholePhoto)
+    return max(preprocessing.size_px, preprocessing.resize_px) if is_crop else None
 
 
 def embed_photos(
@@ -165,15 +208,23 @@ def embed_photos(
     sources: Sequence[Source],
     detector: Detector | None = None,
     *,
-    open_photo: OpenPhoto[Source] = load_photo,
+    open_photo: PhotoOpener[Source] = load_photo,
     flip: bool = False,
     batch_size: int | None = None,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> EmbedResult:
-    """Every source opened, its best face found and embedded; one bad photo never stops the others.
+    """Embed the best face of every source. A photo that cannot be read or has no face does not stop the others.
 
-    Each of the embedder's threads takes a batch from the files to the vectors. `on_batch` is told how many
-    sources are done.
+    Each of the embedder's threads processes whole batches, from files to vectors.
+
+    Args:
+        embedder: computes the embeddings.
+        sources: what `open_photo` loads.
+        detector: finds the faces; None: the photos are crops already.
+        open_photo: loads a source.
+        flip: as in `Embedder.embed`.
+        batch_size: photos per batch; None: the embedder's.
+        on_batch: called after each batch with the number of sources done.
     """
     preprocessing = embedder.metadata.preprocessing
 
@@ -189,7 +240,7 @@ def embed_photos(
         embeddings = embedder.run(images, flip=flip) if crops else embedder.empty_embeddings()
         return batch, EmbedResult(embeddings, np.array(list(crops), np.int64), tuple(skipped))
 
-    # Few photos are shared out too.
+    # A few photos are spread over the threads too.
     size = max(1, min(batch_size or embedder.batch_size, -(-len(sources) // embedder.threads)))
     batches = [range(start, min(start + size, len(sources))) for start in range(0, len(sources), size)]
     parts = [EmbedResult(embedder.empty_embeddings(), np.empty(0, np.int64), ())]

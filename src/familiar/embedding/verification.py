@@ -1,4 +1,4 @@
-"""Two photos, one question: the same individual?"""
+"""Verification: do two photos show the same individual?"""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,14 @@ from familiar.embedding.embedder import Embedder, crop_photo
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """`similarity` in [-1, 1]; `probability` that it is one individual, where both answers are equally likely
-    beforehand; `same` where the similarity reaches the bundle's balanced `threshold`.
+    """The decision for two photos.
 
-    Of a bundle whose similarities were never calibrated the threshold is a fixed one, and `probability` None.
+    Attributes:
+        similarity: in [-1, 1].
+        probability: that both show one individual, if both answers are equally likely beforehand; None if the bundle
+            was never calibrated.
+        same: whether the similarity reaches the threshold.
+        threshold: the bundle's balanced one; a fixed number if the bundle was never calibrated.
     """
 
     similarity: float
@@ -29,18 +33,30 @@ class VerificationResult:
 def verify_photos(
     embedder: Embedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
 ) -> VerificationResult:
-    """UnreadablePhoto or NoFaceFound where one of the two cannot be judged."""
+    """Decide whether two photos show the same individual.
+
+    Args:
+        embedder: computes the embeddings.
+        first: one photo.
+        second: the other photo.
+        detector: finds the face in each; None: the photos are crops.
+        flip: average each crop with its mirror image.
+
+    Raises:
+        UnreadablePhoto: a photo cannot be read.
+        NoFaceFound: no face is found in a photo.
+    """
     preprocessing = embedder.metadata.preprocessing
     crops = [crop_photo(photo, preprocessing, detector) for photo in (first, second)]
-    left, right = embedder.embed(crops, flip=flip)
-    return verify_embeddings(left, right, embedder.metadata.calibration)
+    embeddings = embedder.embed(crops, flip=flip)
+    return verify_embeddings(embeddings[0], embeddings[1], embedder.metadata.calibration)
 
 
 def verify_embeddings(
-    left: Float32[np.ndarray, " d"], right: Float32[np.ndarray, " d"], calibration: Calibration
+    first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"], calibration: Calibration
 ) -> VerificationResult:
-    """Two embeddings of one bundle, judged as it is calibrated."""
-    similarity = float(min(max(left @ right, -1.0), 1.0))
+    """Decide by the embeddings of two photos from one bundle and its calibration."""
+    similarity = float(min(max(first @ second, -1.0), 1.0))
     return VerificationResult(
         similarity=similarity,
         probability=probability_same(similarity, calibration),
@@ -50,11 +66,9 @@ def verify_embeddings(
 
 
 def probability_same(similarity: float, calibration: Calibration) -> float | None:
-    """The bundle's calibrated curve at a similarity, None where it has none.
-
-    A steep curve takes the exponent beyond what a float holds, so it is bounded first.
-    """
+    """Evaluate the bundle's probability curve at a similarity; None if it was never calibrated."""
     if calibration.slope is None or calibration.intercept is None:
         return None
+    # A steep curve would overflow the exponential.
     exponent = min(max(calibration.slope * similarity + calibration.intercept, -700.0), 700.0)
     return 1.0 / (1.0 + math.exp(-exponent))

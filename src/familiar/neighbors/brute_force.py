@@ -1,7 +1,8 @@
-"""Exact search: the nearest rows, block by block, so that no n x n matrix is ever held.
+"""Exact nearest-neighbor search, block by block, so that no n x n matrix is ever in memory.
 
-`nearest` looks among the rows themselves, for grouping and metrics; `search` answers queries as fast as memory is
-read; `search_prefix` reads less of it, and `rerank` puts right what was only found roughly, there or by an index.
+`nearest_neighbors` searches among the rows themselves, for clustering and metrics; `search` answers queries at the
+speed at which memory is read; `search_prefix` reads less of it; `rerank` computes exact similarities for candidates
+that an approximate search found.
 """
 
 import numpy as np
@@ -12,13 +13,13 @@ from familiar.core.vectors import UNIT_NORM_TOLERANCE, prefix
 
 Vectors = Float32[np.ndarray, "n d"] | Float16[np.ndarray, "n d"]
 
-_EXCLUDED = -2.0  # below every similarity
-_QUERIES = 256  # looked for at once
-_TILE_PRODUCTS = 4_000_000  # of queries and rows, held at once: 16 MB
-_GROUP = 64  # neighboring rows of which only the highest product is looked at first
-_CONVERTED_VALUES = 1 << 18  # of float16 at once: as float32, 1 MB, they stay in the cache
-_EXACT_ROWS = 16_384  # of float64 at once: 16 MB in 128 dimensions
-_SPARSE = 8  # fewer than one row in so many allowed: they are copied rather than all multiplied
+_NO_SIMILARITY = -2.0  # below every similarity
+_QUERY_BATCH = 256  # queries searched for at once
+_TILE_PRODUCTS = 4_000_000  # products of queries and rows in memory at once: 16 MB
+_GROUP_ROWS = 64  # neighboring rows of which only the highest product is compared first
+_CONVERTED_VALUES = 1 << 18  # float16 values converted at once: as float32, 1 MB, they stay in the cache
+_EXACT_ROWS = 16_384  # float64 rows at once: 16 MB in 128 dimensions
+_SPARSE = 8  # if fewer than one row in this many is allowed, those are copied rather than all multiplied
 _SLACK = 2 * (UNIT_NORM_TOLERANCE + 1e-4)  # float32 products may be off by a row's length and by rounding
 
 
@@ -28,26 +29,36 @@ def nearest_neighbors(
     queries: Int[np.ndarray, " q"] | None = None,
     block_rows: int | None = None,
 ) -> tuple[Int64[np.ndarray, "q k"], Float32[np.ndarray, "q k"]]:
-    """Rows and similarities of the k nearest others of each row in `queries` (None: of all), nearest first.
+    """Find the k nearest other rows of rows.
 
-    Which of several equally near rows is taken is left open. `k` lies in [1, n - 1], or `ValueError`.
+    Args:
+        embeddings: unit rows.
+        k: neighbors per query, in [1, n - 1].
+        queries: indices of the rows to search for; None: all.
+        block_rows: queries compared at once; None: as many as fit into a block of fixed size.
+
+    Returns:
+        Rows and similarities of the neighbors, nearest first. Ties are broken arbitrarily.
+
+    Raises:
+        ValueError: k outside its range, or rows that are not unit vectors.
     """
     if not 1 <= k < len(embeddings):
-        raise ValueError(f"each of {len(embeddings)} rows has 1 to that many less one neighbors, not {k}")
+        raise ValueError(f"k must be in [1, {len(embeddings) - 1}] for {len(embeddings)} rows, got {k}")
     rows = unit_rows(embeddings)
-    asked = np.arange(len(rows)) if queries is None else queries.astype(np.int64)
-    neighbors = np.empty((len(asked), k), np.int64)
-    closeness = np.empty((len(asked), k), np.float32)
-    for part in blocks(len(asked), len(rows), block_rows):
-        of = asked[part]
-        scores = similarities(rows[of], rows)
-        scores[np.arange(len(of)), of] = _EXCLUDED
+    query_rows = np.arange(len(rows)) if queries is None else queries.astype(np.int64)
+    neighbors = np.empty((len(query_rows), k), np.int64)
+    similarity = np.empty((len(query_rows), k), np.float32)
+    for part in blocks(len(query_rows), len(rows), block_rows):
+        block = query_rows[part]
+        scores = similarities(rows[block], rows)
+        scores[np.arange(len(block)), block] = _NO_SIMILARITY
         candidates = np.argpartition(scores, -k, axis=1)[:, -k:]
-        found = np.take_along_axis(scores, candidates, axis=1)
-        by_closeness = np.lexsort((candidates, -found), axis=1)
-        neighbors[part] = np.take_along_axis(candidates, by_closeness, axis=1)
-        closeness[part] = np.take_along_axis(found, by_closeness, axis=1)
-    return neighbors, closeness
+        candidate_scores = np.take_along_axis(scores, candidates, axis=1)
+        order = np.lexsort((candidates, -candidate_scores), axis=1)
+        neighbors[part] = np.take_along_axis(candidates, order, axis=1)
+        similarity[part] = np.take_along_axis(candidate_scores, order, axis=1)
+    return neighbors, similarity
 
 
 def search(
@@ -55,30 +66,36 @@ def search(
     queries: Float32[np.ndarray, "q d"],
     k: int,
     allowed: Bool[np.ndarray, " n"] | None = None,
-) -> tuple[Int64[np.ndarray, "q found"], Float32[np.ndarray, "q found"]]:
-    """Rows and similarities of the k nearest unit rows of each query, nearest first: k, or as many as are allowed.
+) -> tuple[Int64[np.ndarray, "q hits"], Float32[np.ndarray, "q hits"]]:
+    """Find the k nearest unit rows of each query.
 
     Similarities are cosines computed in float64 and rounded to float32, whatever the vectors are stored in; of equal
-    ones the lower row comes first. So equal rows tie exactly, and no answer depends on the blocks. `allowed` marks the
-    rows that may be found (None: all).
+    ones the lower row comes first. So equal rows tie exactly, and no result depends on the blocks.
 
-    Reading all vectors to check them would take as long as the search: of those only the rows that come near are
-    checked. `ValueError` where one of them or a query is no unit vector, where any product is not a number, or for k
-    below 1.
+    Args:
+        vectors: unit rows. Checking all of them would take as long as the search, so only rows near a query are.
+        queries: unit rows.
+        k: hits per query, at least 1.
+        allowed: mask of the rows that may be found; None: all.
+
+    Returns:
+        Rows and similarities, nearest first: k, or as many as are allowed.
+
+    Raises:
+        ValueError: a query or a row near it that is not a unit vector, a product that is not a number, or k below 1.
     """
-    if k < 1:
-        raise ValueError(f"a search finds 1 row or more, not {k}")
-    wanted = unit_rows(queries)
+    _check_k(k)
+    exact_queries = unit_rows(queries)
     if allowed is not None:
         rows = np.flatnonzero(allowed)
         if len(rows) * _SPARSE < len(vectors):
-            found, closeness = search(vectors[rows], queries, k)
-            return rows[found], closeness
+            hits, similarity = search(vectors[rows], queries, k)
+            return rows[hits], similarity
     k = min(k, len(vectors) if allowed is None else int(allowed.sum()))
-    best = _Best(len(queries), k)
+    best = _TopK(len(queries), k)
     if k:
-        for part in blocks(len(queries), 1, _QUERIES):
-            _search_part(vectors, wanted, part, allowed, best)
+        for part in blocks(len(queries), 1, _QUERY_BATCH):
+            _search_batch(vectors, exact_queries, part, allowed, best)
     return best.rows, best.similarity
 
 
@@ -89,15 +106,28 @@ def search_prefix(
     k: int,
     candidates: int,
     allowed: Bool[np.ndarray, " n"] | None = None,
-) -> tuple[Int64[np.ndarray, "q found"], Float32[np.ndarray, "q found"]]:
-    """As `search`, but only among the `candidates` rows whose first p components are nearest to the query's.
+) -> tuple[Int64[np.ndarray, "q hits"], Float32[np.ndarray, "q hits"]]:
+    """Find the k nearest rows among the `candidates` rows whose first p components are nearest to the query's.
 
-    `prefixes` is `core.vectors.prefix(vectors, p)`, made once for many searches: a matrix of its own, since the first
-    components of whole rows lie too far apart in memory to be read faster. Where all rows are candidates the answer is
-    that of `search`. `ValueError` as there, for fewer candidates than k, or where a query's prefix is zero.
+    If all rows are candidates, the result is that of `search`.
+
+    Args:
+        vectors: unit rows.
+        prefixes: `core.vectors.prefix(vectors, p)`, made once for many searches: a matrix of its own, since the first
+            components of whole rows lie too far apart in memory to be read faster.
+        queries: unit rows.
+        k: hits per query, at least 1.
+        candidates: rows per query that are compared in full, at least k.
+        allowed: mask of the rows that may be found; None: all.
+
+    Returns:
+        Rows and similarities, as from `search`.
+
+    Raises:
+        ValueError: as `search`, fewer candidates than k, or a query whose prefix is zero.
     """
     if candidates < k:
-        raise ValueError(f"{k} rows cannot be found among {candidates} candidates")
+        raise ValueError(f"candidates must be at least k: got {candidates} candidates for k = {k}")
     rows, _ = search(prefixes, prefix(queries, prefixes.shape[1]), candidates, allowed)
     return rerank(vectors, queries, rows, k)
 
@@ -107,64 +137,77 @@ def rerank(
     queries: Float32[np.ndarray, "q d"],
     rows: Int64[np.ndarray, "q c"],
     k: int,
-) -> tuple[Int64[np.ndarray, "q found"], Float32[np.ndarray, "q found"]]:
-    """The k nearest among the `rows` given for each query (c, where they are fewer), as `search` orders them.
+) -> tuple[Int64[np.ndarray, "q hits"], Float32[np.ndarray, "q hits"]]:
+    """Find the k nearest among given rows by exact similarities, for rows that an approximate search returned.
 
-    For rows that were found by less than the whole vectors. None is given twice to one query. `ValueError` for rows or
-    queries that are no unit vectors, or k below 1.
+    Args:
+        vectors: unit rows.
+        queries: unit rows.
+        rows: candidates of each query; no row twice for one query.
+        k: hits per query, at least 1.
+
+    Returns:
+        Rows and similarities in the order of `search`: k, or c if there are fewer.
+
+    Raises:
+        ValueError: rows or queries that are not unit vectors, or k below 1.
     """
-    if k < 1:
-        raise ValueError(f"a search finds 1 row or more, not {k}")
-    best = _Best(len(queries), min(k, rows.shape[1]))
+    _check_k(k)
+    best = _TopK(len(queries), min(k, rows.shape[1]))
     query = np.repeat(np.arange(len(queries)), rows.shape[1])
-    best.take(query, rows.ravel(), _exactly(vectors, rows.ravel(), unit_rows(queries), query))
+    best.add(query, rows.ravel(), _exact_similarities(vectors, rows.ravel(), unit_rows(queries), query))
     return best.rows, best.similarity
 
 
-class _Best:
-    """The k rows found so far for each query: nearest first, and the lower row first of those equally near."""
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+
+
+class _TopK:
+    """The k best rows so far of each query: nearest first, and the lower row first of equally near ones."""
 
     def __init__(self, queries: int, k: int) -> None:
         self.rows: Int64[np.ndarray, "q k"] = np.full((queries, k), -1, np.int64)
-        self.similarity: Float32[np.ndarray, "q k"] = np.full((queries, k), _EXCLUDED, np.float32)
+        self.similarity: Float32[np.ndarray, "q k"] = np.full((queries, k), _NO_SIMILARITY, np.float32)
 
-    def take(
+    def add(
         self,
         query: Int64[np.ndarray, " m"],
         rows: Int64[np.ndarray, " m"],
         similarity: Float32[np.ndarray, " m"],
     ) -> None:
-        """`rows[i]` is `similarity[i]` alike to query `query[i]`; none of them was taken before."""
-        asked = np.unique(query)
-        before, place = np.nonzero(self.rows[asked] >= 0)
-        before = asked[before]
-        query = np.concatenate([before, query])
-        rows = np.concatenate([self.rows[before, place], rows])
-        similarity = np.concatenate([self.similarity[before, place], similarity])
+        """Merge in candidates: `rows[i]` has `similarity[i]` to query `query[i]`. No pair may be added twice."""
+        updated = np.unique(query)
+        index, column = np.nonzero(self.rows[updated] >= 0)
+        earlier = updated[index]
+        query = np.concatenate([earlier, query])
+        rows = np.concatenate([self.rows[earlier, column], rows])
+        similarity = np.concatenate([self.similarity[earlier, column], similarity])
         order = np.lexsort((rows, -similarity, query))
         query = query[order]
         rank = np.arange(len(query)) - np.searchsorted(query, query)
-        kept = rank < self.rows.shape[1]
-        self.rows[query[kept], rank[kept]] = rows[order][kept]
-        self.similarity[query[kept], rank[kept]] = similarity[order][kept]
+        top = rank < self.rows.shape[1]
+        self.rows[query[top], rank[top]] = rows[order][top]
+        self.similarity[query[top], rank[top]] = similarity[order][top]
 
 
-def _search_part(
+def _search_batch(
     vectors: Vectors,
-    wanted: Float64[np.ndarray, "q d"],
+    exact_queries: Float64[np.ndarray, "q d"],
     part: slice,
     allowed: Bool[np.ndarray, " n"] | None,
-    best: _Best,
+    best: _TopK,
 ) -> None:
-    """The nearest rows of a few queries, into `best`."""
-    queries = wanted[part].astype(np.float32)
+    """Add the nearest rows of a few queries to `best`."""
+    queries = exact_queries[part].astype(np.float32)
     for tile in blocks(len(vectors), 1, _TILE_PRODUCTS // len(queries)):
         products = _products(vectors[tile], queries)
         if allowed is not None:
             products[:, ~allowed[tile]] = -np.inf
         query, rows = _candidates(products, best.rows.shape[1], best.similarity[part, -1] - np.float32(_SLACK))
         query, rows = query + part.start, rows + tile.start
-        best.take(query, rows, _exactly(vectors, rows, wanted, query))
+        best.add(query, rows, _exact_similarities(vectors, rows, exact_queries, query))
 
 
 def _products(vectors: Vectors, queries: Float32[np.ndarray, "q d"]) -> Float32[np.ndarray, "q n"]:
@@ -174,10 +217,10 @@ def _products(vectors: Vectors, queries: Float32[np.ndarray, "q d"]) -> Float32[
 
     products = np.empty((len(queries), len(vectors)), np.float32)
     rows = max(1, _CONVERTED_VALUES // vectors.shape[1])
-    whole = np.empty((rows, vectors.shape[1]), np.float32)
+    buffer = np.empty((rows, vectors.shape[1]), np.float32)
     for block in blocks(len(vectors), 1, rows):
         halves = np.ascontiguousarray(vectors[block])
-        converted = whole[: len(halves)]
+        converted = buffer[: len(halves)]
         cv2.convertFp16(halves.view(np.int16), converted)
         np.matmul(queries, converted.T, out=products[:, block])
     return products
@@ -186,13 +229,16 @@ def _products(vectors: Vectors, queries: Float32[np.ndarray, "q d"]) -> Float32[
 def _candidates(
     products: Float32[np.ndarray, "q n"], k: int, floor: Float32[np.ndarray, " q"]
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " m"]]:
-    """Queries and rows of every product that may belong to the k highest cosines, and is not below the query's floor.
+    """Select every product that may belong to the k highest cosines and is not below the query's floor.
 
-    At least k products are as high as the k-th highest among the highest of each group of rows, so that only the few
-    groups that reach it are looked at one by one.
+    At least k products are as high as the k-th highest among the highest of each group of rows, so only the few
+    groups that reach it are compared row by row.
+
+    Returns:
+        Queries and rows of the products.
     """
     count: int = products.shape[1]
-    width = max(1, min(_GROUP, count // (4 * k)))
+    width = max(1, min(_GROUP_ROWS, count // (4 * k)))
     starts = np.arange(0, count, width)
     highest = np.maximum.reduceat(products, starts, axis=1) if width > 1 else products
     if np.isnan(highest).any():
@@ -202,23 +248,23 @@ def _candidates(
     query, group = np.nonzero(highest >= floor[:, None])
     rows = starts[group][:, None] + np.arange(width)
     high = products[query[:, None], np.minimum(rows, count - 1)] >= floor[query][:, None]
-    each, member = np.nonzero(high & (rows < count))
-    return query[each], rows[each, member]
+    hit, member = np.nonzero(high & (rows < count))
+    return query[hit], rows[hit, member]
 
 
-def _exactly(
+def _exact_similarities(
     vectors: Vectors,
     rows: Int64[np.ndarray, " m"],
-    wanted: Float64[np.ndarray, "q d"],
+    exact_queries: Float64[np.ndarray, "q d"],
     query: Int64[np.ndarray, " m"],
 ) -> Float32[np.ndarray, " m"]:
-    """The cosine of `vectors[rows[i]]` and `wanted[query[i]]`, summed alike wherever the row stands."""
+    """Compute the cosine of `vectors[rows[i]]` and `exact_queries[query[i]]`, in the same order of sums for all i."""
     similarity = np.empty(len(rows), np.float32)
     for block in blocks(len(rows), 1, _EXACT_ROWS):
-        found = vectors[rows[block]].astype(np.float64)
-        lengths = np.sqrt((found * found).sum(axis=1))
+        block_rows = vectors[rows[block]].astype(np.float64)
+        lengths = np.sqrt((block_rows * block_rows).sum(axis=1))
         bad = np.flatnonzero(~(np.abs(lengths - 1.0) <= UNIT_NORM_TOLERANCE))
         if bad.size:
-            raise ValueError(f"row {rows[block][bad[0]]} is no unit vector")
-        similarity[block] = (found * wanted[query[block]]).sum(axis=1) / lengths
+            raise ValueError(f"row {rows[block][bad[0]]} is not a unit vector")
+        similarity[block] = (block_rows * exact_queries[query[block]]).sum(axis=1) / lengths
     return np.clip(similarity, -1.0, 1.0, out=similarity)

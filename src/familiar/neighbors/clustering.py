@@ -1,29 +1,52 @@
-"""Groups of rows that are the same individual, without being told how many there are.
+"""Centroid-linkage agglomerative clustering of unit vectors, for an unknown number of clusters.
 
-The two groups whose mean vectors are most alike become one, again and again, as long as they are at least the
-threshold alike (centroid linkage, by the cosine) and nothing known keeps them apart. Knows nothing of labels, nor of
-any threshold's meaning.
+The two clusters with the most similar mean vectors merge, again and again, as long as their similarity reaches the
+threshold and no constraint forbids it. Independent of labels and of any threshold's meaning.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int64
 
 from familiar.core.blockwise import unit_rows
 from familiar.core.vectors import check_unit_rows, normalize
-from familiar.neighbors.closeness import closeness
-from familiar.neighbors.constraints import Conflicts, Constraints, no_constraints, ranks
-from familiar.neighbors.knn_graph import Links, links
+from familiar.neighbors.constraints import CannotLinks, Constraints, no_constraints
+from familiar.neighbors.knn_graph import KnnGraph, build_knn_graph
+from familiar.neighbors.labels import distinct_row_ids, relabel_by_first_appearance, sorted_unique
 
 NEIGHBORS = 60
-NEIGHBORS_OF_MANY = 24  # from `MANY` rows on, where the others of 60 cost much and change next to nothing
-MANY = 20_000  # rows; from here on sums are of float32, and ties of equal similarities no longer exact
-LINKED = 4  # times the neighbors: as many others a group of several looks at, the nearest of them
+LARGE_NEIGHBORS = 24  # from `LARGE_ROWS` rows on, where the others of 60 cost much and change next to nothing
+LARGE_ROWS = 20_000  # from here on sums are float32, and equal similarities no longer tie exactly
+CANDIDATES_PER_NEIGHBOR = 4  # a merged cluster is compared with this many times the neighbors, the nearest of them
 THRESHOLDS = tuple(round(step / 50, 2) for step in range(2, 50))  # 0.04 to 0.98
-_STALE = -1  # no group's size
+# Both chosen on cats, ORL and LFW (docs/clustering.md).
+SIZE_PENALTY = 0.15
+"""Penalty per doubling of the smaller cluster's size: at a cosine of one half, a quarter of it is subtracted."""
+SATURATION_SIZE = 16
+"""Size from which on the penalty no longer grows."""
+_UNKNOWN_SIZE = -1  # no cluster has this size, so the entry is looked up again
+
+
+def size_penalized_cosine(cosine: Float[np.ndarray, " g"], smaller: Int[np.ndarray, " g"]) -> Float[np.ndarray, " g"]:
+    """Lower the cosine of two cluster means by the size of the smaller cluster.
+
+    `c - 0.15 log2(min(smaller, 16)) max(c, 0) (1 - c)`. The mean of many rows has less noise, so the means of two
+    halves of one individual are more similar than two single rows, and more similarity is required of them.
+    Unchanged are the cosine of two single rows, and cosines that leave no doubt: 0 or less, and 1.
+
+    Args:
+        cosine: of the two means, in [-1, 1].
+        smaller: number of rows of the smaller cluster, at least 1.
+
+    Returns:
+        Similarities in [-1, 1] in the dtype of `cosine`; they rise with the cosine and fall with the size.
+    """
+    doublings = np.log2(np.minimum(smaller, SATURATION_SIZE))
+    return (cosine - SIZE_PENALTY * doublings * np.maximum(cosine, 0.0) * (1.0 - cosine)).astype(cosine.dtype)
 
 
 def cluster(
@@ -32,18 +55,27 @@ def cluster(
     neighbors: int | None = None,
     constraints: Constraints | None = None,
 ) -> Int64[np.ndarray, " n"]:
-    """The group of each row, numbered by first appearance; a row like no other is a group of one.
+    """Cluster unit vectors under constraints.
 
-    `threshold` is a similarity in [-1, 1]: of two single rows, or, as `closeness` has it, more of the means of two
-    groups. The means' cosine is the mean similarity between the groups over the geometric mean of those within
-    (each row with itself counted), so groups of many different photos need be less alike, photo by photo, than two
-    single ones. Only groups that have a row among the `neighbors` nearest of one of the other's are ever compared;
-    rows of settled seeds look for none.
-    The rows' order changes nothing but the numbers, and equal rows of which nothing is known are always together.
-    `neighbors` are 60, or 24 from 20,000 rows on, if not said.
-    `constraints` hold whatever the similarities; two groups that they keep apart may each grow on.
-    `ValueError` for rows that are no unit vectors, a threshold outside its range, no neighbors, or constraints of
-    another number of rows.
+    The cosine of two means is the mean similarity between the clusters over the geometric mean of the mean
+    similarities within them (each row with itself counted), so clusters of many different photos may be less similar,
+    photo by photo, than two single photos. Two clusters are compared only if a row of one is among the `neighbors`
+    nearest of a row of the other; rows of locked seeds search for none. The order of the rows changes only the
+    numbers of the clusters, and equal rows without constraints always share a cluster.
+
+    Args:
+        embeddings: unit rows.
+        threshold: similarity in [-1, 1] from which on two single rows merge; `size_penalized_cosine` tells how much
+            more is required of larger clusters.
+        neighbors: nearest rows that each row is linked to; None: 60, or 24 from 20,000 rows on.
+        constraints: satisfied whatever the similarities. Two clusters that must not merge may each grow on.
+
+    Returns:
+        The cluster of each row, numbered by first appearance; a row without similar ones is a cluster of one.
+
+    Raises:
+        ValueError: rows that are not unit vectors, a threshold outside its range, fewer than 1 neighbor, or
+            constraints for another number of rows.
     """
     return prepare_linkage(embeddings, neighbors, constraints).groups_at([threshold])[0]
 
@@ -54,47 +86,73 @@ def fit_threshold(
     thresholds: Sequence[float] = THRESHOLDS,
     neighbors: int | None = None,
 ) -> tuple[float, float]:
-    """The threshold whose groups score highest, and that score: of several as good, the one in their middle.
+    """Find the threshold whose clusters score highest; of several equally good ones the middle one.
 
-    `score` is given the group of each row. `ValueError` as in `group`, or where there is no threshold to try.
+    Args:
+        embeddings: unit rows.
+        score: higher is better; gets the cluster of each row.
+        thresholds: those to try, each in [-1, 1].
+        neighbors: as for `cluster`.
+
+    Returns:
+        The threshold and its score.
+
+    Raises:
+        ValueError: as `cluster`, or there is no threshold to try.
     """
     if not thresholds:
         raise ValueError("no thresholds to choose from")
-    tried = sorted(thresholds)
-    scores = np.array([score(groups) for groups in prepare_linkage(embeddings, neighbors).groups_at(tried)])
+    ascending = sorted(thresholds)
+    scores = np.array([score(clusters) for clusters in prepare_linkage(embeddings, neighbors).groups_at(ascending)])
     best = np.flatnonzero(scores == scores.max())
     middle = int(best[(len(best) - 1) // 2])
-    return tried[middle], float(scores[middle])
+    return ascending[middle], float(scores[middle])
 
 
 @dataclass(frozen=True, eq=False)
 class LinkageInput:
-    """Rows with their neighbors found once, to be grouped at any thresholds. `groupable` makes it.
+    """Rows with their nearest neighbors, ready to be clustered at any thresholds. See `prepare_linkage`.
 
-    `rows` are the items, sorted: the distinct rows, or as many as the constraints tell apart. `item[i]` is that of row
-    i of those given, and `start` the group each item begins in, by the group's first item. `settled` are groups, and
-    `apart` pairs of groups, at the start.
+    Attributes:
+        rows: the items, sorted: the distinct rows, or as many as the constraints distinguish.
+        item_of_row: the item of each original row.
+        initial_cluster: the cluster each item starts in, identified by the cluster's first item.
+        graph: the nearest neighbors of the items.
+        locked: initial clusters of which no two may merge.
+        cannot_link: pairs of initial clusters that must not merge.
     """
 
     rows: Float[np.ndarray, "m d"]
-    item: Int64[np.ndarray, " n"]
-    start: Int64[np.ndarray, " m"]
-    links: Links
-    settled: Int64[np.ndarray, " s"]
-    apart: Int64[np.ndarray, "p 2"]
+    item_of_row: Int64[np.ndarray, " n"]
+    initial_cluster: Int64[np.ndarray, " m"]
+    graph: KnnGraph
+    locked: Int64[np.ndarray, " s"]
+    cannot_link: Int64[np.ndarray, "p 2"]
 
     def groups_at(self, thresholds: Sequence[float]) -> list[Int64[np.ndarray, " n"]]:
-        """What `group` returns, at each threshold. The groups at a lower one are made of those at a higher, so all
-        of them together take as long as the lowest alone."""
+        """Cluster at each of the thresholds, as `cluster` does.
+
+        Clusters at a lower threshold are made by merging those at a higher one, so all thresholds together take as
+        long as the lowest alone.
+
+        Args:
+            thresholds: each in [-1, 1], in any order.
+
+        Returns:
+            For each threshold the cluster of each original row, numbered by first appearance.
+
+        Raises:
+            ValueError: a threshold outside its range.
+        """
         for threshold in thresholds:
             if not -1.0 <= threshold <= 1.0:
-                raise ValueError(f"a threshold is a similarity in [-1, 1], not {threshold}")
-        merging = _Merging(self)
-        found: dict[float, Int64[np.ndarray, " n"]] = {}
+                raise ValueError(f"the threshold must lie in [-1, 1], got {threshold}")
+        agglomeration = _Agglomeration(self)
+        clusters: dict[float, Int64[np.ndarray, " n"]] = {}
         for threshold in sorted(thresholds, reverse=True):
-            merging.run_down_to(threshold)
-            found[threshold] = by_first_appearance(merging.groups[self.item])
-        return [found[threshold] for threshold in thresholds]
+            agglomeration.run_down_to(threshold)
+            clusters[threshold] = relabel_by_first_appearance(agglomeration.clusters.cluster_of_item[self.item_of_row])
+        return [clusters[threshold] for threshold in thresholds]
 
 
 def prepare_linkage(
@@ -102,148 +160,179 @@ def prepare_linkage(
     neighbors: int | None = None,
     constraints: Constraints | None = None,
 ) -> LinkageInput:
-    """The rows ready for grouping. `ValueError` as in `group`."""
+    """Find the nearest neighbors once, for clustering at several thresholds. Arguments and errors as for `cluster`."""
     if neighbors is not None and neighbors < 1:
-        raise ValueError(f"a row has at least 1 neighbor to look at, not {neighbors}")
+        raise ValueError(f"the number of neighbors must be at least 1, got {neighbors}")
     check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
-    known = no_constraints(len(embeddings)) if constraints is None else constraints
-    if len(known.seeds) != len(embeddings):
-        raise ValueError(f"the constraints are of {len(known.seeds)} rows, not of {len(embeddings)}")
-    # Sorted and each once, they are the same whatever order they came in, to the last bit of every sum.
-    item = known.items(_vectors(embeddings))
-    row = np.unique(item, return_index=True)[1]
-    seeds = known.seeds[row]
-    _, first, which = np.unique(seeds, return_index=True, return_inverse=True)
-    start = np.where(seeds < 0, np.arange(len(row)), first[which])
-    settled = seeds >= 0
-    settled[settled] = known.locked[seeds[settled]]
-    many = len(row) >= MANY
-    rows = normalize(embeddings[row]) if many else embeddings[row]
-    found = links(rows, neighbors or (NEIGHBORS_OF_MANY if many else NEIGHBORS), np.flatnonzero(~settled))
-    exact = rows if many else unit_rows(rows)
-    return LinkageInput(exact, item, start, found, start[settled], start[item[known.cannot_link]])
+    constraints = no_constraints(len(embeddings)) if constraints is None else constraints
+    if len(constraints.seeds) != len(embeddings):
+        raise ValueError(f"the constraints are for {len(constraints.seeds)} rows, not for {len(embeddings)}")
+    # Sorted and without duplicates, the items are the same for any order of the rows, to the last bit of every sum.
+    item_of_row = constraints.item_ids(distinct_row_ids(embeddings))
+    row_of_item = np.unique(item_of_row, return_index=True)[1]
+    seeds = constraints.seeds[row_of_item]
+    _, first_item, seed_index = np.unique(seeds, return_index=True, return_inverse=True)
+    initial_cluster = np.where(seeds < 0, np.arange(len(row_of_item)), first_item[seed_index])
+    locked = seeds >= 0
+    locked[locked] = constraints.locked[seeds[locked]]
+    large = len(row_of_item) >= LARGE_ROWS
+    rows = normalize(embeddings[row_of_item]) if large else embeddings[row_of_item]
+    default_neighbors = LARGE_NEIGHBORS if large else NEIGHBORS
+    graph = build_knn_graph(rows, neighbors or default_neighbors, np.flatnonzero(~locked))
+    return LinkageInput(
+        rows if large else unit_rows(rows),
+        item_of_row,
+        initial_cluster,
+        graph,
+        initial_cluster[locked],
+        initial_cluster[item_of_row[constraints.cannot_link]],
+    )
 
 
-class _Merging:
-    """The groups while they merge. A group goes by the number of one of its items, and loses it to a larger one.
+class _Clusters:
+    """The current partition of the items: members, size, sum and norm of each cluster, changed together.
 
-    For each group what is nearest is kept on a heap, as in Müllner's generic linkage (arXiv 1109.2378). Where that one
-    has merged since, which its size tells, the closeness is a bound for all but the merged group, which knows its own
-    nearest; it is looked up only once the bound is the largest of all. So no pair is closer than what one of its two
-    groups has written down. Closeness is rounded to float32, so that what is equal ties exactly.
+    A cluster is identified by one of its items. On a merge the identifier of the larger cluster survives (of equally
+    large ones the lower); that of the other has size 0 from then on.
     """
 
-    def __init__(self, start: LinkageInput) -> None:
-        count = len(start.rows)
-        self.groups: Int64[np.ndarray, " m"] = start.start.copy()
-        self._links = start.links
-        self._conflicts = Conflicts(count, start.settled, start.apart)
-        self._members: dict[int, list[int]] = {}  # of groups of several, as is what these are linked to
-        self._linked: dict[int, Int[np.ndarray, " linked"]] = {}
-        self._rows = np.bincount(self.groups, minlength=count)
-        self._size: list[int] = self._rows.tolist()  # the same, of which one at a time is fast to read
-        self._sums = start.rows.copy()
-        self._lengths = np.ones(count)
-        self._most_linked = LINKED * max(1, start.links.nearest.shape[1])
-        # (-closeness, group, its size, nearest, the nearest one's size): void once the group has another size
-        self._heap = self._first_entries(start)
-        heapify(self._heap)
-        self._gather_seeds()
+    def __init__(self, rows: Float[np.ndarray, "m d"], initial_cluster: Int64[np.ndarray, " m"]) -> None:
+        self.cluster_of_item: Int64[np.ndarray, " m"] = initial_cluster.copy()
+        self.sizes = np.bincount(initial_cluster, minlength=len(rows))
+        self.size: list[int] = self.sizes.tolist()  # the same numbers: single ones are read faster from a list
+        self.members: dict[int, list[int]] = {}  # of clusters of several items only
+        self._sums = rows.copy()
+        self._norms = np.ones(len(rows))
+        self._gather_initial()
+
+    def _gather_initial(self) -> None:
+        """Sum the rows of the initial clusters of several items."""
+        items = np.flatnonzero(self.sizes[self.cluster_of_item] > 1)
+        if not len(items):
+            return
+        items = items[np.argsort(self.cluster_of_item[items], kind="stable")]
+        clusters, starts = np.unique(self.cluster_of_item[items], return_index=True)
+        self._sums[clusters] = np.add.reduceat(self._sums[items], starts)
+        self._norms[clusters] = np.linalg.norm(self._sums[clusters], axis=1)
+        self.members = {
+            cluster: members.tolist()
+            for cluster, members in zip(clusters.tolist(), np.split(items, starts[1:]), strict=True)
+        }
+
+    def similarities(self, cluster: int, others: Int[np.ndarray, " o"]) -> Float32[np.ndarray, " o"]:
+        """Compare one cluster with others. Rounded to float32, so that equal similarities tie exactly."""
+        product = self._sums[others] @ self._sums[cluster]
+        cosine = product / np.maximum(self._norms[others] * self._norms[cluster], np.finfo(np.float64).tiny)
+        return size_penalized_cosine(cosine, np.minimum(self.sizes[others], self.size[cluster])).astype(np.float32)
+
+    def merge(self, first: int, second: int) -> tuple[int, int]:
+        """Merge two clusters and return (survivor, absorbed)."""
+        assert first != second, "a cluster cannot merge with itself"
+        survivor, absorbed = sorted((first, second), key=lambda cluster: (-self.size[cluster], cluster))
+        moved = self.members.pop(absorbed, [absorbed])
+        members = self.members.setdefault(survivor, [survivor])
+        assert len(moved) == self.size[absorbed] > 0, "an absorbed cluster still has all its members"
+        self.cluster_of_item[moved] = survivor
+        members.extend(moved)
+        self.size[survivor] = self.sizes[survivor] = len(members)
+        self.size[absorbed] = self.sizes[absorbed] = 0
+        self._sums[survivor] += self._sums[absorbed]
+        self._norms[survivor] = np.linalg.norm(self._sums[survivor])
+        return survivor, absorbed
+
+
+class _NearestCluster(NamedTuple):
+    """A heap entry: the nearest cluster of a cluster, and the sizes of both when they were compared.
+
+    The heap pops the most similar pair first, and of equally similar ones the lowest identifier. A cluster's size
+    only ever changes by a merge, so an entry whose sizes are no longer true is out of date.
+    """
+
+    negative_similarity: float
+    cluster: int
+    size: int
+    nearest: int
+    nearest_size: int
+
+
+class _Agglomeration:
+    """Centroid linkage with one heap entry per cluster (generic linkage, Müllner, arXiv 1109.2378).
+
+    Invariant: no two clusters that may merge are more similar than the current heap entry of one of the two says.
+    When the nearest of a cluster has merged, the entry remains an upper bound for all others but the merged cluster,
+    which got an entry of its own. So the nearest is looked up again only once such an entry is the highest of all.
+    """
+
+    def __init__(self, linkage: LinkageInput) -> None:
+        self.clusters = _Clusters(linkage.rows, linkage.initial_cluster)
+        self.heap = self._initial_entries(linkage)
+        self._graph = linkage.graph
+        self._cannot_links = CannotLinks(len(linkage.rows), linkage.locked, linkage.cannot_link)
+        self._max_candidates = CANDIDATES_PER_NEIGHBOR * max(1, linkage.graph.nearest.shape[1])
+        # Items that a cluster is compared with the clusters of, where they are not simply those of the graph.
+        self._candidates: dict[int, Int[np.ndarray, " c"]] = {
+            cluster: np.concatenate([self._graph.adjacent(member) for member in members])
+            for cluster, members in self.clusters.members.items()
+        }
+        heapify(self.heap)
+        for cluster in list(self._candidates):
+            self._push_nearest(cluster)
 
     def run_down_to(self, threshold: float) -> None:
-        heap, size = self._heap, self._size
-        while heap and -heap[0][0] >= threshold:
-            _, group, its_size, nearest, nearest_size = heappop(heap)
-            if size[group] != its_size:
-                continue
-            if size[nearest] == nearest_size:
-                self._merge(group, nearest)
+        """Merge until no two clusters reach the threshold."""
+        size = self.clusters.size
+        while self.heap and -self.heap[0].negative_similarity >= threshold:
+            _, cluster, size_then, nearest, nearest_size_then = heappop(self.heap)
+            if size[cluster] != size_then:
+                continue  # merged since, and got another entry then
+            if size[nearest] == nearest_size_then:
+                self._merge(cluster, nearest)
             else:
-                self._look_around(group)
+                self._push_nearest(cluster)
 
-    def _first_entries(self, start: LinkageInput) -> list[tuple[float, int, int, int, int]]:
-        """Of the groups of one that searched. What pairs them with one of several, that one finds, looking around."""
-        if not start.links.nearest.size:
+    def _initial_entries(self, linkage: LinkageInput) -> list[_NearestCluster]:
+        """Create the entries of single items that have neighbors.
+
+        A pair of a single item and a cluster of several is in the entry of the latter.
+        """
+        graph = linkage.graph
+        if not graph.nearest.size:
             return []
-        size = np.array(self._size)
-        single = start.links.searched[size[start.links.searched] == 1]
-        place = start.links.place[single]
-        nearest = start.links.nearest[place, 0]
-        # Where the nearest is of a seed of several, its size is not 1: looked up, as is what may be apart.
-        nearest_size = np.where(np.isin(single, start.apart), _STALE, 1)
-        entries = (-start.links.similarity[place], single, size[single], nearest, nearest_size)
-        return list(zip(*(entry.tolist() for entry in entries), strict=True))
+        sizes = self.clusters.sizes
+        single = graph.queries[sizes[graph.queries] == 1]
+        query = graph.query_index[single]
+        nearest = graph.nearest[query, 0]
+        # Where the nearest belongs to a seed of several, its size is not 1, so it is looked up; so is, below, the
+        # nearest of an item that has a cannot-link pair.
+        nearest_size = np.where(np.isin(single, linkage.cannot_link), _UNKNOWN_SIZE, 1)
+        columns = (-graph.similarity[query], single, sizes[single], nearest, nearest_size)
+        return list(map(_NearestCluster, *(column.tolist() for column in columns)))
 
-    def _gather_seeds(self) -> None:
-        """Makes one group of each seed, and finds what it is nearest to."""
-        seeded = np.flatnonzero(np.array(self._size)[self.groups] > 1)
-        if not len(seeded):
+    def _push_nearest(self, cluster: int) -> None:
+        """Find the nearest cluster that may merge with `cluster`, if there is one, and push its entry."""
+        candidates = sorted_unique(self.clusters.cluster_of_item[self._candidates_of(cluster)])
+        candidates = self._cannot_links.mergeable_with(cluster, candidates[candidates != cluster])
+        if not len(candidates):
+            self._candidates[cluster] = candidates
             return
-        seeded = seeded[np.argsort(self.groups[seeded], kind="stable")]
-        seeds, starts = np.unique(self.groups[seeded], return_index=True)
-        self._sums[seeds] = np.add.reduceat(self._sums[seeded], starts)
-        self._lengths[seeds] = np.linalg.norm(self._sums[seeds], axis=1)
-        for seed, members in zip(seeds.tolist(), np.split(seeded, starts[1:]), strict=True):
-            self._members[seed] = members.tolist()
-            self._linked[seed] = np.concatenate([self._links.of(member) for member in self._members[seed]])
-        for seed in seeds.tolist():
-            self._look_around(seed)
+        similarity = self.clusters.similarities(cluster, candidates)
+        best = int(similarity.argmax())
+        nearest, highest = int(candidates[best]), min(max(float(similarity[best]), -1.0), 1.0)
+        size = self.clusters.size
+        assert size[nearest] > 0, "a candidate still exists"
+        heappush(self.heap, _NearestCluster(-highest, cluster, size[cluster], nearest, size[nearest]))
+        if len(candidates) > self._max_candidates:
+            candidates = candidates[np.argpartition(similarity, -self._max_candidates)[-self._max_candidates :]]
+        if size[cluster] > 1:
+            self._candidates[cluster] = candidates
 
-    def _look_around(self, group: int) -> None:
-        """Finds the nearest of those linked."""
-        linked = _each_once(self.groups[self._linked_to(group)])
-        linked = self._conflicts.without(group, linked[linked != group])
-        if not len(linked):
-            self._linked[group] = linked
-            return
-        product = self._sums[linked] @ self._sums[group]
-        cosine = product / np.maximum(self._lengths[linked] * self._lengths[group], np.finfo(np.float64).tiny)
-        close = closeness(cosine, np.minimum(self._rows[linked], self._size[group])).astype(np.float32)
-        best = int(close.argmax())
-        nearest, highest = int(linked[best]), min(max(float(close[best]), -1.0), 1.0)
-        heappush(self._heap, (-highest, group, self._size[group], nearest, self._size[nearest]))
-        if len(linked) > self._most_linked:
-            linked = linked[np.argpartition(close, -self._most_linked)[-self._most_linked :]]
-        if self._size[group] > 1:
-            self._linked[group] = linked
+    def _merge(self, first: int, second: int) -> None:
+        survivor, absorbed = self.clusters.merge(first, second)
+        self._candidates[survivor] = np.concatenate([self._candidates_of(survivor), self._candidates_of(absorbed)])
+        self._candidates.pop(absorbed, None)
+        self._cannot_links.merge(survivor, absorbed)
+        self._push_nearest(survivor)
 
-    def _merge(self, one: int, other: int) -> None:
-        into, gone = sorted((one, other), key=lambda group: (-self._size[group], group))
-        moved = self._members.pop(gone, [gone])
-        self.groups[moved] = into
-        self._members.setdefault(into, [into]).extend(moved)
-        self._size[into] += self._size[gone]
-        self._rows[into] = self._size[into]
-        self._size[gone] = 0
-        self._sums[into] += self._sums[gone]
-        self._lengths[into] = np.linalg.norm(self._sums[into])
-        self._linked[into] = np.concatenate([self._linked_to(into), self._linked_to(gone)])
-        self._linked.pop(gone, None)
-        self._conflicts.merge(into, gone)
-        self._look_around(into)
-
-    def _linked_to(self, group: int) -> Int[np.ndarray, " linked"]:
-        linked = self._linked.get(group)
-        return self._links.of(group) if linked is None else linked
-
-
-def _vectors(embeddings: Float32[np.ndarray, "n d"]) -> Int64[np.ndarray, " n"]:
-    """The number of each row's vector among the distinct ones, sorted. Few are alike in their first component, and to
-    sort by one number is many times as fast."""
-    first = np.unique(embeddings[:, 0], return_inverse=True)[1]
-    tied = np.bincount(first)[first] > 1
-    among_tied = np.zeros(len(first), np.int64)
-    among_tied[tied] = np.unique(embeddings[tied], axis=0, return_inverse=True)[1].reshape(-1)
-    return ranks(first, among_tied)
-
-
-def _each_once(numbers: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " fewer"]:
-    """What np.unique does by hashing, several times as fast."""
-    ordered = np.sort(numbers)
-    return ordered[np.concatenate([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]])]
-
-
-def by_first_appearance(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Groups numbered anew, from 0 on, in the order of their first rows."""
-    _, first, place = np.unique(groups, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[place]
+    def _candidates_of(self, cluster: int) -> Int[np.ndarray, " c"]:
+        candidates = self._candidates.get(cluster)
+        return self._graph.adjacent(cluster) if candidates is None else candidates

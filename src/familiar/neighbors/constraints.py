@@ -1,19 +1,25 @@
-"""What is known before rows are grouped: which are together, and which can never be. Knows nothing of vectors."""
+"""Must-link seeds and cannot-link pairs of a clustering. Independent of vectors."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
+from familiar.neighbors.labels import dense_ranks
+
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """What any grouping of n rows must keep to.
+    """Constraints that every clustering of n rows has to satisfy.
 
-    `seeds`: rows of one number from 0 start as one group; a row of -1 starts alone. `settled`: for each seed number,
-    whether it is a group in its own right: two settled ones never come into one group. `apart`: pairs of rows that are
-    never in one group, in any order.
-    `ValueError` for a seed or a row that does not exist, a pair of a row with itself, and one inside a seed.
+    Attributes:
+        seeds: rows with the same number, from 0 on, start as one cluster (must-link); a row of -1 starts as a cluster
+            of its own.
+        locked: for each seed number, whether its cluster is final: two locked clusters never merge.
+        cannot_link: pairs of rows that never share a cluster, in any order.
+
+    Raises:
+        ValueError: a seed or a row out of range, a pair of a row with itself, or a pair within one seed.
     """
 
     seeds: Int64[np.ndarray, " n"]
@@ -23,91 +29,95 @@ class Constraints:
     def __post_init__(self) -> None:
         rows, seeds = len(self.seeds), len(self.locked)
         if rows and not -1 <= self.seeds.min() <= self.seeds.max() < seeds:
-            raise ValueError(f"seeds are -1 or the number of one of {seeds}, not all of those given")
+            raise ValueError(f"seeds must be numbers from -1 to {seeds - 1}")
         if self.cannot_link.size and not 0 <= self.cannot_link.min() <= self.cannot_link.max() < rows:
-            raise ValueError(f"rows that are apart are among {rows}, not all of those given")
-        one, other = self.cannot_link.T
-        seed_of = self.seeds[one]
-        impossible = np.flatnonzero((one == other) | ((seed_of >= 0) & (seed_of == self.seeds[other])))
+            raise ValueError(f"cannot-link pairs must be rows from 0 to {rows - 1}")
+        first, second = self.cannot_link.T
+        first_seed = self.seeds[first]
+        impossible = np.flatnonzero((first == second) | ((first_seed >= 0) & (first_seed == self.seeds[second])))
         if impossible.size:
             pair = self.cannot_link[impossible[0]].tolist()
-            raise ValueError(f"rows {pair[0]} and {pair[1]} are together from the start, and cannot also be apart")
+            raise ValueError(f"rows {pair[0]} and {pair[1]} start in one cluster and cannot be a cannot-link pair too")
 
-    def items(self, place: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """The item of each row, given the number of its vector: those of one item cannot be told apart.
+    def item_ids(self, vector_ids: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Group the rows that are interchangeable into items.
 
-        Rows of equal vectors are one item in the same seed, or where nothing is known of them. Items are numbered by
-        vector, seed and the rows they are apart from, whatever order the rows came in.
+        Rows with equal vectors are one item if they are in the same seed, or if they are in no seed and in no pair.
+
+        Args:
+            vector_ids: number of each row's vector among the distinct vectors.
+
+        Returns:
+            The item of each row. Items are numbered by vector, seed and the rows they cannot be linked to, so the
+            numbers do not depend on the order of the rows.
         """
-        alone = self.seeds < 0
-        if alone.all() and not len(self.cannot_link):
-            return place
-        kind = ranks(np.where(alone, place, 0), self.seeds)
+        unseeded = self.seeds < 0
+        if unseeded.all() and not len(self.cannot_link):
+            return vector_ids
+        color = dense_ranks(np.where(unseeded, vector_ids, 0), self.seeds)
         both_ways = np.concatenate([self.cannot_link, self.cannot_link[:, ::-1]])
-        of_alone = both_ways[alone[both_ways[:, 0]]]
-        itself = np.zeros(len(place), np.int64)
-        itself[of_alone[:, 0]] = of_alone[:, 0] + 1
-        return ranks(place, self.seeds, np.where(alone, _refined(kind, of_alone), 0), itself)
+        unseeded_pairs = both_ways[unseeded[both_ways[:, 0]]]
+        # A row in a pair is an item of its own, whatever its color.
+        own_item = np.zeros(len(vector_ids), np.int64)
+        own_item[unseeded_pairs[:, 0]] = unseeded_pairs[:, 0] + 1
+        return dense_ranks(
+            vector_ids, self.seeds, np.where(unseeded, _refine_colors(color, unseeded_pairs), 0), own_item
+        )
 
 
 def no_constraints(rows: int) -> Constraints:
-    """The constraints that allow any grouping."""
+    """Create constraints that allow any clustering of `rows` rows."""
     return Constraints(np.full(rows, -1), np.zeros(0, bool), np.zeros((0, 2), np.int64))
 
 
-class Conflicts:
-    """Which groups can never be one, while groups merge."""
+class CannotLinks:
+    """Pairs of clusters that must not merge, updated as clusters merge."""
 
-    def __init__(self, count: int, settled: Int[np.ndarray, " g"], apart: Int[np.ndarray, "p 2"]) -> None:
-        """Of groups numbered up to `count`: those that are settled, and pairs that are apart."""
-        self._settled = np.zeros(count, bool)
-        self._settled[settled] = True
-        self._foes: dict[int, set[int]] = {}
-        for one, other in apart[~self._settled[apart].all(axis=1)].tolist():
-            self._foes.setdefault(one, set()).add(other)
-            self._foes.setdefault(other, set()).add(one)
+    def __init__(self, count: int, locked: Int[np.ndarray, " g"], cannot_link: Int[np.ndarray, "p 2"]) -> None:
+        """Start from clusters numbered below `count`.
 
-    def without(self, group: int, others: Int[np.ndarray, " o"]) -> Int[np.ndarray, " fewer"]:
-        """Those of the others which the group could become one with."""
-        if self._settled[group]:
-            others = others[~self._settled[others]]
-        foes = self._foes.get(group)
-        return others if foes is None else others[[other not in foes for other in others.tolist()]]
+        Args:
+            count: upper bound of the cluster numbers.
+            locked: clusters of which no two may merge.
+            cannot_link: pairs of clusters that may not merge.
+        """
+        self._locked = np.zeros(count, bool)
+        self._locked[locked] = True
+        self._excluded: dict[int, set[int]] = {}
+        for first, second in cannot_link[~self._locked[cannot_link].all(axis=1)].tolist():
+            self._excluded.setdefault(first, set()).add(second)
+            self._excluded.setdefault(second, set()).add(first)
 
-    def merge(self, into: int, gone: int) -> None:
-        """What holds for `gone` holds for `into` from now on."""
-        self._settled[into] |= self._settled[gone]
-        foes = self._foes.pop(gone, None)
-        if foes is None:
+    def mergeable_with(self, cluster: int, others: Int[np.ndarray, " o"]) -> Int[np.ndarray, " fewer"]:
+        """Return the clusters among `others` that may merge with `cluster`, in their order."""
+        if self._locked[cluster]:
+            others = others[~self._locked[others]]
+        excluded = self._excluded.get(cluster)
+        return others if excluded is None else others[[other not in excluded for other in others.tolist()]]
+
+    def merge(self, survivor: int, absorbed: int) -> None:
+        """Apply the constraints of `absorbed` to `survivor` from now on."""
+        self._locked[survivor] |= self._locked[absorbed]
+        excluded = self._excluded.pop(absorbed, None)
+        if excluded is None:
             return
-        for foe in foes:
-            self._foes[foe].remove(gone)
-            self._foes[foe].add(into)
-        self._foes.setdefault(into, set()).update(foes)
+        for other in excluded:
+            self._excluded[other].remove(absorbed)
+            self._excluded[other].add(survivor)
+        self._excluded.setdefault(survivor, set()).update(excluded)
 
 
-def _refined(kind: Int64[np.ndarray, " n"], pairs: Int64[np.ndarray, "p 2"]) -> Int64[np.ndarray, " n"]:
-    """The kinds, those of one kind told apart by the kinds of what they are paired with, as far as that goes.
+def _refine_colors(color: Int64[np.ndarray, " n"], pairs: Int64[np.ndarray, "p 2"]) -> Int64[np.ndarray, " n"]:
+    """Split the colors of rows by the colors of the rows they are paired with, until nothing splits any more.
 
-    Color refinement (Weisfeiler and Leman 1968), with sums of random weights for sets of colors.
+    Color refinement (Weisfeiler and Leman 1968), with sums of random weights in place of multisets of colors.
     """
     while len(pairs):
-        weights = np.random.default_rng(0).integers(2**62, size=len(kind))
-        paired = np.zeros(len(kind), np.int64)
-        np.add.at(paired, pairs[:, 0], weights[kind[pairs[:, 1]]])
-        finer = ranks(kind, paired)
-        if finer.max() == kind.max():
+        weights = np.random.default_rng(0).integers(2**62, size=len(color))
+        partner_colors = np.zeros(len(color), np.int64)
+        np.add.at(partner_colors, pairs[:, 0], weights[color[pairs[:, 1]]])
+        refined = dense_ranks(color, partner_colors)
+        if refined.max() == color.max():
             break
-        kind = finer
-    return kind
-
-
-def ranks(*keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """The rank of each place by the first key, then the second and so on; as many ranks as there are differences."""
-    order = np.lexsort(keys[::-1])
-    differs = np.zeros(len(order), bool)
-    for key in keys:
-        differs[1:] |= key[order[1:]] != key[order[:-1]]
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(differs)
-    return ranks
+        color = refined
+    return color

@@ -1,9 +1,9 @@
-"""Kinds within one collection: whom an embedder takes for one individual, never having learned to tell them apart.
+"""Out-of-domain clusters: many individuals that the embedder maps to one small region, as if they were one.
 
-Embedders spread what they were trained on all over the sphere, and put all the rest into a few corners: all cats into
-one, all gray portraits into another. There even strangers are alike, so grouping makes one group of a whole corner. But
-such a group falls into groups again once what its members share is taken out (`adapt`), and the photos of one
-individual do not.
+An embedder spreads what it was trained on all over the sphere and maps everything else to a few small regions: all
+cats to one, all gray portraits to another. There even photos of different individuals are similar, so clustering makes
+one cluster of the whole region. Such a cluster splits again once what its members share is removed
+(`whiten_to_domain`); the photos of one individual do not. Here each of these regions is called a domain.
 """
 
 import math
@@ -14,152 +14,176 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
-from familiar.neighbors.clustering import by_first_appearance, cluster, prepare_linkage
+from familiar.neighbors.clustering import cluster, prepare_linkage
 from familiar.neighbors.constraints import Constraints
+from familiar.neighbors.labels import relabel_by_first_appearance
 from familiar.neighbors.whitening import whiten_to_domain
 
 IN_DOMAIN = 0
-# Chosen on a mixed album of cats, ORL and LFW with one embedder, and looked at on single individuals of 12 to 530
+# Chosen on a mixed album of cats, ORL and LFW with one embedder, and checked on single individuals of 12 to 530
 # photos (docs/clustering.md).
 DOMAIN_THRESHOLD = 0.25
-"""The similarity of adapted rows from which they are grouped."""
-WIDER = 0.15
-"""Kinds are looked for among groups that are made at so much less similarity: half a kind is harder to know."""
-MIN_ROWS = 40
-"""A smaller group is taken for an individual."""
-SHARE = 0.4
-"""Of a kind's rows so many come together again with two others or more."""
-INDIVIDUALS = 8
-"""They do so in this many groups at least: with fewer individuals `adapt` takes out what tells them apart."""
-AGAIN = (0.30, 0.45)
-"""The similarity of adapted rows from which they come together again: of up to 100 rows, and of very many."""
-_RISE = 0.05  # with each doubling in between: of one individual's photos more are alike by chance
+"""Clustering threshold for whitened rows."""
+COARSE_MARGIN = 0.15
+"""Domains are searched for among clusters at a threshold lower by this: half a domain is harder to recognize."""
+MIN_DOMAIN_ROWS = 40
+"""A smaller cluster is taken for an individual."""
+MIN_RECLUSTERED_SHARE = 0.4
+"""Share of a domain's rows that cluster again, with two others or more, once they are whitened."""
+MIN_CLUSTERS = 8
+"""Number of such clusters: with fewer individuals, whitening removes what distinguishes them."""
+RECLUSTER_THRESHOLDS = (0.30, 0.45)
+"""Threshold for clustering whitened rows again: of up to 100 rows, and of very many."""
+_THRESHOLD_PER_DOUBLING = 0.05  # in between: among more photos of one individual, more are similar by chance
 
 
 def is_domain(embeddings: Float32[np.ndarray, "n d"]) -> bool:
-    """Whether rows that were grouped are many individuals, and not one.
+    """Decide whether a cluster shows many individuals rather than one.
 
-    Two in five of them or more come together again, in eight groups of three or more, when they are grouped by adapted
-    rows. `ValueError` for rows that are no unit vectors.
+    It does if two in five of its rows or more cluster again after whitening, in eight clusters of three rows or more.
+
+    Args:
+        embeddings: unit rows of one cluster.
+
+    Raises:
+        ValueError: rows that are not unit vectors.
     """
-    if len(embeddings) < MIN_ROWS:
+    if len(embeddings) < MIN_DOMAIN_ROWS:
         return False
-    threshold = min(AGAIN[1], AGAIN[0] + _RISE * max(0.0, math.log2(len(embeddings) / 100)))
+    lowest, highest = RECLUSTER_THRESHOLDS
+    threshold = min(highest, lowest + _THRESHOLD_PER_DOUBLING * max(0.0, math.log2(len(embeddings) / 100)))
     sizes = np.bincount(cluster(whiten_to_domain(embeddings), threshold))
-    again = sizes[sizes > 2]
-    return bool(len(again) >= INDIVIDUALS and again.sum() >= SHARE * len(embeddings))
+    reclustered = sizes[sizes > 2]
+    return bool(len(reclustered) >= MIN_CLUSTERS and reclustered.sum() >= MIN_RECLUSTERED_SHARE * len(embeddings))
 
 
 def whiten_by_domain(
-    embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]
+    embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n d"]:
-    """Rows to be grouped by: those of each kind adapted among themselves, those at home (0) as they are.
+    """Whiten the rows of each domain among themselves; rows in `IN_DOMAIN` stay as they are.
 
-    Similarities of rows of different kinds mean nothing.
+    Similarities of rows of different domains mean nothing.
     """
-    seen = embeddings.copy()
-    for kind in np.unique(kinds[kinds != IN_DOMAIN]):
-        seen[kinds == kind] = whiten_to_domain(embeddings[kinds == kind])
-    return seen
+    whitened = embeddings.copy()
+    for domain in np.unique(domains[domains != IN_DOMAIN]):
+        whitened[domains == domain] = whiten_to_domain(embeddings[domains == domain])
+    return whitened
 
 
 @dataclass(frozen=True, eq=False)
 class DomainCentroid:
-    """Where a kind lies: the mean of its rows, and their least similarity with it."""
+    """The mean of a domain's rows, and the lowest similarity of one of them with it."""
 
     domain: int
     centroid: Float64[np.ndarray, " d"]
     min_similarity: float
 
 
-def domain_centroids(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> list[DomainCentroid]:
-    """Of every kind, by its number."""
-    found: list[DomainCentroid] = []
-    for kind in np.unique(kinds[kinds != IN_DOMAIN]).tolist():
-        own = unit_rows(embeddings[kinds == kind])
-        mean = own.mean(axis=0)
-        found.append(DomainCentroid(kind, mean, float((own @ mean).min())))
-    return found
+def domain_centroids(embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]) -> list[DomainCentroid]:
+    """Compute the centroid of every domain but `IN_DOMAIN`, in ascending order."""
+    centroids: list[DomainCentroid] = []
+    for domain in np.unique(domains[domains != IN_DOMAIN]).tolist():
+        rows = unit_rows(embeddings[domains == domain])
+        mean = rows.mean(axis=0)
+        centroids.append(DomainCentroid(domain, mean, float((rows @ mean).min())))
+    return centroids
 
 
-def assign_domain(embeddings: Float32[np.ndarray, "n d"], kinds: Sequence[DomainCentroid]) -> Int64[np.ndarray, " n"]:
-    """The kind that each row is of, lying as close to its middle as the furthest of its own; else 0, at home."""
-    found = np.full(len(embeddings), IN_DOMAIN, np.int64)
-    closest = np.full(len(embeddings), -2.0)
+def assign_domain(
+    embeddings: Float32[np.ndarray, "n d"], centroids: Sequence[DomainCentroid]
+) -> Int64[np.ndarray, " n"]:
+    """Assign each row to the nearest domain centroid that it is at least `min_similarity` to, else to `IN_DOMAIN`."""
+    domains = np.full(len(embeddings), IN_DOMAIN, np.int64)
+    highest = np.full(len(embeddings), -2.0)
     rows = unit_rows(embeddings)
-    for kind in kinds:
-        to_middle = rows @ kind.centroid
-        nearer = (to_middle >= kind.min_similarity) & (to_middle > closest)
-        found[nearer] = kind.domain
-        closest[nearer] = to_middle[nearer]
-    return found
+    for centroid in centroids:
+        similarity = rows @ centroid.centroid
+        nearer = (similarity >= centroid.min_similarity) & (similarity > highest)
+        domains[nearer] = centroid.domain
+        highest[nearer] = similarity[nearer]
+    return domains
 
 
-def extend_domains(embeddings: Float32[np.ndarray, "n d"], kinds: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """The kinds with rows at home that lie as close to the middle of a kind as the furthest of its own."""
-    found, home = kinds.copy(), kinds == IN_DOMAIN
-    found[home] = assign_domain(embeddings[home], domain_centroids(embeddings, kinds))
-    return found
+def extend_domains(embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return the domains with those rows of `IN_DOMAIN` added that are as close to a centroid as its furthest row."""
+    extended, in_domain = domains.copy(), domains == IN_DOMAIN
+    extended[in_domain] = assign_domain(embeddings[in_domain], domain_centroids(embeddings, domains))
+    return extended
 
 
 def cluster_by_domain(
     embeddings: Float32[np.ndarray, "n d"],
     threshold: float,
-    kinds: Int64[np.ndarray, " n"] | None = None,
-    seen: Float32[np.ndarray, "n d"] | None = None,
+    domains: Int64[np.ndarray, " n"] | None = None,
+    whitened: Float32[np.ndarray, "n d"] | None = None,
     constraints: Constraints | None = None,
 ) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """The group and the kind of each row; groups as `neighbors.group` makes them, each of one kind.
+    """Cluster unit vectors as `clustering.cluster` does, each domain on its own, and detect new domains.
 
-    Rows at home are grouped from `threshold` on. Where they would be one group at .15 less, and that `is_domain`, they
-    become a kind and are grouped again, adapted. `kinds`: those known already, from 1 on, 0 for all else (None: nothing
-    is known), and `seen` their `views` among all the collection. Rows in a group with a seed are never taken for a
-    kind.
-    `ValueError` as in `group`.
+    Rows in `IN_DOMAIN` are clustered at `threshold`. If they would be one cluster at 0.15 less, and that cluster
+    `is_domain`, they become a domain and are clustered again after whitening. Rows in a cluster with a seed never
+    become a domain.
+
+    Args:
+        embeddings: unit rows.
+        threshold: similarity in [-1, 1].
+        domains: the domains known so far, numbered from 1, and `IN_DOMAIN` for all other rows; None: none are known.
+        whitened: the rows as `whiten_by_domain` makes them among the whole collection; None: among these rows.
+        constraints: as for `cluster`.
+
+    Returns:
+        The cluster and the domain of each row. A cluster lies within one domain.
+
+    Raises:
+        ValueError: as `cluster`.
     """
-    kinds = np.zeros(len(embeddings), np.int64) if kinds is None else kinds
-    seen = whiten_by_domain(embeddings, kinds) if seen is None else seen
-    groups, wide = np.zeros((2, len(embeddings)), np.int64)
-    for kind in np.unique(kinds):
-        rows = np.flatnonzero(kinds == kind)
-        at = [threshold, max(-1.0, threshold - WIDER)] if kind == IN_DOMAIN else [DOMAIN_THRESHOLD]
-        found = prepare_linkage(seen[rows], constraints=_among(constraints, rows)).groups_at(at)
-        groups[rows], wide[rows] = groups.max(initial=-1) + 1 + found[0], found[-1]
-    new = _new_kinds(embeddings, groups, wide, kinds, constraints)
-    changed = np.unique(new[new != kinds])
-    seen = whiten_by_domain(embeddings, new) if len(changed) else seen
-    for kind in changed:
-        rows = np.flatnonzero(new == kind)
-        found = cluster(seen[rows], DOMAIN_THRESHOLD, constraints=_among(constraints, rows))
-        groups[rows] = groups.max(initial=-1) + 1 + found
-    return by_first_appearance(groups), new
+    domains = np.zeros(len(embeddings), np.int64) if domains is None else domains
+    whitened = whiten_by_domain(embeddings, domains) if whitened is None else whitened
+    clusters, coarse = np.zeros((2, len(embeddings)), np.int64)
+    for domain in np.unique(domains):
+        rows = np.flatnonzero(domains == domain)
+        in_domain = domain == IN_DOMAIN
+        thresholds = [threshold, max(-1.0, threshold - COARSE_MARGIN)] if in_domain else [DOMAIN_THRESHOLD]
+        linkage = prepare_linkage(whitened[rows], constraints=_restrict_constraints(constraints, rows))
+        partitions = linkage.groups_at(thresholds)
+        clusters[rows], coarse[rows] = clusters.max(initial=-1) + 1 + partitions[0], partitions[-1]
+    updated = _add_domains(embeddings, clusters, coarse, domains, constraints)
+    changed = np.unique(updated[updated != domains])
+    whitened = whiten_by_domain(embeddings, updated) if len(changed) else whitened
+    for domain in changed:
+        rows = np.flatnonzero(updated == domain)
+        partition = cluster(whitened[rows], DOMAIN_THRESHOLD, constraints=_restrict_constraints(constraints, rows))
+        clusters[rows] = clusters.max(initial=-1) + 1 + partition
+    return relabel_by_first_appearance(clusters), updated
 
 
-def _among(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Constraints | None:
-    """The constraints of some rows, by their places among these."""
+def _restrict_constraints(constraints: Constraints | None, rows: Int64[np.ndarray, " m"]) -> Constraints | None:
+    """Select the constraints among some rows, renumbered by their positions in `rows`."""
     if constraints is None:
         return None
-    place = np.full(len(constraints.seeds), -1)
-    place[rows] = np.arange(len(rows))
-    apart = place[constraints.cannot_link]
-    return Constraints(constraints.seeds[rows], constraints.locked, apart[(apart >= 0).all(axis=1)])
+    position = np.full(len(constraints.seeds), -1)
+    position[rows] = np.arange(len(rows))
+    pairs = position[constraints.cannot_link]
+    return Constraints(constraints.seeds[rows], constraints.locked, pairs[(pairs >= 0).all(axis=1)])
 
 
-def _new_kinds(
+def _add_domains(
     embeddings: Float32[np.ndarray, "n d"],
-    groups: Int64[np.ndarray, " n"],
-    wide: Int64[np.ndarray, " n"],
-    kinds: Int64[np.ndarray, " n"],
+    clusters: Int64[np.ndarray, " n"],
+    coarse: Int64[np.ndarray, " n"],
+    domains: Int64[np.ndarray, " n"],
     constraints: Constraints | None,
 ) -> Int64[np.ndarray, " n"]:
-    """The kinds with those among the wide groups at home that are one, and the rows beside them; but for rows in a
-    group with a seed."""
-    seeded = np.zeros(len(groups), np.bool_) if constraints is None else constraints.seeds >= 0
-    free = (kinds == IN_DOMAIN) & ~np.isin(groups, groups[seeded])
-    found = kinds.copy()
-    numbers, sizes = np.unique(wide[free], return_counts=True)
-    for number in numbers[sizes >= MIN_ROWS]:
-        rows = np.flatnonzero(free & (wide == number))
+    """Return the domains with the coarse clusters added that are domains, and with the rows near their centroids.
+
+    Rows in a cluster with a seed keep their domain.
+    """
+    seeded = np.zeros(len(clusters), np.bool_) if constraints is None else constraints.seeds >= 0
+    free = (domains == IN_DOMAIN) & ~np.isin(clusters, clusters[seeded])
+    updated = domains.copy()
+    numbers, sizes = np.unique(coarse[free], return_counts=True)
+    for number in numbers[sizes >= MIN_DOMAIN_ROWS]:
+        rows = np.flatnonzero(free & (coarse == number))
         if is_domain(embeddings[rows]):
-            found[rows] = found.max() + 1
-    return np.where(free, extend_domains(embeddings, found), found)
+            updated[rows] = updated.max() + 1
+    return np.where(free, extend_domains(embeddings, updated), updated)

@@ -1,7 +1,7 @@
-"""Approximate search of very large galleries: an HNSW graph (arXiv 1603.09320), which usearch builds and walks.
+"""Approximate nearest-neighbor search with an HNSW graph (arXiv 1603.09320), built and searched by usearch.
 
-An index is a cache beside the truth and answers only as what it was saved as: a stamp is written with it, and
-whatever does not agree with the stamp, to the last byte, is not opened. Knows nothing of galleries.
+A saved index is only a cache of vectors stored elsewhere. A stamp is saved with it, and an index that does not agree
+with the stamp, to the last byte, is not opened. Independent of galleries.
 """
 
 import hashlib
@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 FORMAT = 1  # of the two files
 INDEX_FILE = "faces.hnsw"
 STAMP_FILE = "faces.json"
-_UNFINISHED = ".familiar.*"  # left by `write_atomically` where the process was killed
-# For a recall@10 of .99 among 100,000 and more, of vectors spread as an embedder's: benchmarks/gallery.py search.
+_UNFINISHED = ".familiar.*"  # files that `write_atomically` leaves if its process is killed
+# For a recall@10 of 0.99 among 100,000 vectors and more, distributed as an embedder's: benchmarks/gallery.py search.
 _CONNECTIVITY = 32
 _EXPANSION_BUILDING = 128
-_EXPANSION_SEARCHING = 128  # of as many as 100,000, and from there on twice as much for ten times as many
-_ADDED_ROWS = 10_000  # at once: Ctrl-C is heard in between
-_PIECE_BYTES = 1 << 24  # digested by one thread
+_EXPANSION_SEARCHING = 128  # up to 100,000 vectors; beyond, doubled for every ten times as many
+_ADDED_ROWS = 10_000  # added at once: Ctrl-C takes effect in between
+_PIECE_BYTES = 1 << 24  # hashed by one thread
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What an index was built from: how many vectors, and words of the caller's that change whenever these do.
+    """Identifies the vectors that an index was built from.
 
-    The watermark should also name the collection, so that another's index, copied here, is not taken for this one's.
+    Attributes:
+        count: number of vectors.
+        watermark: text of the caller's that changes whenever the vectors do. It should also name the collection, so
+            that an index copied from another one is not taken for its own.
     """
 
     count: int
@@ -49,10 +52,10 @@ class Stamp:
 
 
 class HnswIndex:
-    """Vectors by key, in float16, to be searched. `build` makes one, `save` and `open` carry it over.
+    """Searchable float16 vectors by key. Made by `build` or `open`.
 
-    Building runs in as many threads as there are cores, and which of them comes first decides what the graph looks
-    like: two indexes of the same vectors may find different neighbors, among equal ones and, rarely, others.
+    Building runs in as many threads as there are cores, and their order decides the shape of the graph: two indexes
+    of the same vectors may find different neighbors, among equally near ones and, rarely, others.
     """
 
     def __init__(self, index: "Index", mapped: mmap.mmap | None = None) -> None:
@@ -65,6 +68,7 @@ class HnswIndex:
 
     @property
     def dim(self) -> int:
+        """Dimension of the vectors."""
         return self._index.ndim
 
     @classmethod
@@ -73,13 +77,18 @@ class HnswIndex:
         vectors: Float32[np.ndarray, "n d"] | Float16[np.ndarray, "n d"],
         keys: Int64[np.ndarray, " keys"],
     ) -> "HnswIndex":
-        """Of unit rows and their keys. Minutes for a million.
+        """Build an index. Takes minutes for a million vectors.
 
-        FamiliarError where usearch is not installed. ValueError for rows that are no unit vectors, and for keys that
-        are negative, given twice, or not one for each row.
+        Args:
+            vectors: unit rows.
+            keys: one for each row, distinct and not negative.
+
+        Raises:
+            FamiliarError: usearch is not installed.
+            ValueError: rows that are not unit vectors, or keys that are negative, repeated or not one per row.
         """
         if len(keys) != len(vectors) or len(np.unique(keys)) < len(keys) or (keys < 0).any():
-            raise ValueError(f"{len(vectors)} vectors need as many keys, from 0 on and each its own")
+            raise ValueError(f"{len(vectors)} vectors need as many keys, distinct and not negative")
         index = _empty_index(vectors.shape[1])
         for rows in blocks(len(vectors), 1, _ADDED_ROWS):
             added = vectors[rows].astype(np.float32)
@@ -92,65 +101,86 @@ class HnswIndex:
 
     def search(
         self, queries: Float32[np.ndarray, "q d"], k: int
-    ) -> tuple[Int64[np.ndarray, "q found"], Float32[np.ndarray, "q found"]]:
-        """Keys and similarities of about the k nearest of each unit row: k, or all there are; nearest first.
+    ) -> tuple[Int64[np.ndarray, "q hits"], Float32[np.ndarray, "q hits"]]:
+        """Find about the k nearest vectors of each query.
 
-        The similarities are of vectors rounded to float16, off by up to .001: good enough to choose by, not to show or
-        to compare with a threshold. Whoever holds the vectors takes a few more and calls `exact.rerank`. ValueError
-        for queries of another width or that are no unit vectors, and for k below 1.
+        Args:
+            queries: unit rows.
+            k: hits per query, at least 1.
+
+        Returns:
+            Keys and similarities, nearest first: k, or all there are. The similarities are of vectors rounded to
+            float16, off by up to 0.001: good enough for choosing candidates, but not to show or to compare with a
+            threshold. A caller that has the vectors takes a few more and calls `brute_force.rerank`.
+
+        Raises:
+            ValueError: queries of another dimension or that are not unit vectors, or k below 1.
         """
         if k < 1:
-            raise ValueError(f"a search finds 1 vector or more, not {k}")
+            raise ValueError(f"k must be at least 1, got {k}")
         if queries.shape[1] != self.dim:
-            raise ValueError(f"this index holds vectors of {self.dim} numbers, not {queries.shape[1]}")
+            raise ValueError(f"this index has vectors of {self.dim} numbers, not {queries.shape[1]}")
         check_unit_rows(queries)
         k = min(k, len(self))
         keys = np.empty((len(queries), k), np.int64)
         similarity = np.empty((len(queries), k), np.float32)
         if not keys.size:
             return keys, similarity
-        found = self._index.search(queries, k, threads=1 if len(queries) == 1 else 0)
-        for row, matches in enumerate(found if isinstance(found, Sequence) else [found]):
-            if len(matches) < k:  # of many equal vectors only some can be reached
+        results = self._index.search(queries, k, threads=1 if len(queries) == 1 else 0)
+        for row, matches in enumerate(results if isinstance(results, Sequence) else [results]):
+            if len(matches) < k:  # of many equal vectors the graph reaches only some
                 matches = self._index.search(queries[row], k, exact=True)
             keys[row] = matches.keys
             similarity[row] = 1 - matches.distances
         return keys, np.clip(similarity, -1.0, 1.0, out=similarity)
 
     def save(self, folder: Path, watermark: str) -> Stamp:
-        """Write into `folder`, made where missing, and give the stamp by which `open` takes it back.
+        """Save the index into a folder.
 
-        Killed in between, or beside another writer, it leaves files that `open` refuses, or those of before. Erase
-        first where vectors were removed for good: files that are replaced keep their bytes on the disk.
-        CannotWrite where the system refuses.
+        If the process is killed, or another one writes at the same time, the files are those of before or ones that
+        `open` rejects. Call `erase` first if vectors were removed for good: replaced files keep their bytes on the
+        disk.
+
+        Args:
+            folder: created if missing.
+            watermark: see `Stamp`.
+
+        Returns:
+            The stamp to give to `open`.
+
+        Raises:
+            CannotWrite: the system refuses.
         """
         stamp = Stamp(len(self), watermark)
         content = bytes(self._index.save() or b"")  # pyright: ignore[reportUnknownMemberType]
-        record = {**_description(stamp), "sha256": _digest(content)}
+        record = {**_describe_stamp(stamp), "sha256": _pieces_sha256(content)}
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWrite(f"{folder}: cannot be made ({error.strerror or error})") from error
+            raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
         write_atomically(folder / INDEX_FILE, content)
         write_atomically(folder / STAMP_FILE, json.dumps(record).encode())
         return stamp
 
     @classmethod
     def open(cls, folder: Path, expected: Stamp) -> "HnswIndex | None":
-        """The index saved in `folder`, memory-mapped and not to be written to; None where it is of no use.
+        """Open a saved index, memory-mapped and read-only.
 
-        That is where there is none, where its stamp is not the `expected` one, where another version of this format
-        or of usearch wrote it, where a single byte of it changed, and where usearch is not installed: search exactly
-        then, or build anew, which says what is missing. All bytes are read, since usearch trusts them blindly.
+        Reads and checks all bytes, since usearch does not.
+
+        Returns:
+            The index, or None if there is none, its stamp is not the `expected` one, another version of this format
+            or of usearch wrote it, a byte of it changed, or usearch is not installed. Then search exactly, or `build`
+            an index, which reports what is missing.
         """
         try:
             record = json.loads((folder / STAMP_FILE).read_bytes())
             digest = record.pop("sha256")
-            if record != _description(expected):
+            if record != _describe_stamp(expected):
                 return None
-            with (folder / INDEX_FILE).open("rb") as file:  # mapped once: what was checked is what is read
+            with (folder / INDEX_FILE).open("rb") as file:  # mapped once: the bytes checked are the bytes read
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if _digest(mapped) != digest:
+            if _pieces_sha256(mapped) != digest:
                 return None
             index = _empty_index()
             index.view(mapped)  # pyright: ignore[reportUnknownMemberType]
@@ -160,19 +190,22 @@ class HnswIndex:
 
 
 def erase(folder: Path) -> None:
-    """Overwrite an index with zeros, then remove it; for faces that must really go. Nothing there is nothing to do.
+    """Overwrite a saved index with zeros and remove it, for faces that must not remain on the disk.
 
-    Half-written files of processes that were killed go with it, so nobody may be writing there. A process that has it
-    open finds less and less and key 0, until it looks at the stamp again. File systems that write elsewhere instead
-    (copies on write, snapshots, flash) may keep the old bytes: no program can erase those. CannotWrite where the
-    system refuses.
+    Does nothing if there is none. Half-written files of killed processes are erased too, so no other process may be
+    writing there. A process that has the index open gets fewer and fewer hits, and key 0, until it checks the stamp
+    again. File systems that write to other blocks instead (copy on write, snapshots, flash) may keep the old bytes;
+    no program can erase those.
+
+    Raises:
+        CannotWrite: the system refuses.
     """
     for path in (folder / STAMP_FILE, folder / INDEX_FILE, *folder.glob(_UNFINISHED)):
         try:
             with path.open("r+b") as file:
-                left = os.fstat(file.fileno()).st_size
-                while left:  # and never shorter: whoever has it mapped would die
-                    left -= file.write(bytes(min(left, _PIECE_BYTES)))
+                remaining = os.fstat(file.fileno()).st_size
+                while remaining:  # and not truncated: a process that has it mapped would crash
+                    remaining -= file.write(bytes(min(remaining, _PIECE_BYTES)))
                 file.flush()
                 os.fsync(file.fileno())
             path.unlink()
@@ -189,7 +222,7 @@ def _empty_index(dim: int = 0) -> "Index":
         raise FamiliarError("an HNSW index needs usearch: pip install 'familiar-faces[hnsw]'") from error
     return Index(
         ndim=dim,
-        metric="ip",  # as the cosine, of unit rows, and no lengths to compute
+        metric="ip",  # equals the cosine for unit rows, without computing norms
         dtype="f16",
         connectivity=_CONNECTIVITY,
         expansion_add=_EXPANSION_BUILDING,
@@ -197,8 +230,8 @@ def _empty_index(dim: int = 0) -> "Index":
     )
 
 
-def _description(stamp: Stamp) -> dict[str, object]:
-    """What has to be as it was for a saved index to be opened, beside its bytes."""
+def _describe_stamp(stamp: Stamp) -> dict[str, object]:
+    """Describe what must be unchanged, besides its bytes, for a saved index to be opened."""
     try:
         usearch = version("usearch")
     except PackageNotFoundError as error:
@@ -206,8 +239,8 @@ def _description(stamp: Stamp) -> dict[str, object]:
     return {"format": FORMAT, "usearch": usearch, **asdict(stamp)}
 
 
-def _digest(content: bytes | mmap.mmap) -> str:
-    """SHA-256 of the SHA-256s of the pieces, each by a thread of its own: a gigabyte takes half a second."""
+def _pieces_sha256(content: bytes | mmap.mmap) -> str:
+    """Compute the SHA-256 of the pieces' SHA-256s, a thread for each: half a second for a gigabyte."""
     with memoryview(content) as view:
         pieces = map_blocks(lambda piece: hashlib.sha256(view[piece]).digest(), len(view), 1, _PIECE_BYTES)
     return hashlib.sha256(b"".join(pieces)).hexdigest()

@@ -1,4 +1,4 @@
-"""A file of whatever format and mode to upright 8-bit RGB pixels. Knows nothing of faces."""
+"""Decode image files of any supported format and mode to upright 8-bit RGB. Independent of faces."""
 
 import io
 import os
@@ -26,7 +26,7 @@ PHOTO_SUFFIXES = frozenset(
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # Pillow's names; "JPEG" includes MPO
 
 # EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
-_UPRIGHT = {
+_ORIENTATION_TRANSFORMS = {
     1: (False, None),
     2: (False, 1),
     3: (False, -1),
@@ -37,7 +37,7 @@ _UPRIGHT = {
     8: (True, 0),
 }
 
-_CHANNELS = {  # of Pillow's modes that have no telling name
+_CHANNELS = {  # descriptions of Pillow's modes
     "1": "black and white",
     "L": "gray",
     "LA": "gray with alpha",
@@ -48,7 +48,7 @@ _CHANNELS = {  # of Pillow's modes that have no telling name
 }
 
 # ISO base media "ftyp" brands of still images that need a decoder we do not ship.
-_BRANDS = {
+_UNSUPPORTED_BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
 }
@@ -56,25 +56,37 @@ _BRANDS = {
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself before its pixels: Pillow's name of the `format`, (width, height) before it is turned
-    upright."""
+    """Format and size of an image file, read without decoding its pixels.
+
+    Attributes:
+        format: Pillow's name of the format.
+        size_px: (width, height) before the photo is turned upright.
+    """
 
     format: str
     size_px: tuple[int, int]
 
 
 def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:
-    """The photo in a file: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
+    """Load a photo: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
 
-    `min_side_px`: a JPEG much larger than that is decoded at 1/2, 1/4 or 1/8 of its size, the smallest
-    whose short side still has `min_side_px`; other formats always load whole. `source_size_px` of the
-    result is the whole upright size. CMYK is converted without its color profile.
+    CMYK is converted without its color profile.
 
-    UnreadablePhoto, with the file and the cause: it is missing, no photo, truncated, broken, or has more
-    than `max_pixels` by its header (checked before any pixel is decoded). Above 179 megapixels Pillow
-    itself refuses TIFF, WebP and MPO, whatever `max_pixels`.
+    Args:
+        path: the file; its suffix does not matter.
+        min_side_px: a much larger JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the smallest whose short side still
+            has this many pixels; other formats are always decoded at full size. None: full size.
+        max_pixels: limit for width x height, checked in the header before any pixel is decoded. Above 179 megapixels
+            Pillow itself rejects TIFF, WebP and MPO, whatever this limit.
+
+    Returns:
+        The photo; its `source_size_px` is the full upright size.
+
+    Raises:
+        UnreadablePhoto: the file is missing, not a photo, truncated, broken or too large; names file and cause.
+        ValueError: `min_side_px` below 1.
     """
-    _check_side(min_side_px)
+    _check_min_side(min_side_px)
     path = Path(path)
     return decode_photo(read_photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
 
@@ -82,167 +94,186 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
 def decode_photo(
     data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000
 ) -> Photo:
-    """The photo that a file's content is, as `load_photo` has it. `source` names it."""
-    _check_side(min_side_px)
+    """Decode a file's content as `load_photo` does. `source` names it in messages."""
+    _check_min_side(min_side_px)
     try:
         return _decode(data, source, min_side_px, max_pixels)
-    except Exception as error:  # a decoder fed hostile bytes may raise anything
-        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+    except Exception as error:  # a decoder may raise anything on hostile bytes
+        raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
 def read_photo_bytes(path: Path) -> bytes:
-    """A file's content. UnreadablePhoto where it is missing, a folder or a special file."""
+    """Read a file's content.
+
+    Raises:
+        UnreadablePhoto: the file is missing, a folder, a special file or not readable.
+    """
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            next(path.iterdir(), None)  # says why, where it may not be listed
-        if not stat.S_ISREG(mode):  # reading a named pipe would wait for ever
+            next(path.iterdir(), None)  # raises the cause if it may not be listed
+        if not stat.S_ISREG(mode):  # reading a named pipe would block forever
             raise ValueError("a folder or a special file, not a photo")
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise UnreadablePhoto(f"{path}: {_cause(error)}") from error
+        raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
 
 
 def detect_format(head: bytes) -> str | None:
-    """Pillow's name of the format that a file begins as ("JPEG" includes MPO), by 16 bytes of it; None: no photo."""
+    """Detect the format by the first 16 bytes: Pillow's name ("JPEG" includes MPO), or None if it is not a photo."""
     Image.init()
-    head = head[:16].ljust(16, b"\0")  # some plugins read on without looking
-    return next((name for name in _FORMATS if (is_one := Image.OPEN[name][1]) is None or is_one(head)), None)
+    head = head[:16].ljust(16, b"\0")  # some plugins read past the end without checking
+    return next((name for name in _FORMATS if (accepts := Image.OPEN[name][1]) is None or accepts(head)), None)
 
 
 def read_header(data: bytes, source: Path | str) -> Header:
-    """What a photo's content says of itself. UnreadablePhoto where it is none, or is broken."""
+    """Read format and size from a file's content.
+
+    Raises:
+        UnreadablePhoto: it is not a photo, or its header is broken.
+    """
     if (size_px := clean_jpeg_size(data)) is not None:
         return Header("JPEG", size_px)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
-            image = _open(data)
+            image = _open_header(data)
             return Header(str(image.format), image.size)
     except Exception as error:  # as in decode_photo
-        raise UnreadablePhoto(f"{source}: {_cause(error)}") from error
+        raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
-def find_photos(places: Iterable[Path]) -> list[Path]:
-    """Files as they are named, and all photos in folders and the folders within, sorted; hidden ones left out.
+def find_photos(paths: Iterable[Path]) -> list[Path]:
+    """List the given files, and all photos in the given folders and their subfolders.
 
-    A folder that cannot be listed stands for the photos in it: opening it says why, and so nothing is lost
-    unseen. UnreadablePhoto where a place does not exist, or no photo is found at all.
+    Args:
+        paths: files, taken whatever their suffix, and folders, searched by suffix and without hidden files.
+
+    Returns:
+        The files in the order given, those of each folder sorted. A folder that cannot be listed is among them: an
+        attempt to open it reports the cause, so that its photos are not missed silently.
+
+    Raises:
+        UnreadablePhoto: a path does not exist, or no photo is found at all.
     """
-    places = list(places)
-    found: list[Path] = []
-    for place in places:
-        if place.is_dir():
-            found += sorted(_photos_within(place))
-        elif place.exists():
-            found.append(place)
+    paths = list(paths)
+    photos: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            photos += sorted(_walk_photos(path))
+        elif path.exists():
+            photos.append(path)
         else:
-            raise UnreadablePhoto(f"{place}: no such file or folder")
-    if not found:
-        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, places))}")
-    return found
+            raise UnreadablePhoto(f"{path}: no such file or folder")
+    if not photos:
+        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, paths))}")
+    return photos
 
 
 def save_photo(photo: Photo, path: Path) -> Path:
-    """Write a photo in the format of the path's suffix; the path. CannotWrite where that is none, or by the system."""
+    """Write a photo in the format of the path's suffix and return the path.
+
+    Raises:
+        CannotWrite: the suffix is not an image format, or the system refuses.
+    """
     Image.init()
     if path.suffix.lower() not in Image.EXTENSION:
-        raise CannotWrite(f"{path}: no photo can be written under this name; end it in .png or .jpg")
+        raise CannotWrite(f"{path}: the suffix is not an image format; use .png or .jpg")
     content = io.BytesIO()
     Image.fromarray(photo.rgb_u8).save(content, Image.EXTENSION[path.suffix.lower()])
     write_atomically(path, content.getvalue())
     return path
 
 
-def _photos_within(folder: Path) -> Iterator[Path]:
-    closed: list[Path] = []
-    for parent, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+def _walk_photos(folder: Path) -> Iterator[Path]:
+    unlisted: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=lambda error: unlisted.append(Path(error.filename))):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             path = Path(parent, name)
             if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
                 yield path
-    yield from closed
+    yield from unlisted
 
 
-def _check_side(min_side_px: int | None) -> None:
+def _check_min_side(min_side_px: int | None) -> None:
     if min_side_px is not None and min_side_px < 1:
-        raise ValueError(f"min_side_px is at least 1, not {min_side_px}")
+        raise ValueError(f"min_side_px must be at least 1, got {min_side_px}")
 
 
 def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     clean = decode_clean_jpeg(data, min_side_px, max_pixels)
     if clean is not None and not clean.exif:
-        return Photo(clean.rgb_u8, source, clean.whole_px, clean.stored_as)
+        return Photo(clean.rgb_u8, source, clean.full_size_px, clean.stored_as)
     with warnings.catch_warnings():
-        # Pillow warns of odd metadata, which says nothing about the pixels. Silencing no more than Pillow
-        # keeps this harmless where threads interleave (warning filters are shared by all of them).
+        # Pillow warns about odd metadata, which does not affect the pixels. Only Pillow is silenced, because warning
+        # filters are shared by all threads.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         if clean is None:
-            return _decode_any(data, source, min_side_px, max_pixels)
-        orientation = _orientation(partial(_exif, clean.exif))
-        return _upright(clean.rgb_u8, orientation, source, clean.whole_px, clean.stored_as)
+            return _decode_with_pillow(data, source, min_side_px, max_pixels)
+        orientation = _read_orientation(partial(_parse_exif, clean.exif))
+        return _turn_upright(clean.rgb_u8, orientation, source, clean.full_size_px, clean.stored_as)
 
 
-def _exif(data: bytes) -> Image.Exif:
+def _parse_exif(data: bytes) -> Image.Exif:
     exif = Image.Exif()
     exif.load(data)
     return exif
 
 
-def _decode_any(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
-    """By Pillow, which knows every format and reads on where a file is a little broken."""
-    image = _open(data)
+def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+    """Decode with Pillow, which knows every format and tolerates small defects."""
+    image = _open_header(data)
     width, height = image.size
     if width * height > max_pixels:
         raise ValueError(
             f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
         )
-    stored_as = _stored_as(image)
+    stored_as = _describe_storage(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))
     reduced = image.size != (width, height)
     image.load()
     if not reduced:
         width, height = image.size
-    # Its EXIF is read only now: a PNG may carry it after the pixels, and Pillow turns a TIFF upright by itself.
-    return _upright(_rgb_u8(image), _orientation(image.getexif), source, (width, height), stored_as)
+    # EXIF is read only now: a PNG may have it after the pixels, and Pillow turns a TIFF upright by itself.
+    return _turn_upright(_to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
 
 
-def _upright(
+def _turn_upright(
     rgb_u8: UInt8[np.ndarray, "h w 3"],
     orientation: int,
     source: Path | str,
-    whole_px: tuple[int, int],
+    full_size_px: tuple[int, int],
     stored_as: str,
 ) -> Photo:
-    swap, flip_code = _UPRIGHT[orientation]
+    swap, flip_code = _ORIENTATION_TRANSFORMS[orientation]
     if swap:
-        whole_px = whole_px[1], whole_px[0]
+        full_size_px = full_size_px[1], full_size_px[0]
         rgb_u8 = cv2.transpose(rgb_u8)
     if flip_code is not None:
         rgb_u8 = cv2.flip(rgb_u8, flip_code)
-    return Photo(rgb_u8, source, whole_px, stored_as)
+    return Photo(rgb_u8, source, full_size_px, stored_as)
 
 
-def _open(data: bytes) -> ImageFile.ImageFile:
-    """The header, by Pillow's plugin for it; its pixels are not decoded yet.
+def _open_header(data: bytes) -> ImageFile.ImageFile:
+    """Read the header with Pillow's plugin for the format; the pixels are not decoded yet.
 
-    Not by `Image.open`: that has a pixel limit of its own, which is global, and tries every plugin.
+    `Image.open` is not used, because it has a global pixel limit of its own and tries every plugin.
     """
     if not data:
         raise ValueError("the file is empty")
-    if (kind := detect_format(data)) is not None:
-        image = Image.OPEN[kind][0](io.BytesIO(data), "")
-        _refuse_deep_planes(image)
+    if (format_name := detect_format(data)) is not None:
+        image = Image.OPEN[format_name][0](io.BytesIO(data), "")
+        _reject_planar_16_bit_tiff(image)
         return image
-    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
-        raise ValueError(f"{_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
+    if data[4:8] == b"ftyp" and data[8:12] in _UNSUPPORTED_BRANDS:
+        raise ValueError(f"{_UNSUPPORTED_BRANDS[data[8:12]]} photos are not read: convert to JPEG")
     raise ValueError("no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)")
 
 
-def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
-    """Pillow and OpenCV both read a TIFF of separate 16-bit planes as noise, without an error."""
+def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
+    """Raise ValueError for a TIFF of separate 16-bit planes: Pillow and OpenCV read it as noise, without an error."""
     if image.format != "TIFF":
         return
     tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
@@ -251,37 +282,37 @@ def _refuse_deep_planes(image: ImageFile.ImageFile) -> None:
         raise ValueError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
 
 
-def _stored_as(image: ImageFile.ImageFile) -> str:
-    """Format and channels by the header alone: decoding may change the mode."""
-    # Pillow decodes colors of 16 bit to 8: there only the raw mode that its decoder is told says so.
+def _describe_storage(image: ImageFile.ImageFile) -> str:
+    """Describe format and channels by the header alone: decoding may change the mode."""
+    # Pillow decodes 16-bit colors to 8 bit; then only the raw mode of its decoder shows the depth.
     deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
     base = image.mode.partition(";")[0]
     return f"{image.format} {_CHANNELS.get(base, base)}{' 16 bit' if deep else ''}"
 
 
-def _orientation(read_exif: Callable[[], Image.Exif]) -> int:
+def _read_orientation(read_exif: Callable[[], Image.Exif]) -> int:
     try:
         orientation = read_exif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # broken metadata does not spoil a good photo
+    except Exception:  # a photo with broken metadata is still usable
         return 1
-    return orientation if orientation in _UPRIGHT else 1
+    return orientation if orientation in _ORIENTATION_TRANSFORMS else 1
 
 
-def _rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
+def _to_rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
     if image.mode == "F" or image.mode.startswith("I"):
-        return cv2.cvtColor(_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
+        return cv2.cvtColor(_scale_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
     if image.has_transparency_data:
         with_alpha = image.convert("RGBA")
         image = Image.new("RGB", image.size, "white")
         image.paste(with_alpha, mask=with_alpha)
-    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # which copies in any case
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # a copy in any case
 
 
-def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Gray of more than 8 bit, scaled by its full scale; negative and not finite becomes black.
+def _scale_deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+    """Scale gray of more than 8 bit to 8 bit; negative and non-finite values become black.
 
-    Whole numbers are of 16 bit. Floats do not say their scale: it is the first of 1, 255 and 65535 that
-    none exceeds. Where values lie beyond either, the highest is white.
+    Integers have a full scale of 65535. For floats it is unknown, so it is the first of 1, 255 and 65535 that no value
+    exceeds, or else the highest value.
     """
     full_scales = (1, 255, 65535) if values.dtype.kind == "f" else (65535,)
     gray = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0).clip(min=0)
@@ -290,7 +321,7 @@ def _deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
     return (gray * (255 / full_scale) + 0.5).astype(np.uint8)
 
 
-def _cause(error: Exception) -> str:
+def _error_cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror  # its str() would repeat the path
+        return error.strerror  # its str() repeats the path
     return str(error) or type(error).__name__

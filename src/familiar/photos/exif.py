@@ -1,4 +1,4 @@
-"""When a photo was taken, as its camera wrote it into the file."""
+"""Capture time from EXIF metadata."""
 
 import warnings
 from datetime import datetime
@@ -8,16 +8,19 @@ from PIL import ExifTags, Image
 
 
 def capture_time(path: Path) -> str | None:
-    """ISO 8601 to the second, in the camera's local time; None where the file says nothing, or nothing that is a time.
+    """Read when a photo was taken: EXIF DateTimeOriginal, else DateTime, which programs set when they save the file.
 
-    EXIF's DateTimeOriginal, else its DateTime, which programs set to when they saved the file.
+    Returns:
+        ISO 8601 to the second, in the camera's local time; None if the file has no valid time.
     """
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd metadata: then there is no time
+            warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata
             with Image.open(path) as image:
                 exif = image.getexif()
-        said = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal) or exif.get(ExifTags.Base.DateTime)
-        return datetime.strptime(str(said)[:19], "%Y:%m:%d %H:%M:%S").isoformat()
-    except Exception:  # a decoder fed hostile bytes may raise anything
+        timestamp = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal) or exif.get(
+            ExifTags.Base.DateTime
+        )
+        return datetime.strptime(str(timestamp)[:19], "%Y:%m:%d %H:%M:%S").isoformat()
+    except Exception:  # a decoder may raise anything on hostile bytes
         return None

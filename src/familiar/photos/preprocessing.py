@@ -1,4 +1,4 @@
-"""How a network wants its crops, as data, and the one function that makes them so - in training and in use."""
+"""Preprocessing of crops: settings as data, and the one implementation for training and inference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,17 @@ IMAGENET_STD_RGB = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Everything between a detected face and a network's input. Travels in recipe, checkpoint and bundle.
+    """Everything between a detected face and a network's input. Stored in recipe, checkpoint and bundle.
 
-    `size_px`: side of the square crop. `resize`: "stretch" takes the whole box to the square, whatever
-    its shape; "center_crop" takes its short side to `resize_px` and cuts the middle out. `margin`: share
-    of the face box added on each side before cropping. `mean` and `std` apply to values in [0, 1], in
-    the order of `color_order`.
+    Attributes:
+        size_px: side of the square crop.
+        resize: "stretch" resizes the whole box to the square, whatever its shape; "center_crop" resizes its short
+            side to `resize_px` and crops the center.
+        resize_px: see `resize`.
+        margin: share of the face box's width and height added on each side before cropping.
+        color_order: order of the channels.
+        mean: subtracted from values in [0, 1], in the order of `color_order`.
+        std: divides the difference.
     """
 
     size_px: int = 224
@@ -48,19 +53,23 @@ class Preprocessing:
 
 
 def resize_crop(rgb_u8: UInt8[np.ndarray, "h w 3"], preprocessing: Preprocessing) -> UInt8[np.ndarray, "s s 3"]:
-    """The pixels of a face box as the square crop the network was trained on."""
+    """Resize the pixels of a face box to the square crop the network was trained on."""
     size_px = preprocessing.size_px
     if preprocessing.resize == "stretch":
         return _resize(rgb_u8, size_px, size_px)
     height, width = rgb_u8.shape[:2]
     scale = preprocessing.resize_px / min(height, width)
     resized = _resize(rgb_u8, max(size_px, round(width * scale)), max(size_px, round(height * scale)))
-    top, left = (resized.shape[0] - size_px) // 2, (resized.shape[1] - size_px) // 2
-    return resized[top : top + size_px, left : left + size_px]
+    y, x = (resized.shape[0] - size_px) // 2, (resized.shape[1] - size_px) // 2
+    return resized[y : y + size_px, x : x + size_px]
 
 
 def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
-    """Crops as the network's input. ValueError where a crop is not `preprocessing.size_px` wide."""
+    """Convert crops to the network's input.
+
+    Raises:
+        ValueError: a crop is not `preprocessing.size_px` wide.
+    """
     size_px = preprocessing.size_px
     for crop in crops:
         if crop.size_px != size_px:
@@ -71,7 +80,7 @@ def to_tensor(crops: Sequence[Crop], preprocessing: Preprocessing) -> Float32[np
 
 
 def standardize(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessing) -> Float32[np.ndarray, "n 3 s s"]:
-    """uint8 pixels to (x / 255 - mean) / std, channels first."""
+    """Standardize uint8 pixels: (x / 255 - mean) / std, channels first."""
     mean = np.asarray(preprocessing.mean, np.float32) * 255
     std = np.asarray(preprocessing.std, np.float32) * 255
     pixels = rgb_u8 if preprocessing.color_order == "RGB" else rgb_u8[..., ::-1]
@@ -85,6 +94,6 @@ def standardize(rgb_u8: UInt8[np.ndarray, "n s s 3"], preprocessing: Preprocessi
 def _resize(rgb_u8: UInt8[np.ndarray, "h w 3"], width: int, height: int) -> UInt8[np.ndarray, "h2 w2 3"]:
     if rgb_u8.shape[:2] == (height, width):
         return rgb_u8
-    # Area averaging does not alias when shrinking; enlarging, it would only repeat pixels.
+    # Area averaging avoids aliasing when shrinking; when enlarging, it would only repeat pixels.
     shrinking = width * height < rgb_u8.shape[0] * rgb_u8.shape[1]
     return cv2.resize(rgb_u8, (width, height), interpolation=cv2.INTER_AREA if shrinking else cv2.INTER_LINEAR)

@@ -10,11 +10,11 @@ from jaxtyping import TypeCheckError
 
 from familiar.core.errors import SpaceMismatch
 from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier, check_names
-from support.tiny_router import color_head
+from support.tiny_router import color_classifier
 
 
 def poles(slope: float, temperature: float = 1.0) -> SpeciesClassifier:
-    """Two species at opposite poles of the first axis."""
+    """Create a classifier for two species at opposite poles of the first axis."""
     return SpeciesClassifier(
         names=("cat", "dog"),
         weights=np.array([[slope, 0.0], [-slope, 0.0]]),
@@ -40,19 +40,19 @@ def test_probabilities_equal_closed_form_for_two_species():
 
 def test_probabilities_match_softmax_reference():
     generator = np.random.default_rng(1)
-    head = replace(
-        color_head("s"),
+    classifier = replace(
+        color_classifier("s"),
         weights=generator.normal(0, 5, (3, 4)),
         bias=generator.normal(size=3),
         temperature=0.7,
     )
     rows = unit_rows(20, 4)
-    for row, found in zip(rows, head.probabilities(rows, "s"), strict=True):
+    for row, probabilities in zip(rows, classifier.probabilities(rows, "s"), strict=True):
         powers = [
             math.exp((sum(w * float(x) for w, x in zip(weights, row, strict=True)) + bias) / 0.7)
-            for weights, bias in zip(head.weights, head.bias, strict=True)
+            for weights, bias in zip(classifier.weights, classifier.bias, strict=True)
         ]
-        np.testing.assert_allclose(found, [power / sum(powers) for power in powers], rtol=1e-9)
+        np.testing.assert_allclose(probabilities, [power / sum(powers) for power in powers], rtol=1e-9)
 
 
 def test_extreme_weights_do_not_overflow():
@@ -95,15 +95,15 @@ def test_rejects_other_space_or_dimension():
         {"names": ("cat", "cat")},
     ],
 )
-def test_rejects_invalid_head(changed: dict):
-    with pytest.raises((ValueError, TypeCheckError)):  # the latter in tests alone, of wrong shapes
+def test_rejects_invalid_classifier(changed: dict):
+    with pytest.raises((ValueError, TypeCheckError)):  # the latter for wrong shapes, in tests only
         replace(poles(1.0), **changed)
 
 
 def test_check_names_accepts_valid_and_rejects_invalid():
     check_names(("cat", "long-haired_cat", "кошка"))
     for wrong in ((), ("cat",), ("cat", "cat"), ("cat", ""), ("cat", "a b"), ("cat", "a/b")):
-        with pytest.raises(ValueError, match=r"species|head"):
+        with pytest.raises(ValueError, match="species"):
             check_names(wrong)
 
 
@@ -115,7 +115,7 @@ def test_check_names_accepts_valid_and_rejects_invalid():
 )
 def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: float):
     table = np.array(rows)
-    head = SpeciesClassifier(
+    classifier = SpeciesClassifier(
         names=tuple("abcd"[: len(rows)]),
         weights=table[:, :3],
         bias=table[:, 3],
@@ -125,11 +125,11 @@ def test_json_round_trip_is_bit_exact(rows: list[list[float]], temperature: floa
         held_out=HeldOutAccuracy(0.5, ((0,) * (len(rows) + 1),) * len(rows)),
         min_probability=0.75,
     )
-    again = SpeciesClassifier.from_dict(json.loads(json.dumps(head.as_dict())))
+    again = SpeciesClassifier.from_dict(json.loads(json.dumps(classifier.as_dict())))
     vectors = unit_rows(8, 3)
-    assert (again.probabilities(vectors, "s") == head.probabilities(vectors, "s")).all()
-    assert (again.names, again.min_probability, again.held_out) == (head.names, 0.75, head.held_out)
-    assert again.as_dict() == head.as_dict()
+    assert (again.probabilities(vectors, "s") == classifier.probabilities(vectors, "s")).all()
+    assert (again.names, again.min_probability, again.held_out) == (classifier.names, 0.75, classifier.held_out)
+    assert again.as_dict() == classifier.as_dict()
 
 
 def test_held_out_shares_weight_species_equally():

@@ -21,7 +21,7 @@ from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.router import RoutedEmbedder, verify_routed
 from familiar.embedding.verification import verify_photos
 from familiar.photos.preprocessing import Preprocessing
-from support.tiny_router import color_head, colored, mosaic_bundle, save_colored, tiny_router
+from support.tiny_router import color_classifier, colored, mosaic_bundle, save_colored, tiny_router
 
 RED, GREEN, BLUE, GRAY = (200, 20, 20), (20, 200, 20), (20, 20, 200), (120, 120, 120)
 
@@ -49,8 +49,8 @@ def router(mean_color_bundle: Path, tmp_path: Path) -> RoutedEmbedder:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
-    """As `router`, for properties that are tried many times."""
+def module_router(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
+    """Create a router like `router` once, for property tests."""
     folder = tmp_path_factory.mktemp("router")
     features = mosaic_bundle(folder / "features.onnx", METADATA, 16)
     metadata = Embedder(features).metadata
@@ -58,28 +58,33 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
         Embedder(mosaic_bundle(folder / f"{name}.onnx", metadata, size), threads=1)
         for name, size in (("cat", 48), ("dog", 64))
     )
-    head = color_head(metadata.space_id)
-    return RoutedEmbedder(Embedder(features, threads=2), head, {"cat": cat, "dog": dog})
+    classifier = color_classifier(metadata.space_id)
+    return RoutedEmbedder(Embedder(features, threads=2), classifier, {"cat": cat, "dog": dog})
 
 
 def photos_of(*colors: tuple[int, int, int]) -> list[Photo]:
     return [colored(rgb, f"{row}", seed=row) for row, rgb in enumerate(colors)]
 
 
-def opened(source: Photo, /, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 - a photo in memory
+def open_in_memory(source: Photo, /, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 - a photo in memory
     return source
 
 
 def test_embeds_each_row_with_bundle_for_its_species(router: RoutedEmbedder):
     photos = photos_of(RED, GREEN, RED, GREEN, GREEN)
-    routed = router.embed_photos(photos, open_photo=opened)
+    routed = router.embed_photos(photos, open_photo=open_in_memory)
     assert routed.skipped == ()
-    assert {name: own.rows.tolist() for name, own in routed.by_species.items()} == {"cat": [0, 2], "dog": [1, 3, 4]}
+    assert {name: species.rows.tolist() for name, species in routed.by_species.items()} == {
+        "cat": [0, 2],
+        "dog": [1, 3, 4],
+    }
     for name, width in (("cat", 27), ("dog", 48)):
-        own = routed.by_species[name]
-        alone = embed_photos(router.embedders[name], [photos[row] for row in own.rows], open_photo=opened)
-        assert own.embeddings.shape == (len(own.rows), width)
-        np.testing.assert_allclose(own.embeddings, alone.embeddings, atol=1e-6)
+        species = routed.by_species[name]
+        unrouted = embed_photos(
+            router.embedders[name], [photos[row] for row in species.rows], open_photo=open_in_memory
+        )
+        assert species.embeddings.shape == (len(species.rows), width)
+        np.testing.assert_allclose(species.embeddings, unrouted.embeddings, atol=1e-6)
     assert [(row, name) for row, name, _ in routed.by_row()] == list(enumerate(["cat", "dog", "cat", "dog", "dog"]))
 
 
@@ -90,20 +95,22 @@ def test_probability_equals_closed_form(router: RoutedEmbedder):
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([RED, GREEN, BLUE, GRAY]), max_size=9), st.integers(1, 10), st.randoms())
-def test_is_invariant_to_order_and_batch_size(lasting: RoutedEmbedder, colors, batch_size, random):
+def test_is_invariant_to_order_and_batch_size(module_router: RoutedEmbedder, colors, batch_size, random):
     photos = photos_of(*colors)
     order = list(range(len(photos)))
     random.shuffle(order)
-    routed = lasting.embed_photos(photos, open_photo=opened)
-    shuffled = lasting.embed_photos([photos[row] for row in order], open_photo=opened, batch_size=batch_size)
+    routed = module_router.embed_photos(photos, open_photo=open_in_memory)
+    shuffled = module_router.embed_photos(
+        [photos[row] for row in order], open_photo=open_in_memory, batch_size=batch_size
+    )
     assert len(routed.by_row()) == sum(rgb in (RED, GREEN) for rgb in colors)
     assert len(routed.by_row()) + len(routed.skipped) == len(photos)
     assert sorted(map(str, routed.skipped)) == sorted(map(str, shuffled.skipped))
-    for name, own in routed.by_species.items():
+    for name, species in routed.by_species.items():
         moved = shuffled.by_species[name]
-        places = [[order[row] for row in moved.rows].index(row) for row in own.rows]
-        np.testing.assert_allclose(own.embeddings, moved.embeddings[places], atol=1e-6)
-        np.testing.assert_allclose(own.probabilities, moved.probabilities[places], atol=1e-6)
+        indices = [[order[row] for row in moved.rows].index(row) for row in species.rows]
+        np.testing.assert_allclose(species.embeddings, moved.embeddings[indices], atol=1e-6)
+        np.testing.assert_allclose(species.probabilities, moved.probabilities[indices], atol=1e-6)
         assert (np.diff(moved.rows) > 0).all()
 
 
@@ -132,9 +139,9 @@ def test_min_probability_is_inclusive(router: RoutedEmbedder):
     photos = photos_of((150, 110, 110))
 
     def sent(min_probability: float) -> list[tuple[int, str, float]]:
-        head = replace(router.head, min_probability=min_probability)
-        changed = RoutedEmbedder(router.features, head, router.embedders)
-        return changed.embed_photos(photos, open_photo=opened).by_row()
+        classifier = replace(router.classifier, min_probability=min_probability)
+        changed = RoutedEmbedder(router.feature_embedder, classifier, router.embedders)
+        return changed.embed_photos(photos, open_photo=open_in_memory).by_row()
 
     ((_, _, probability),) = sent(0.0)
     assert 0.5 < probability < 0.9
@@ -144,7 +151,7 @@ def test_min_probability_is_inclusive(router: RoutedEmbedder):
 
 def test_empty_input_returns_empty_embeddings(router: RoutedEmbedder):
     for routed in (router.embed([]), router.embed_photos([])):
-        assert {name: own.embeddings.shape for name, own in routed.by_species.items()} == {
+        assert {name: species.embeddings.shape for name, species in routed.by_species.items()} == {
             "cat": (0, 27),
             "dog": (0, 48),
         }
@@ -161,7 +168,7 @@ def test_accepts_any_crop_size(router: RoutedEmbedder):
 
 
 def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_path: Path):
-    """Cutting the middle out is for photos; this bundle's crops had that done already."""
+    """Center cropping is for photos; crops were center cropped already."""
     features = Embedder(mean_color_bundle)
     cutting = replace(features.metadata.preprocessing, resize="center_crop", resize_px=64)
     mosaic = mosaic_bundle(tmp_path / "cat.onnx", replace(features.metadata, preprocessing=cutting), 48)
@@ -170,13 +177,13 @@ def test_crop_at_network_size_is_not_cropped_again(mean_color_bundle: Path, tmp_
     pixels = np.full((48, 48, 3), RED, np.uint8)
     pixels[:12] = GREEN
     crop = Crop(pixels, "red below green")
-    routed = RoutedEmbedder(features, color_head(), {"cat": cat}).embed([crop])
+    routed = RoutedEmbedder(features, color_classifier(), {"cat": cat}).embed([crop])
     np.testing.assert_allclose(routed.by_species["cat"].embeddings, cat.embed([crop]), atol=1e-6)
 
 
-def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
+def test_flip_applies_to_feature_and_species_networks(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
     flipped: list[tuple[str, bool]] = []
-    for name, embedder in (("features", router.features), *router.embedders.items()):
+    for name, embedder in (("features", router.feature_embedder), *router.embedders.items()):
         plain = embedder.run
 
         def run(images: np.ndarray, *, flip: bool, name: str = name, plain=plain) -> np.ndarray:
@@ -184,13 +191,13 @@ def test_flip_applies_to_head_and_species_networks(router: RoutedEmbedder, monke
             return plain(images, flip=flip)
 
         monkeypatch.setattr(embedder, "run", run)
-    router.embed_photos(photos_of(RED), open_photo=opened, flip=True)
+    router.embed_photos(photos_of(RED), open_photo=open_in_memory, flip=True)
     assert flipped == [("features", True), ("cat", True)]
 
 
 def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.MonkeyPatch):
-    features = router.features
-    shared = RoutedEmbedder(features, router.head, {"cat": features, "dog": features})
+    features = router.feature_embedder
+    shared = RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features})
     runs: list[int] = []
     plain = features.run
 
@@ -200,11 +207,11 @@ def test_shared_bundle_runs_once(router: RoutedEmbedder, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(features, "run", run)
     photos = photos_of(GREEN, RED)
-    routed = shared.embed_photos(photos, open_photo=opened, batch_size=2)
+    routed = shared.embed_photos(photos, open_photo=open_in_memory, batch_size=2)
     assert sum(runs) == 2
-    alone = embed_photos(features, photos, open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.by_species["dog"].embeddings, alone[:1], atol=1e-6)
-    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone[1:], atol=1e-6)
+    unrouted = embed_photos(features, photos, open_photo=open_in_memory).embeddings
+    np.testing.assert_allclose(routed.by_species["dog"].embeddings, unrouted[:1], atol=1e-6)
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, unrouted[1:], atol=1e-6)
 
 
 def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
@@ -225,41 +232,41 @@ def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     routed = router.embed_photos(photos, Spy(), open_photo=spy, batch_size=2)
     assert sorted(seen) == ["opened 0 None", "opened 1 None", "searched 0", "searched 1"]
     assert [type(error) for error in routed.skipped] == [NoFaceFound]
-    alone = embed_photos(router.embedders["cat"], [wide], CenterSquare(), open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone, atol=1e-6)
+    unrouted = embed_photos(router.embedders["cat"], [wide], CenterSquare(), open_photo=open_in_memory).embeddings
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, unrouted, atol=1e-6)
 
 
 def test_each_bundle_crops_with_its_own_margin(mean_color_bundle: Path, tmp_path: Path):
-    """The head sees the middle alone; the cat's bundle sees half a middle around it too."""
+    """The classifier gets the box alone; the cats' bundle gets a margin of half the box on each side too."""
     features = Embedder(mean_color_bundle)
     wider = replace(features.metadata, preprocessing=replace(features.metadata.preprocessing, margin=0.5))
     cat = Embedder(mosaic_bundle(tmp_path / "cat.onnx", wider, 32))
-    router = RoutedEmbedder(features, color_head(), {"cat": cat})
+    router = RoutedEmbedder(features, color_classifier(), {"cat": cat})
 
-    class Middle:
+    class CenterBox:
         def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002 - always there
             return [Detection((40, 40, 80, 80), None, 1.0)]
 
     pixels = np.full((120, 120, 3), GREEN, np.uint8)
     pixels[40:80, 40:80] = RED
     framed = Photo(pixels, "framed", (120, 120))
-    routed = router.embed_photos([framed], Middle(), open_photo=opened)
-    alone = embed_photos(cat, [framed], Middle(), open_photo=opened).embeddings
-    np.testing.assert_allclose(routed.by_species["cat"].embeddings, alone, atol=1e-6)
-    assert alone.reshape(3, 2, 2)[1].min() > alone.reshape(3, 2, 2)[0].max()  # mostly green
+    routed = router.embed_photos([framed], CenterBox(), open_photo=open_in_memory)
+    unrouted = embed_photos(cat, [framed], CenterBox(), open_photo=open_in_memory).embeddings
+    np.testing.assert_allclose(routed.by_species["cat"].embeddings, unrouted, atol=1e-6)
+    assert unrouted.reshape(3, 2, 2)[1].min() > unrouted.reshape(3, 2, 2)[0].max()  # mostly green
 
 
 def test_on_batch_reports_count_done(router: RoutedEmbedder):
     done: list[int] = []
-    router.embed_photos(photos_of(*[RED] * 5), open_photo=opened, batch_size=2, on_batch=done.append)
+    router.embed_photos(photos_of(*[RED] * 5), open_photo=open_in_memory, batch_size=2, on_batch=done.append)
     assert done == [2, 4, 5]
 
 
-def test_rejects_head_for_other_bundle_and_unknown_species(router: RoutedEmbedder):
+def test_rejects_classifier_for_other_bundle_and_unknown_species(router: RoutedEmbedder):
     with pytest.raises(SpaceMismatch, match="mosaic-cat"):
-        RoutedEmbedder(router.embedders["cat"], router.head, {})
+        RoutedEmbedder(router.embedders["cat"], router.classifier, {})
     with pytest.raises(ValueError, match="horse"):
-        RoutedEmbedder(router.features, router.head, {"horse": router.features})
+        RoutedEmbedder(router.feature_embedder, router.classifier, {"horse": router.feature_embedder})
 
 
 def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, tmp_path: Path):

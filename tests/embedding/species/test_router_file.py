@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from familiar.core.errors import BadBundle
+from familiar.core.errors import BadBundle, NoBundleForSpecies
 from familiar.core.types import Crop
 from familiar.embedding.embedder import Embedder
+from familiar.embedding.species.classifier import HeldOutAccuracy
 from familiar.embedding.species.router import RoutedEmbedder
 from familiar.embedding.species.router_file import load_router, open_model, write_router
 from support.tiny_router import colored, mosaic_bundle, tiny_router
 
 RED, GREEN = (200, 20, 20), (20, 200, 20)
+VERSION_1 = Path(__file__).parent / "data" / "router_v1.json"  # byte for byte as familiar wrote it before format 2
 
 
 @pytest.fixture
 def folder(mean_color_bundle: Path, tmp_path: Path) -> Path:
-    """A folder with router.json and, around it, its bundles."""
+    """Create a folder with router.json and its bundles."""
     folder = tmp_path / "all"
     (folder / "bundles").mkdir(parents=True)
     features = Path(shutil.copy(mean_color_bundle, folder / "features.onnx"))
@@ -33,7 +35,7 @@ def crops() -> list[Crop]:
 
 
 def reseal(path: Path, **changed: Any) -> None:
-    """As someone who knows the format would change it."""
+    """Change fields and update the checksum."""
     stored = json.loads(path.read_bytes()) | changed
     del stored["sha256"]
 
@@ -58,8 +60,57 @@ def test_write_and_load_round_trip_after_folder_move(folder: Path, tmp_path: Pat
     write_router(moved / "again.json", again)
     assert (moved / "again.json").read_bytes() == (moved / "router.json").read_bytes()
     stored = json.loads((moved / "router.json").read_bytes())
-    assert stored["features"]["path"] == "features.onnx"
-    assert stored["bundles"]["cat"]["path"] == "bundles/cat.onnx"
+    assert stored["format_version"] == 2
+    assert stored["feature_bundle"]["path"] == "features.onnx"
+    assert stored["species_bundles"]["cat"]["path"] == "bundles/cat.onnx"
+    assert stored["classifier"]["training_counts"]["cat"] == {"identities": 2, "photos": 4}
+
+
+def version_1_file(mean_color_bundle: Path, folder: Path) -> Path:
+    """Copy a router that familiar wrote before format 2, and its bundle, to a folder."""
+    shutil.copy(mean_color_bundle, folder / "mean-color.onnx")
+    return Path(shutil.copy(VERSION_1, folder / "router.json"))
+
+
+def test_reads_version_1_file(mean_color_bundle: Path, tmp_path: Path):
+    path = version_1_file(mean_color_bundle, tmp_path)
+    router = load_router(path)
+    classifier = router.classifier
+    assert classifier.names == ("cat", "dog", "person")
+    np.testing.assert_array_equal(classifier.weights, 10.0 * np.eye(3) + 0.1)
+    assert classifier.bias.tolist() == [0.0, 0.1, -0.3]
+    assert (classifier.temperature, classifier.min_probability, classifier.space_id) == (0.7, 0.8, "mean-color")
+    assert classifier.held_out == HeldOutAccuracy(0.9, ((3, 0, 0, 1), (1, 7, 0, 0), (0, 0, 12, 0)))
+    assert list(router.embedders) == ["cat", "person"]
+    assert router.embedders["cat"] is router.embedders["person"] is router.feature_embedder
+    routed = router.embed(crops())
+    assert routed.by_species["cat"].rows.tolist() == [0, 2]
+    assert [type(error) for error in routed.skipped] == [NoBundleForSpecies]
+
+
+def test_version_1_file_is_written_as_version_2_with_the_same_content(mean_color_bundle: Path, tmp_path: Path):
+    path = version_1_file(mean_color_bundle, tmp_path)
+    before = json.loads(path.read_bytes())
+    write_router(path, load_router(path))
+    after = json.loads(path.read_bytes())
+    assert (before["format_version"], after["format_version"]) == (1, 2)
+    assert after["feature_bundle"] == before["features"]
+    assert after["species_bundles"] == before["bundles"]
+    assert after["classifier"].pop("training_counts") == before["head"].pop("fitted_on")
+    assert after["classifier"] == before["head"]
+    content = path.read_bytes()
+    write_router(path, load_router(path))
+    assert path.read_bytes() == content
+
+
+def test_rejects_incomplete_version_1_file(mean_color_bundle: Path, tmp_path: Path):
+    path = version_1_file(mean_color_bundle, tmp_path)
+    original = path.read_bytes()
+    for changed in ({"head": {}}, {"head": []}, {"head": None}, {"features": None}, {"bundles": []}):
+        path.write_bytes(original)
+        reseal(path, **changed)
+        with pytest.raises(BadBundle, match=r"router\.json: is not a complete router"):
+            load_router(path)
 
 
 @pytest.mark.slow
@@ -67,9 +118,9 @@ def test_rejects_change_at_every_byte(folder: Path):
     path = folder / "router.json"
     content = path.read_bytes()
     generator = np.random.default_rng(0)
-    for place, bits in enumerate(generator.integers(1, 256, len(content)).tolist()):
+    for position, bits in enumerate(generator.integers(1, 256, len(content)).tolist()):
         flipped = bytearray(content)
-        flipped[place] ^= bits
+        flipped[position] ^= bits
         path.write_bytes(flipped)
         with pytest.raises(BadBundle, match=r"router\.json"):
             load_router(path)
@@ -90,7 +141,7 @@ def test_rejects_truncated_or_extended_file(folder: Path):
         bytes(100),
     ]:
         path.write_bytes(wrong)
-        with pytest.raises(BadBundle, match=r"router\.json: is no router of ours"):
+        with pytest.raises(BadBundle, match=r"router\.json: is not a familiar router"):
             load_router(path)
 
 
@@ -98,14 +149,15 @@ def test_rejects_truncated_or_extended_file(folder: Path):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"format_version": 2},
-        {"head": {}},
-        {"head": []},
-        {"features": None},
-        {"features": {"path": 3, "file_id": "x"}},
-        {"bundles": []},
-        {"bundles": {"cat": {"path": "features.onnx"}}},
-        {"bundles": {"cat": {"path": "a\0b", "file_id": ""}}},
+        {"format_version": 3},
+        {"format_version": 1},  # without the fields of version 1
+        {"classifier": {}},
+        {"classifier": []},
+        {"feature_bundle": None},
+        {"feature_bundle": {"path": 3, "file_id": "x"}},
+        {"species_bundles": []},
+        {"species_bundles": {"cat": {"path": "features.onnx"}}},
+        {"species_bundles": {"cat": {"path": "a\0b", "file_id": ""}}},
     ],
 )
 def test_rejects_resealed_file_with_bad_fields(folder: Path, changed: dict[str, Any]):
@@ -114,9 +166,9 @@ def test_rejects_resealed_file_with_bad_fields(folder: Path, changed: dict[str, 
         load_router(folder / "router.json")
 
 
-def test_rejects_resealed_head_with_bad_fields(folder: Path):
+def test_rejects_resealed_classifier_with_bad_fields(folder: Path):
     path = folder / "router.json"
-    head = json.loads(path.read_bytes())["head"]
+    classifier = json.loads(path.read_bytes())["classifier"]
     for changed in (
         {"weights": "much"},
         {"weights": [[1, 2], [3]]},
@@ -128,8 +180,8 @@ def test_rejects_resealed_head_with_bad_fields(folder: Path):
         {"extra": 1},
         {"min_probability": 2},
     ):
-        reseal(path, head=head | changed)
-        with pytest.raises(BadBundle, match=r"router\.json: is no complete router"):
+        reseal(path, classifier=classifier | changed)
+        with pytest.raises(BadBundle, match=r"router\.json: is not a complete router"):
             load_router(path)
 
 
@@ -140,9 +192,9 @@ def test_rejects_swapped_species_bundle(folder: Path):
         load_router(folder / "router.json")
 
 
-def test_rejects_swapped_head_bundle(folder: Path):
+def test_rejects_swapped_feature_bundle(folder: Path):
     shutil.copy(folder / "bundles" / "dog.onnx", folder / "features.onnx")
-    with pytest.raises(BadBundle, match=r"another bundle of the head.*features\.onnx"):
+    with pytest.raises(BadBundle, match=r"another bundle of the classifier.*features\.onnx"):
         load_router(folder / "router.json")
 
 
@@ -150,35 +202,37 @@ def test_rejects_missing_or_corrupt_bundle_by_name(folder: Path):
     dog = folder / "bundles" / "dog.onnx"
     content = bytearray(dog.read_bytes())
     dog.unlink()
-    with pytest.raises(BadBundle, match=r"router\.json: its bundle for dog does not open.*dog\.onnx"):
+    with pytest.raises(BadBundle, match=r"router\.json: its bundle for dog cannot be opened.*dog\.onnx"):
         load_router(folder / "router.json")
     content[50] ^= 1
     dog.write_bytes(content)
-    with pytest.raises(BadBundle, match=r"its bundle for dog does not open.*dog\.onnx.*changed"):
+    with pytest.raises(BadBundle, match=r"its bundle for dog cannot be opened.*dog\.onnx.*changed"):
         load_router(folder / "router.json")
 
 
 def test_opens_shared_bundle_file_once(folder: Path):
     router = load_router(folder / "router.json")
-    shared = RoutedEmbedder(router.features, router.head, {"cat": router.features, "dog": router.features})
+    shared = RoutedEmbedder(
+        router.feature_embedder, router.classifier, {"cat": router.feature_embedder, "dog": router.feature_embedder}
+    )
     write_router(folder / "shared.json", shared)
     again = load_router(folder / "shared.json")
-    assert again.features is again.embedders["cat"] is again.embedders["dog"]
+    assert again.feature_embedder is again.embedders["cat"] is again.embedders["dog"]
 
 
 def test_min_probability_round_trip(folder: Path):
     router = load_router(folder / "router.json")
-    strict = replace(router.head, min_probability=0.999)
-    write_router(folder / "strict.json", RoutedEmbedder(router.features, strict, router.embedders))
-    assert load_router(folder / "strict.json").head.min_probability == 0.999
+    strict = replace(router.classifier, min_probability=0.999)
+    write_router(folder / "strict.json", RoutedEmbedder(router.feature_embedder, strict, router.embedders))
+    assert load_router(folder / "strict.json").classifier.min_probability == 0.999
 
 
 def test_open_model_returns_router_or_embedder(folder: Path):
     assert isinstance(open_model(folder / "router.json"), RoutedEmbedder)
     assert isinstance(open_model(str(folder / "features.onnx")), Embedder)
-    for gone in ("gone.json", "gone.onnx"):
-        with pytest.raises(BadBundle, match=gone):
-            open_model(folder / gone)
+    for missing in ("gone.json", "gone.onnx"):
+        with pytest.raises(BadBundle, match=missing):
+            open_model(folder / missing)
     (folder / "dir.json").mkdir()
     with pytest.raises(BadBundle, match=r"dir\.json"):
         open_model(folder / "dir.json")

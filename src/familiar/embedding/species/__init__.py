@@ -1,1 +1,1 @@
-"""Route each crop to the bundle of its species."""
+"""Embedding of several species: a classifier routes each crop to the bundle of its species."""

@@ -1,4 +1,4 @@
-"""One embedder for several species: a head says which, and that species' own bundle embeds the crop."""
+"""Routing of crops by species: a classifier picks the species, and that species' bundle embeds the crop."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,18 +12,24 @@ from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound,
 from familiar.core.types import Crop
 from familiar.detection.alignment import align
 from familiar.detection.detectors import Detector, WholePhoto
-from familiar.embedding.embedder import Embedder, OpenPhoto, Source, crop_photo
+from familiar.embedding.embedder import Embedder, PhotoOpener, Source, crop_photo
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing, resize_crop, to_tensor
 
-CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, as each of the networks wants it
+CropsByPreprocessing = Mapping[Preprocessing, Crop]  # one face, cropped for each of the networks
 
 
 @dataclass(frozen=True, eq=False)
 class SpeciesEmbeddings:
-    """The rows sent to one species' bundle, ascending, the probability of that species, and its embeddings."""
+    """Embeddings by the bundle of one species.
+
+    Attributes:
+        rows: indices among the photos given, ascending.
+        probabilities: of this species.
+        embeddings: unit rows in the space of the species' bundle.
+    """
 
     rows: Int64[np.ndarray, " n"]
     probabilities: Float64[np.ndarray, " n"]
@@ -32,136 +38,160 @@ class SpeciesEmbeddings:
 
 @dataclass(frozen=True, eq=False)
 class RoutedEmbeddings:
-    """Embeddings by species, apart, since those of different species do not compare; and the rows without one.
+    """Embeddings by species, kept apart because those of different species do not compare.
 
-    `of` holds every species that has a bundle. `skipped` are `UnsureSpecies`, `NoBundleForSpecies`, and photos that
-    could not be read or held no face.
+    Attributes:
+        by_species: the embeddings of every species that has a bundle.
+        skipped: an error for each photo without an embedding: `UnsureSpecies`, `NoBundleForSpecies`, unreadable, or
+            without a face.
     """
 
     by_species: Mapping[str, SpeciesEmbeddings]
     skipped: tuple[FamiliarError, ...]
 
     def by_row(self) -> list[tuple[int, str, float]]:
-        """(row, species, its probability) of each row that has an embedding, ascending."""
+        """List (row, species, probability of the species) of each row with an embedding, by row."""
         return sorted(
             (row, name, probability)
-            for name, own in self.by_species.items()
-            for row, probability in zip(own.rows.tolist(), own.probabilities.tolist(), strict=True)
+            for name, species in self.by_species.items()
+            for row, probability in zip(species.rows.tolist(), species.probabilities.tolist(), strict=True)
         )
 
 
 class RoutedEmbedder:
-    """Embeddings by the bundle of each crop's species.
+    """Embeds each crop with the bundle of its species.
 
-    `head` tells the species by the embeddings of `features`, any bundle; `embedders` are those of the species.
-    They may want crops of different sizes and give embeddings of different widths, and each is usable alone.
-    SpaceMismatch where the head was fitted with another bundle than `features`.
+    The bundles may take crops of different sizes and give embeddings of different dimensions, and each can be used
+    alone.
     """
 
-    def __init__(self, features: Embedder, head: SpeciesClassifier, embedders: Mapping[str, Embedder]) -> None:
-        if unknown := sorted(embedders.keys() - set(head.names)):
-            raise ValueError(f"a bundle for {unknown[0]!r}, but the head knows {', '.join(head.names)}")
-        head.check_space(features.metadata.space_id, features.metadata.embedding_dim)
-        self.features = features
-        self.head = head
-        self.embedders = {name: embedders[name] for name in head.names if name in embedders}
-        self._preprocessings = {e.metadata.preprocessing for e in (features, *self.embedders.values())}
+    def __init__(
+        self, feature_embedder: Embedder, classifier: SpeciesClassifier, embedders: Mapping[str, Embedder]
+    ) -> None:
+        """Combine a species classifier with a bundle for each species.
+
+        Args:
+            feature_embedder: any bundle; the classifier takes its embeddings.
+            classifier: fitted on embeddings of that bundle.
+            embedders: the bundles of the species; a species of the classifier may have none.
+
+        Raises:
+            SpaceMismatch: the classifier was fitted with another bundle.
+            ValueError: a bundle for a species that the classifier does not know.
+        """
+        if unknown := sorted(embedders.keys() - set(classifier.names)):
+            raise ValueError(f"a bundle for {unknown[0]!r}, but the classifier knows {', '.join(classifier.names)}")
+        classifier.check_space(feature_embedder.metadata.space_id, feature_embedder.metadata.embedding_dim)
+        self.feature_embedder = feature_embedder
+        self.classifier = classifier
+        self.embedders = {name: embedders[name] for name in classifier.names if name in embedders}
+        self._preprocessings = {e.metadata.preprocessing for e in (feature_embedder, *self.embedders.values())}
 
     def embed(self, crops: Sequence[Crop], *, flip: bool = False, batch_size: int | None = None) -> RoutedEmbeddings:
-        """Crops of one margin; each network is given them at its own size. `flip` as in `Embedder.embed`."""
-        return self._embed(len(crops), lambda row: self._resized(crops[row]), flip, batch_size)
+        """Embed crops, resized for each network; `flip` and `batch_size` as in `Embedder.embed`.
+
+        All crops must have been cropped with one margin.
+        """
+        return self._embed(len(crops), lambda row: self._resize_for_each(crops[row]), flip, batch_size)
 
     def embed_photos(
         self,
         sources: Sequence[Source],
         detector: Detector | None = None,
         *,
-        open_photo: OpenPhoto[Source] = load_photo,
+        open_photo: PhotoOpener[Source] = load_photo,
         flip: bool = False,
         batch_size: int | None = None,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> RoutedEmbeddings:
-        """As `embedder.embed_photos`, each photo's best face cropped as each network's preprocessing says."""
+        """Embed the best face of every source, cropped by each network's own preprocessing.
 
-        def cut(row: int) -> CropsByPreprocessing:
-            return _cut(sources[row], self._preprocessings, detector, open_photo)
+        Arguments as for `embedder.embed_photos`.
+        """
 
-        return self._embed(len(sources), cut, flip, batch_size, on_batch)
+        def crop(row: int) -> CropsByPreprocessing:
+            return _crop_for_each(sources[row], self._preprocessings, detector, open_photo)
 
-    def _resized(self, crop: Crop) -> CropsByPreprocessing:
-        def at(preprocessing: Preprocessing) -> Crop:
+        return self._embed(len(sources), crop, flip, batch_size, on_batch)
+
+    def _resize_for_each(self, crop: Crop) -> CropsByPreprocessing:
+        def resize(preprocessing: Preprocessing) -> Crop:
             return Crop(resize_crop(crop.rgb_u8, replace(preprocessing, resize="stretch")), crop.source)
 
-        return {preprocessing: at(preprocessing) for preprocessing in self._preprocessings}
+        return {preprocessing: resize(preprocessing) for preprocessing in self._preprocessings}
 
     def _embed(
         self,
         count: int,
-        cut: Callable[[int], CropsByPreprocessing],
+        crop: Callable[[int], CropsByPreprocessing],
         flip: bool,
         batch_size: int | None,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> RoutedEmbeddings:
-        threads = self.features.threads
-        size = max(1, min(batch_size or self.features.batch_size, -(-count // threads)))
+        threads = self.feature_embedder.threads
+        size = max(1, min(batch_size or self.feature_embedder.batch_size, -(-count // threads)))
         batches = [range(start, min(start + size, count)) for start in range(0, count, size)]
-        parts = [self._embed_batch(range(0), cut, flip)]
+        parts = [self._embed_batch(range(0), crop, flip)]
         with ThreadPoolExecutor(threads) as pool:
-            done = pool.map(lambda batch: self._embed_batch(batch, cut, flip), batches)
+            done = pool.map(lambda batch: self._embed_batch(batch, crop, flip), batches)
             for batch, part in zip(batches, done, strict=True):
                 parts.append(part)
                 on_batch(batch.stop)
-        return _joined(parts)
+        return _concatenate(parts)
 
-    def _embed_batch(self, batch: range, cut: Callable[[int], CropsByPreprocessing], flip: bool) -> RoutedEmbeddings:
-        cuts: dict[int, CropsByPreprocessing] = {}
+    def _embed_batch(self, batch: range, crop: Callable[[int], CropsByPreprocessing], flip: bool) -> RoutedEmbeddings:
+        crops: dict[int, CropsByPreprocessing] = {}
         skipped: dict[int, FamiliarError] = {}
         for row in batch:
             try:
-                cuts[row] = cut(row)
+                crops[row] = crop(row)
             except FamiliarError as error:
                 skipped[row] = error
-        features = _vectors(self.features, list(cuts.values()), flip)
-        probabilities = self.head.probabilities(features, self.features.metadata.space_id)
-        places: dict[str, list[int]] = {name: [] for name in self.embedders}
-        for place, (row, cut_row) in enumerate(cuts.items()):
+        features = _embed_crops(self.feature_embedder, list(crops.values()), flip)
+        probabilities = self.classifier.probabilities(features, self.feature_embedder.metadata.space_id)
+        routed: dict[str, list[int]] = {name: [] for name in self.embedders}  # indices into `crops` and `features`
+        for index, (row, face) in enumerate(crops.items()):
             try:
-                source = cut_row[self.features.metadata.preprocessing].source
-                places[self._route(probabilities[place], source)].append(place)
+                source = face[self.feature_embedder.metadata.preprocessing].source
+                routed[self._route(probabilities[index], source)].append(index)
             except FamiliarError as error:
                 skipped[row] = error
-        rows, faces = np.array(list(cuts), np.int64), list(cuts.values())
-        of: dict[str, SpeciesEmbeddings] = {}
-        for name, embedder in self.embedders.items():
-            own = np.array(places[name], np.int64)
-            # A bundle that is also the head's has embedded its photos already.
-            embeddings = (
-                features[own]
-                if embedder is self.features
-                else _vectors(embedder, [faces[place] for place in own], flip)
-            )
-            of[name] = SpeciesEmbeddings(rows[own], probabilities[own, self.head.names.index(name)], embeddings)
-        return RoutedEmbeddings(of, tuple(error for _, error in sorted(skipped.items(), key=lambda item: item[0])))
+        rows, faces = np.array(list(crops), np.int64), list(crops.values())
+        by_species: dict[str, SpeciesEmbeddings] = {}
+        for column, name in enumerate(self.classifier.names):
+            if name not in self.embedders:
+                continue
+            indices = np.array(routed[name], np.int64)
+            if self.embedders[name] is self.feature_embedder:  # which has embedded its photos already
+                embeddings = features[indices]
+            else:
+                embeddings = _embed_crops(self.embedders[name], [faces[index] for index in indices], flip)
+            by_species[name] = SpeciesEmbeddings(rows[indices], probabilities[indices, column], embeddings)
+        return RoutedEmbeddings(by_species, tuple(skipped[row] for row in sorted(skipped)))
 
     def _route(self, probabilities: Float64[np.ndarray, " k"], source: Path | str) -> str:
-        """The species whose bundle it is for; UnsureSpecies or NoBundleForSpecies where there is none."""
+        """Pick the species whose bundle embeds a crop; raise UnsureSpecies or NoBundleForSpecies if there is none."""
         second, first = np.argsort(probabilities)[-2:]
-        name, probability = self.head.names[first], probabilities[first]
-        if probability < self.head.min_probability:
+        name, probability = self.classifier.names[first], probabilities[first]
+        if probability < self.classifier.min_probability:
             raise UnsureSpecies(
-                f"{source}: unsure of the species: {name} {probability:.0%}, {self.head.names[second]} "
+                f"{source}: unsure of the species: {name} {probability:.0%}, {self.classifier.names[second]} "
                 f"{probabilities[second]:.0%}; use the bundle of the right one alone"
             )
         if name not in self.embedders:
-            raise NoBundleForSpecies(f"{source}: shows a {name} ({probability:.0%}), and no bundle is for that")
+            raise NoBundleForSpecies(f"{source}: shows a {name} ({probability:.0%}), and there is no bundle for that")
         return name
 
 
 @dataclass(frozen=True)
 class RoutedVerification:
-    """The species of two photos and their probabilities; `answer` is that species' bundle's.
+    """The decision for two photos.
 
-    `answer` is None where the species differ: two individuals, whose embeddings are not compared.
+    Attributes:
+        species: of each photo.
+        probabilities: of these species.
+        verification: by the bundle of the species; None if the species differ. Then the photos show two individuals,
+            and their embeddings are not compared.
     """
 
     species: tuple[str, str]
@@ -172,51 +202,58 @@ class RoutedVerification:
 def verify_routed(
     router: RoutedEmbedder, first: Path, second: Path, detector: Detector | None = None, *, flip: bool = False
 ) -> RoutedVerification:
-    """UnsureSpecies, NoBundleForSpecies, UnreadablePhoto or NoFaceFound where one of the two cannot be judged."""
+    """Decide whether two photos show the same individual of one species.
+
+    Arguments as for `verification.verify_photos`.
+
+    Raises:
+        UnsureSpecies, NoBundleForSpecies, UnreadablePhoto, NoFaceFound: one of the photos has no embedding.
+    """
     routed = router.embed_photos([first, second], detector, flip=flip)
     if routed.skipped:
         raise routed.skipped[0]
-    (_, left, p), (_, right, q) = routed.by_row()
-    answer = None
-    if left == right:
-        # Both photos went to one bundle, so its two rows are theirs.
-        one, other = routed.by_species[left].embeddings
-        answer = verify_embeddings(one, other, router.embedders[left].metadata.calibration)
-    return RoutedVerification((left, right), (p, q), answer)
+    (_, first_species, first_probability), (_, second_species, second_probability) = routed.by_row()
+    verification = None
+    if first_species == second_species:
+        # The species' bundle has embedded these two photos and no others.
+        embeddings = routed.by_species[first_species].embeddings
+        calibration = router.embedders[first_species].metadata.calibration
+        verification = verify_embeddings(embeddings[0], embeddings[1], calibration)
+    return RoutedVerification((first_species, second_species), (first_probability, second_probability), verification)
 
 
-def _cut(
+def _crop_for_each(
     source: Source,
     preprocessings: set[Preprocessing],
     detector: Detector | None,
-    open_photo: OpenPhoto[Source],
+    open_photo: PhotoOpener[Source],
 ) -> CropsByPreprocessing:
-    """The best face as each network wants it. What is opened whole, and searched, is so once."""
+    """Crop the best face for each network. With a detector, the photo is opened and searched only once."""
     if detector is None or isinstance(detector, WholePhoto):
-        return {wanted: crop_photo(source, wanted, open_photo=open_photo) for wanted in preprocessings}
+        return {each: crop_photo(source, each, open_photo=open_photo) for each in preprocessings}
     photo = open_photo(source, min_side_px=None)
     detections = detector.detect(photo)
     if not detections:
         raise NoFaceFound(f"{photo.source}: no face found")
-    return {wanted: align(photo, detections[0], wanted) for wanted in preprocessings}
+    return {each: align(photo, detections[0], each) for each in preprocessings}
 
 
-def _vectors(embedder: Embedder, cuts: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
-    if not cuts:
+def _embed_crops(embedder: Embedder, faces: Sequence[CropsByPreprocessing], flip: bool) -> Float32[np.ndarray, "n d"]:
+    if not faces:
         return embedder.empty_embeddings()
     preprocessing = embedder.metadata.preprocessing
-    return embedder.run(to_tensor([cut[preprocessing] for cut in cuts], preprocessing), flip=flip)
+    return embedder.run(to_tensor([face[preprocessing] for face in faces], preprocessing), flip=flip)
 
 
-def _joined(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
-    def of(name: str) -> SpeciesEmbeddings:
-        own = [part.by_species[name] for part in parts]
+def _concatenate(parts: Sequence[RoutedEmbeddings]) -> RoutedEmbeddings:
+    def species(name: str) -> SpeciesEmbeddings:
+        pieces = [part.by_species[name] for part in parts]
         return SpeciesEmbeddings(
-            np.concatenate([part.rows for part in own]),
-            np.concatenate([part.probabilities for part in own]),
-            np.concatenate([part.embeddings for part in own]),
+            np.concatenate([piece.rows for piece in pieces]),
+            np.concatenate([piece.probabilities for piece in pieces]),
+            np.concatenate([piece.embeddings for piece in pieces]),
         )
 
     return RoutedEmbeddings(
-        {name: of(name) for name in parts[0].by_species}, tuple(e for part in parts for e in part.skipped)
+        {name: species(name) for name in parts[0].by_species}, tuple(e for part in parts for e in part.skipped)
     )

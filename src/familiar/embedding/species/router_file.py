@@ -1,7 +1,7 @@
-"""A router on disk: one small JSON file that holds a species head and names the bundles, which stay as they are.
+"""Router files: a species classifier and the paths of its bundles in one small JSON file.
 
-Each bundle is named by its path, relative to the file, and by its `file_id`, so that another in its place is
-noticed. `sha256` is over the rest of the JSON: a changed byte is refused.
+A bundle is stored by its path, relative to the file, and by its `file_id`, so that another bundle at that path is
+detected. `sha256` is the checksum of the rest of the JSON, so that every changed byte is detected.
 """
 
 import hashlib
@@ -16,87 +16,122 @@ from familiar.embedding.embedder import Embedder
 from familiar.embedding.species.classifier import SpeciesClassifier
 from familiar.embedding.species.router import RoutedEmbedder
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # version 1 has other names for some fields and is still read
 SUFFIX = ".json"
 
 
 def open_model(model: Path | str) -> Embedder | RoutedEmbedder:
-    """What a user means by a model: a router (`.json`), else a bundle or a run's folder. BadBundle as by both."""
+    """Open a router (`.json`), or else a bundle or run folder.
+
+    Raises:
+        BadBundle: as from `load_router` and `Embedder`.
+    """
     return load_router(model) if Path(model).suffix == SUFFIX else Embedder(model)
 
 
 def write_router(path: Path, router: RoutedEmbedder) -> None:
-    """Write `router` down. Where its bundles lie then, seen from the file, they must lie when it is loaded."""
+    """Write a router file.
+
+    Its bundles must still be at the same paths, relative to the file, when it is loaded.
+
+    Raises:
+        CannotWrite: the system refuses.
+    """
     folder = path.parent.resolve()
 
-    def named(embedder: Embedder) -> dict[str, str]:
+    def reference(embedder: Embedder) -> dict[str, str]:
         bundle = embedder.bundle
         return {"path": _relative(bundle.path.resolve(), folder), "file_id": bundle.file_id}
 
     stored: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "head": router.head.as_dict(),
-        "features": named(router.features),
-        "bundles": {name: named(embedder) for name, embedder in router.embedders.items()},
+        "classifier": router.classifier.as_dict(),
+        "feature_bundle": reference(router.feature_embedder),
+        "species_bundles": {name: reference(embedder) for name, embedder in router.embedders.items()},
     }
     write_atomically(path, _canonical({**stored, "sha256": _sha256(stored)}))
 
 
 def load_router(path: Path | str, threads: int | None = None) -> RoutedEmbedder:
-    """The router in a file, its bundles opened, each once. `threads` as for `Embedder`.
+    """Load a router and open its bundles, each once.
 
-    BadBundle where the file or a bundle was changed, or a bundle is gone or another one than was written down.
+    Args:
+        path: the router file.
+        threads: as for `Embedder`.
+
+    Raises:
+        BadBundle: the file is missing, corrupted or of another format, or a bundle is missing, corrupted or not the
+            one that the router was made with.
     """
     path = Path(path)
-    stored = _read(path)
+    stored = _read_stored(path)
     opened: dict[Path, Embedder] = {}
 
-    def embedder(role: str, named: dict[str, str]) -> Embedder:
-        place = path.resolve().parent / named["path"]
-        if place not in opened:
+    def open_bundle(role: str, reference: dict[str, str]) -> Embedder:
+        bundle_path = path.resolve().parent / reference["path"]
+        if bundle_path not in opened:
             try:
-                opened[place] = Embedder(place, threads)
+                opened[bundle_path] = Embedder(bundle_path, threads)
             except BadBundle as error:
-                raise BadBundle(f"{path}: its bundle {role} does not open: {error}") from error
-        if opened[place].bundle.file_id != named["file_id"]:
+                raise BadBundle(f"{path}: its bundle {role} cannot be opened: {error}") from error
+        if opened[bundle_path].bundle.file_id != reference["file_id"]:
             raise BadBundle(
-                f"{path}: was made with another bundle {role} than now lies at {place}; "
-                f"put that one back, or make the router again with `familiar species`"
+                f"{path}: was made with another bundle {role} than the one at {bundle_path}; "
+                f"restore that bundle, or make the router again with `familiar species`"
             )
-        return opened[place]
+        return opened[bundle_path]
 
     try:
         return RoutedEmbedder(
-            embedder("of the head", stored["features"]),
-            SpeciesClassifier.from_dict(stored["head"]),
-            {name: embedder(f"for {name}", named) for name, named in stored["bundles"].items()},
+            open_bundle("of the classifier", stored["feature_bundle"]),
+            SpeciesClassifier.from_dict(stored["classifier"]),
+            {name: open_bundle(f"for {name}", reference) for name, reference in stored["species_bundles"].items()},
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadBundle(f"{path}: is no complete router ({error}); make it again") from error
+        raise BadBundle(f"{path}: is not a complete router ({error}); make it again") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_stored(path: Path) -> dict[str, Any]:
+    """Read the JSON of a router file, check it, and convert it to the current format."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadBundle(f"{path}: no router can be read from it ({error.strerror})") from error
-    damaged = BadBundle(f"{path}: is no router of ours, or was cut or changed; make it again")
+        raise BadBundle(f"{path}: the router cannot be read ({error.strerror})") from error
+    damaged = BadBundle(f"{path}: is not a familiar router, or is corrupted; make it again")
     try:
         stored = json.loads(content)
-        # Bytes outside the JSON's values must be just as we write them, or a change there would go unseen.
+        # The encoding must be exactly the one `write_router` writes, else a changed byte outside the values would go
+        # unnoticed.
         if not isinstance(stored, dict) or content != _canonical(stored):
             raise damaged
     except (RecursionError, ValueError) as error:
         raise damaged from error
     if stored.pop("sha256", None) != _sha256(stored):
         raise damaged
-    if stored.get("format_version") != FORMAT_VERSION:
-        raise BadBundle(f"{path}: is of format {stored.get('format_version')}; this version reads {FORMAT_VERSION}")
+    version = stored.get("format_version")
+    if version == 1:
+        return _from_version_1(stored, path)
+    if version != FORMAT_VERSION:
+        raise BadBundle(f"{path}: is a router of format {version}; this version reads up to {FORMAT_VERSION}")
     return stored
 
 
+def _from_version_1(stored: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Convert the fields of format 1, which had other names for some of them."""
+    try:
+        classifier = dict(stored["head"])
+        classifier["training_counts"] = classifier.pop("fitted_on")
+        return {
+            "classifier": classifier,
+            "feature_bundle": stored["features"],
+            "species_bundles": stored["bundles"],
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadBundle(f"{path}: is not a complete router ({error}); make it again") from error
+
+
 def _relative(path: Path, folder: Path) -> str:
-    """`path` seen from `folder`, so that both can move together."""
+    """Make `path` relative to `folder`, so that both can be moved together."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # on another drive

@@ -1,4 +1,4 @@
-"""The bundles that come with the package: each is a file `NAME.onnx` here, with its model card `NAME.md` beside it."""
+"""Bundles shipped with the package: each is a file `NAME.onnx` in this folder, with its model card `NAME.md`."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ FOLDER = Path(__file__).parent
 
 
 def shipped_bundles() -> dict[str, Path]:
-    """The bundle file of each name."""
+    """Return the bundle file of each name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.onnx"))}
 
 
 def model_card(name: str) -> str:
-    """The model card of a shipped bundle: what it was trained on, how good it is, and who it fails on."""
+    """Read the model card of a shipped bundle: training data, results, and the groups it fails on."""
     return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
