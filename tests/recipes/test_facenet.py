@@ -3,8 +3,8 @@ import pytest
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.pet import pet_mobile
-from familiar.training.recipe import NO_CLIPPING
 from familiar.training.schedule import Schedule
+from familiar.training.settings import NO_CLIPPING
 
 
 @pytest.mark.parametrize(

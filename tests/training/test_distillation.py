@@ -11,7 +11,7 @@ from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export.bundle import export_run
-from familiar.training.distillation import lessons
+from familiar.training.distillation import embed_with_teachers
 from familiar.training.fit import fit
 from support.random_bundle import random_bundle
 from support.tiny_run import TINY
@@ -38,18 +38,18 @@ def seen_by(teacher: Path, cats: DataSpec) -> np.ndarray:
 
 
 def test_lessons_are_none_without_teacher(cats: DataSpec) -> None:
-    assert lessons(SMALL, cats.read()) is None
+    assert embed_with_teachers(SMALL, cats.read()) is None
 
 
 def test_one_teacher_gives_its_embeddings(teachers: list[Path], cats: DataSpec) -> None:
-    found = lessons(taught_by(teachers[0]), cats.read())
+    found = embed_with_teachers(taught_by(teachers[0]), cats.read())
     assert found is not None
     np.testing.assert_allclose(found.embeddings, seen_by(teachers[0], cats), atol=1e-6)
     assert found.space_ids == (Embedder(teachers[0]).metadata.space_id,)
 
 
 def test_several_teachers_average_their_similarities(teachers: list[Path], cats: DataSpec) -> None:
-    found = lessons(taught_by(*teachers, settings=(f"model.embedding_dim={2 * DIM}",)), cats.read())
+    found = embed_with_teachers(taught_by(*teachers, settings=(f"model.embedding_dim={2 * DIM}",)), cats.read())
     assert found is not None
     parts = [seen_by(teacher, cats) for teacher in teachers]
     wanted = np.mean([part @ part.T for part in parts], axis=0)
@@ -57,7 +57,7 @@ def test_several_teachers_average_their_similarities(teachers: list[Path], cats:
 
 
 def test_lessons_are_reduced_to_embedding_dim(teachers: list[Path], cats: DataSpec) -> None:
-    found = lessons(taught_by(*teachers), cats.read())
+    found = embed_with_teachers(taught_by(*teachers), cats.read())
     assert found is not None
     assert found.embeddings.shape[1] == DIM
     np.testing.assert_allclose(found.embeddings, normalize(found.embeddings), atol=1e-6)

@@ -17,10 +17,10 @@ from familiar.loading.cache import CropCache
 from familiar.training import fit as module
 from familiar.training import tensorboard as records
 from familiar.training import trainer
-from familiar.training.fit import fit, threads_beside
+from familiar.training.fit import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
-from familiar.training.validation import Validation
+from familiar.training.validation import ValidationScores
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
@@ -277,7 +277,7 @@ def test_resume_rejects_changed_photos(finished, tmp_path, cats):
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.7, 0.7, 0.5, 0.1))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
     first = fit(recipe, cats, tmp_path)
     monkeypatch.setattr(trainer.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
@@ -366,11 +366,11 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(module, "available_cores", lambda: 4)
     torch.set_num_threads(4)
-    with threads_beside(workers):
+    with torch_threads_for(workers):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 4
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    with threads_beside(workers):
+    with torch_threads_for(workers):
         assert torch.get_num_threads() == 4
 
 

@@ -230,7 +230,7 @@ def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     """A frozen batch norm is what makes chunks and whole batches the same; here momentum alone is not enough."""
     recipe = TINY.with_settings(["loss.name=semi_hard", "sampler.identities=6", "sampler.photos=4"])
     seen = []
-    original = gradient_caching._statistics_stay
+    original = gradient_caching._freeze_statistics
     monkeypatch.setattr(gradient_caching, "_statistics_stay", lambda network: seen.append(1) or original(network))
     whole, chunked = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "chunked")
     fit(recipe, cats, whole.path)

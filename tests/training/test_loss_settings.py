@@ -7,7 +7,7 @@ import pytest
 from familiar.training.loss_settings import (
     CLASSIFIERS,
     LOSSES,
-    MINED,
+    MINING_LOSSES,
     OF_EVERY_LOSS,
     SCHEDULED,
     LossSettings,
@@ -21,21 +21,21 @@ FIELDS = [field.name for field in fields(LossSettings)]
 def test_every_loss_lists_existing_settings(name):
     published, own = LOSSES[name]
     assert published.name == name
-    assert published.settings == ("name", *own, *OF_EVERY_LOSS)
-    assert set(published.settings) <= set(FIELDS)
-    assert len(set(published.settings)) == len(published.settings)
-    others = set(FIELDS) - set(published.settings)
+    assert published.setting_names == ("name", *own, *OF_EVERY_LOSS)
+    assert set(published.setting_names) <= set(FIELDS)
+    assert len(set(published.setting_names)) == len(published.setting_names)
+    others = set(FIELDS) - set(published.setting_names)
     assert all(getattr(published, other) == getattr(LossSettings(), other) for other in others)
 
 
 def test_every_setting_belongs_to_a_loss():
-    assert {name for published, _ in LOSSES.values() for name in published.settings} == set(FIELDS)
+    assert {name for published, _ in LOSSES.values() for name in published.setting_names} == set(FIELDS)
     assert LOSSES["arcface"][0] == LossSettings()
 
 
 def test_loss_categories_are_complete_and_disjoint():
-    assert set(CLASSIFIERS) | set(MINED) | {"contrastive", "circle"} == set(LOSSES)
-    assert not set(CLASSIFIERS) & set(MINED)
+    assert set(CLASSIFIERS) | set(MINING_LOSSES) | {"contrastive", "circle"} == set(LOSSES)
+    assert not set(CLASSIFIERS) & set(MINING_LOSSES)
     comparing = [name for name, (published, _) in LOSSES.items() if published.compares_photos]
     assert comparing == [
         "batch_all",
@@ -68,7 +68,7 @@ def test_loss_categories_are_complete_and_disjoint():
 )
 def test_defaults_match_published_settings(name, published):
     for setting, value in published.items():
-        assert setting in LOSSES[name][0].settings
+        assert setting in LOSSES[name][0].setting_names
         expected = Schedule(float(value)) if setting in SCHEDULED else value
         assert getattr(LOSSES[name][0], setting) == expected
 
@@ -134,10 +134,10 @@ def test_rejects_schedule_outside_range(name):
 
 def test_check_run_of_rejects_steps_that_leave_range():
     settings = LossSettings(scale=Schedule(3.0, step=-1.0, every=2))
-    settings.check_run_of(6)
+    settings.check_schedules(6)
     with pytest.raises(ValueError, match=r"^scale lies in \[0\.1, 1000\], not 0\.0$"):
-        settings.check_run_of(7)
-    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_run_of(100_000)
+        settings.check_schedules(7)
+    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_schedules(100_000)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_rejects_prefix_weights_without_prefixes():
 @pytest.mark.parametrize("name", LOSSES)
 def test_only_mined_losses_accept_mined_on_full(name):
     nested = replace(LOSSES[name][0], prefixes=(64, 128), prefix_weights=(0.5, 0.5))
-    if name in MINED:
+    if name in MINING_LOSSES:
         assert replace(nested, mined_on="full").mined_on == "full"
     else:
         with pytest.raises(ValueError, match=f"^mined_on=full needs a loss that mines triplets, not {name}$"):

@@ -19,15 +19,15 @@ from familiar.photos.preprocessing import Preprocessing
 from familiar.training import get_triplets
 from familiar.training import mining_plot as module
 from familiar.training.mining_plot import (
+    DIFFICULTIES,
     EASY,
-    KINDS,
-    PICKS,
+    MINER_DESCRIPTIONS,
     SEMI_HARD,
     VIOLATING,
-    bands_of,
     draw_triplets,
-    picture_of_mining,
-    triplet_batch,
+    plot_mining,
+    sample_batch,
+    summarize_miners,
 )
 from familiar.training.network import build_network
 from support.tiers import small_and_exhaustive
@@ -155,14 +155,14 @@ def test_model_and_random_state_are_unchanged():
 
 
 def test_every_miner_has_an_explanation():
-    assert PICKS.keys() == MINERS.keys()
+    assert MINER_DESCRIPTIONS.keys() == MINERS.keys()
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_bands_match_reference_counts_and_kinds(margin, seed):
     embeddings, labels = unit_rows(20, seed=seed), torch.arange(5).repeat(4)
-    bands = bands_of(embeddings, labels, margin, 3, seed)
+    bands = summarize_miners(embeddings, labels, margin, 3, seed)
     assert [band.name for band in bands] == list(MINERS)
     d = distance_table(embeddings)
     for band in bands:
@@ -171,24 +171,24 @@ def test_bands_match_reference_counts_and_kinds(margin, seed):
             VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
             for a, p, n in triplets
         )
-        assert band.kinds == tuple(kinds[kind] for kind in range(len(KINDS)))
-        assert band.found == len(triplets)
-        for shown in band.shown:
+        assert band.counts == tuple(kinds[kind] for kind in range(len(DIFFICULTIES)))
+        assert band.total == len(triplets)
+        for shown in band.examples:
             a, p, n = shown.rows
             assert shown.rows in triplets
             assert (shown.to_positive, shown.to_negative) == pytest.approx((d[a][p], d[a][n]), abs=1e-6)
             expected = VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
-            assert shown.kind == expected
+            assert shown.difficulty == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bands_show_same_anchors_from_distinct_identities(seed):
     labels = torch.arange(5).repeat(4)
-    bands = bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
-    anchors = [[shown.rows[0] for shown in band.shown] for band in bands]
+    bands = summarize_miners(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
+    anchors = [[shown.rows[0] for shown in band.examples] for band in bands]
     assert all(found == anchors[0] for found in anchors)
     assert sorted(labels[anchors[0]].tolist()) == [0, 1, 2, 3, 4]
-    again, other = (bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, of) for of in (seed, seed + 1))
+    again, other = (summarize_miners(unit_rows(20, seed=seed), labels, 1.0, 5, of) for of in (seed, seed + 1))
     assert again == bands
     assert other != bands
 
@@ -196,15 +196,15 @@ def test_bands_show_same_anchors_from_distinct_identities(seed):
 def test_bands_take_anchors_of_most_selective_miner():
     embeddings, margin = unit_rows(40), 0.01
     assert len({anchor for anchor, *_ in MINERS["semi_hard"](embeddings, TEN_OF_FOUR, margin)}) < 20
-    semi_hard, *others = bands_of(embeddings, TEN_OF_FOUR, margin, 3, 0)
+    semi_hard, *others = summarize_miners(embeddings, TEN_OF_FOUR, margin, 3, 0)
     for band in others:
-        assert [shown.rows[0] for shown in band.shown] == [shown.rows[0] for shown in semi_hard.shown]
+        assert [shown.rows[0] for shown in band.examples] == [shown.rows[0] for shown in semi_hard.examples]
 
 
 @pytest.mark.parametrize("each", [2, 3])
 def test_anchors_repeat_when_identities_are_few(each):
-    bands = bands_of(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
-    found = {band.name: [shown.rows for shown in band.shown] for band in bands}
+    bands = summarize_miners(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
+    found = {band.name: [shown.rows for shown in band.examples] for band in bands}
     assert {anchor for anchor, *_ in found["batch_all"]} == {0, 1}
     assert len({*found["batch_all"]}) == each
     assert len(found["batch_hard"]) == 2, "there are no more"
@@ -212,15 +212,15 @@ def test_anchors_repeat_when_identities_are_few(each):
 
 @pytest.mark.parametrize(("margin", "kind"), [(2.0, EASY), (2.1, SEMI_HARD)])
 def test_negative_is_semi_hard_only_inside_margin(margin, kind):
-    for band in bands_of(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
-        assert {shown.kind for shown in band.shown} <= {kind}
-        assert band.kinds[kind] == band.found
+    for band in summarize_miners(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
+        assert {shown.difficulty for shown in band.examples} <= {kind}
+        assert band.counts[kind] == band.total
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(0.0, EASY), (0.1, VIOLATING)])
 def test_equal_distances_violate_unless_margin_is_zero(margin, kind):
-    *_, band = bands_of(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
-    assert band.kinds[kind] == band.found == 24
+    *_, band = summarize_miners(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
+    assert band.counts[kind] == band.total == 24
 
 
 def draw(path, labels, embeddings, **settings):
@@ -234,8 +234,8 @@ def draw(path, labels, embeddings, **settings):
 def test_picture_shows_crops_of_every_band(tmp_path):
     labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
     pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, each=2, seed=3)
-    bands = bands_of(embeddings, labels, 1.0, 2, 3)
-    wanted = Counter(row for band in bands for shown in band.shown for row in shown.rows)
+    bands = summarize_miners(embeddings, labels, 1.0, 2, 3)
+    wanted = Counter(row for band in bands for shown in band.examples for row in shown.rows)
     tile = 112  # seven times as large, without smoothing
     for row, (color, *_) in enumerate(flat_crops(20)[:, 0].numpy()):
         assert (pixels == color).all(axis=-1).sum() == tile * tile * wanted[row]
@@ -246,7 +246,7 @@ def test_picture_shows_crops_of_every_band(tmp_path):
 def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
     rgb_u8[:, :, ::2] = 98
-    draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), each=1)
+    draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), examples=1)
     with Image.open(tmp_path / "triplets.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     sides = {8: 112, 112: 112, 224: 192}
@@ -258,7 +258,7 @@ def test_picture_accepts_crops_of_any_size(tmp_path, side):
 def test_picture_enlarges_crops_without_smoothing(tmp_path):
     rgb_u8 = np.indices((32, 32)).sum(axis=0)[None, :, :, None] % 2 * np.uint8([11, 250, 3])
     crops = np.repeat(rgb_u8.astype(np.uint8), 8, axis=0)
-    draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, each=1)
+    draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, examples=1)
     with Image.open(tmp_path / "triplets.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     for color in ((11, 250, 3), (0, 0, 0)):
@@ -268,7 +268,7 @@ def test_picture_enlarges_crops_without_smoothing(tmp_path):
 @pytest.fixture
 def written(monkeypatch):
     """What stands in a picture."""
-    texts, write = [], module._write
+    texts, write = [], module._write_text
 
     def note(axes, x, y, text, *args, **style):
         texts.append(text)
@@ -281,14 +281,14 @@ def written(monkeypatch):
 def test_picture_reports_miners_margin_and_counts(tmp_path, written):
     embeddings = unit_rows(40)
     draw(tmp_path / "triplets.png", TEN_OF_FOUR, embeddings)
-    semi_hard, batch_hard, *_ = bands_of(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
+    semi_hard, batch_hard, *_ = summarize_miners(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
     assert [text for text in written if text in MINERS] == list(MINERS)
     assert "photos: 40, identities: 10" in written
     assert "the margin, 0.2" in written
-    assert f"{semi_hard.found} of 4,320 valid triplets, 100% of them active (not easy)" in written
-    active = (batch_hard.kinds[VIOLATING] + batch_hard.kinds[SEMI_HARD]) / 40
+    assert f"{semi_hard.total} of 4,320 valid triplets, 100% of them active (not easy)" in written
+    active = (batch_hard.counts[VIOLATING] + batch_hard.counts[SEMI_HARD]) / 40
     assert f"40 of 4,320 valid triplets, {active:.0%} of them active (not easy)" in written
-    assert f"{semi_hard.shown[0].to_negative:.3f} semi-hard" in written
+    assert f"{semi_hard.examples[0].to_negative:.3f} semi-hard" in written
     assert not any(text.startswith("none") for text in written)
 
 
@@ -334,27 +334,27 @@ def test_rejects_path_in_missing_folder(tmp_path):
 
 
 def test_triplet_batch_has_requested_identities_and_photos(dataset):
-    batch = triplet_batch(dataset, identities=5, photos=3, seed=2)
+    batch = sample_batch(dataset, identities=5, photos=3, seed=2)
     assert Counter(batch.labels.tolist()).most_common()[-1][1] == 3
     assert len(set(batch.labels.tolist())) == 5
     assert len(set(batch.rows.tolist())) == 15
     assert batch.labels.tolist() == dataset.table.labels[batch.rows.numpy()].tolist()
     for rgb_u8, row in zip(batch.rgb_u8.numpy(), batch.rows.tolist(), strict=True):
         assert np.array_equal(rgb_u8, dataset.crops[row])
-    again, other = (triplet_batch(dataset, identities=5, photos=3, seed=seed) for seed in (2, 3))
+    again, other = (sample_batch(dataset, identities=5, photos=3, seed=seed) for seed in (2, 3))
     assert torch.equal(again.rows, batch.rows)
     assert not torch.equal(other.rows, batch.rows)
 
 
 def test_triplet_batch_takes_every_photo_once_when_few(dataset):
-    assert sorted(triplet_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
+    assert sorted(sample_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_triplet_batch_prefers_identities_with_two_photos(dataset, seed):
     table = dataset.table.rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
     some = FaceDataset(table, dataset.crops.of(table))
-    assert Counter(triplet_batch(some, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
+    assert Counter(sample_batch(some, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
 
 
 def test_error_names_missing_photo(tmp_path):
@@ -363,26 +363,26 @@ def test_error_names_missing_photo(tmp_path):
     )
     read.table.photos[2].unlink()
     with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[2]))):
-        triplet_batch(FaceDataset(read.table, read.crops))
+        sample_batch(FaceDataset(read.table, read.crops))
 
 
 @pytest.mark.exhaustive
 def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
     first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
-    picture_of_mining(network, dataset, first, margin=0.001)
+    plot_mining(network, dataset, first, margin=0.001)
     assert [text for text in written if text in MINERS] == list(MINERS)
     assert "photos: 40, identities: 10" in written
     assert "40 of 4,320 valid triplets" in " ".join(written)
     assert network.training
-    picture_of_mining(network, dataset, other, margin=0.001, seed=1)
+    plot_mining(network, dataset, other, margin=0.001, seed=1)
     assert other.read_bytes() != first.read_bytes()
     for where in ("loader", "device"):
         strong = replace(AUGMENTATIONS["pet"], where=where)
-        picture_of_mining(network, FaceDataset(dataset.table, dataset.crops, strong), augmented, margin=0.001)
+        plot_mining(network, FaceDataset(dataset.table, dataset.crops, strong), augmented, margin=0.001)
         assert augmented.read_bytes() == first.read_bytes()
 
 
 def test_picture_of_mining_accepts_one_identity(tmp_path, dataset, network, written):
     table = dataset.table.rows(np.arange(3))
-    picture_of_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
+    plot_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
     assert written.count("none: all photos are of one identity, so there is no negative") == len(MINERS)

@@ -14,7 +14,7 @@ from familiar.export.bundle import export_run
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
 from familiar.training.fit import fit
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINING_LOSSES
 from familiar.training.objective import LOSS_BUILDERS, Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
@@ -45,7 +45,7 @@ def test_every_loss_has_a_builder():
 def test_losses_take_hyperparameters_from_schedules(name):
     made = objective(f"loss.name={name}")
     settings = made.settings
-    moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
+    moving = [key for key in settings.setting_names if isinstance(getattr(settings, key), Schedule)]
     moved = {key: 1.5 if key == "margin_factor" else getattr(settings, key).extremes[-1] / 2 or 0.5 for key in moving}
     changed = replace(settings, **{key: Schedule(value) for key, value in moved.items()})
     made = Objective(changed, 8, 4)
@@ -58,7 +58,7 @@ def test_losses_take_hyperparameters_from_schedules(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_constant_setting_reaches_its_loss(name):
     settings = LOSSES[name][0]
-    for key in settings.settings:
+    for key in settings.setting_names:
         value = getattr(settings, key)
         others = {
             bool: not value,
@@ -122,9 +122,9 @@ def test_triplet_loss_is_added_with_its_weight(loss):
 
 
 def test_triplet_weight_needs_batches_by_identity():
-    assert not TINY.by_identities
+    assert not TINY.batches_by_identity
     for weight in ("1", "0 to 1 over 0.5", "0 + 0.1 every 5"):
-        assert TINY.with_settings([f"loss.triplet_weight={weight}"]).by_identities
+        assert TINY.with_settings([f"loss.triplet_weight={weight}"]).batches_by_identity
     with pytest.raises(BadRecipe, match="triplet_weight"):
         TINY.with_settings(["loss.name=semi_hard", "loss.triplet_weight=1"])
 
@@ -181,8 +181,8 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
     fit(recipe, cats, tmp_path, on_epoch=epochs.append)
     assert all(np.isfinite((record.loss, record.gradient_norm)).all() for record in epochs)
     assert epochs[0].gradient_norm > 0
-    assert (epochs[-1].active_triplets is not None) == (name in MINED and name != "circle_triplets")
-    assert recipe.by_identities == (name not in CLASSIFIERS)
+    assert (epochs[-1].active_triplets is not None) == (name in MINING_LOSSES and name != "circle_triplets")
+    assert recipe.batches_by_identity == (name not in CLASSIFIERS)
     assert RunFolder(tmp_path).recipe().loss == recipe.loss
 
 
@@ -254,7 +254,7 @@ def test_sparse_centers_have_their_own_optimizer():
     assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centers)]
     assert all(each is not made.loss.centers for group in optimizer.dense.param_groups for each in group["params"])
     optimizer.set_rates(2)
-    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.rates[0] > 0
+    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.current_rates[0] > 0
     before = made.loss.centers.detach().clone()
     embeddings = network(torch.randn(4, 3, 32, 32))
     made(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)).backward()

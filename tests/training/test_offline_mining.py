@@ -10,7 +10,7 @@ from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import blockwise
 from familiar.training.fit import fit
-from familiar.training.offline_mining import OfflineTriplets, mine_across
+from familiar.training.offline_mining import OfflineTriplets, mine_hardest_triplets
 from familiar.training.run import RunFolder
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
@@ -61,7 +61,7 @@ def test_triplets_match_slow_reference(n, k, skip, seed, block):
     embeddings, labels = points(n, k, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
-        assert list(mine_across(embeddings, labels, skip)) == slow(embeddings, labels, skip)
+        assert list(mine_hardest_triplets(embeddings, labels, skip)) == slow(embeddings, labels, skip)
 
 
 def test_skip_ignores_wrong_label():
@@ -69,8 +69,8 @@ def test_skip_ignores_wrong_label():
     angles = torch.tensor([0.0, 0.1, 0.2, 2.0, 2.1, 2.2, 2.05, 2.15, 2.25, 2.3, 2.12], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0])
-    assert next(iter(mine_across(embeddings, labels, skip=0.0))) == (0, 10, 3)
-    careful = mine_across(embeddings, labels, skip=0.4)
+    assert next(iter(mine_hardest_triplets(embeddings, labels, skip=0.0))) == (0, 10, 3)
+    careful = mine_hardest_triplets(embeddings, labels, skip=0.4)
     assert next(iter(careful)) == (0, 2, 3)
     assert 10 not in careful.positives.tolist() + careful.anchors.tolist()
 
@@ -142,7 +142,7 @@ def test_rejects_identities_with_one_photo(cats):
     read = read_table(table, PREPROCESSING)
     lonely = OfflineTriplets(FaceDataset(read.table, read.crops), 12, 3, 0, 0.0)
     with pytest.raises(BadDataset, match="no identity has two photos"):
-        lonely.mine(Constant(), 0)
+        lonely.mine_triplets(Constant(), 0)
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import torch
 from familiar.losses.softmax import ArcFace
 from familiar.models.catalog import network_spec
 from familiar.training.optimizer import build_optimizer
-from familiar.training.recipe import OptimizerSettings
 from familiar.training.schedule import decaying_rate, learning_rate
+from familiar.training.settings import OptimizerSettings
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def test_zero_trunk_rate_freezes_trunk(parts):
         optimizer.set_rates(at_epoch)
         objective(network(torch.randn(4, 3, 32, 32)), torch.tensor([0, 1, 2, 0])).backward()
         optimizer.dense.step()
-        assert optimizer.rates[1] == 0.0
+        assert optimizer.current_rates[1] == 0.0
     assert all(torch.equal(*pair) for pair in zip(before, network.trunk.parameters(), strict=True))
 
 
@@ -95,7 +95,7 @@ def test_adagrad_matches_closed_form(parts):
     wanted, seen = weight.detach().clone().double(), torch.full_like(weight, 0.1).double()
     for at_epoch, rate in ((1, 0.05), (75, 0.05), (87.5, 0.005), (100, 5e-4)):
         optimizer.set_rates(at_epoch)
-        assert optimizer.rates == pytest.approx((rate, rate))
+        assert optimizer.current_rates == pytest.approx((rate, rate))
         optimizer.zero_grad()
         gradient = torch.randn_like(weight)
         weight.grad = gradient.clone()

@@ -24,7 +24,7 @@ def stranger_similarity(network, recipe, data, split):
     read = read_table(data.read().of_identities(split.validation), recipe.input.preprocessing())
     photos = FaceDataset(read.table, read.crops)
     pairs = validation_pairs(photos.table.labels, recipe.validation.pairs, recipe.seed)
-    return validate(embed_dataset(network, photos), photos.table.labels, pairs).stranger_similarity
+    return validate(embed_dataset(network, photos), photos.table.labels, pairs).mean_negative_similarity
 
 
 @pytest.mark.usefixtures("without_curves")

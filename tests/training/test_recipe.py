@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
-from familiar.training.recipe import (
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINING_LOSSES, LossSettings
+from familiar.training.recipe import Recipe, recipe_keys
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     BudgetSettings,
     InputSettings,
     MiningSettings,
     ModelSettings,
     OptimizerSettings,
     QuantizeSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
-    recipe_keys,
 )
-from familiar.training.schedule import Schedule
 
 DEFAULT = Recipe(name="default")
 # On which every setting outside of the loss can be changed.
@@ -146,7 +145,7 @@ def recipes(draw):
         shorter = draw(st.sets(st.integers(1, embedding_dim - 1), max_size=3))
         chosen["prefixes"] = (*sorted(shorter), embedding_dim)
         chosen["prefix_weights"] = tuple(draw(share(high=1e9)) for _ in chosen["prefixes"])
-    mined = published.name in MINED
+    mined = published.name in MINING_LOSSES
     if mined:
         chosen["mined_on"] = draw(st.sampled_from(["own", "full"]))
     offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
@@ -172,7 +171,7 @@ def test_every_loss_round_trips_through_json(name):
     recipe = Recipe(name="default", loss=LOSSES[name][0])
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
-    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.settings
+    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.setting_names
 
 
 @pytest.mark.slow
@@ -247,7 +246,7 @@ def test_setting_one_key_changes_only_that_key(key):
 OWN_SETTINGS = [
     (loss, setting)
     for loss, (published, _) in LOSSES.items()
-    for setting in published.settings
+    for setting in published.setting_names
     if setting not in ("name", "prefixes", "prefix_weights")
 ]
 
@@ -270,7 +269,7 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
-    own = LOSSES[loss][0].settings
+    own = LOSSES[loss][0].setting_names
     others = [key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own]
     for key in others:
         setting, value = key.removeprefix("loss."), other_value(key)
@@ -394,7 +393,7 @@ def test_rejects_last_prefix_unequal_to_embedding_dim(prefixes):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_offline_mining_needs_plain_triplet_loss(loss):
     offline = [f"loss.name={loss}", "mining.mode=offline"]
-    if loss not in MINED:
+    if loss not in MINING_LOSSES:
         with pytest.raises(BadRecipe, match=r"mining\.mode=offline needs loss\.name to be one of batch_all, semi"):
             DEFAULT.with_settings(offline)
         return
@@ -412,11 +411,11 @@ def test_offline_mining_needs_plain_triplet_loss(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_default_sampler_depends_on_loss(loss):
     recipe = DEFAULT.with_settings([f"loss.name={loss}"])
-    assert recipe.by_identities == (loss not in CLASSIFIERS)
-    assert recipe.with_settings(["sampler.name=identities"]).by_identities
-    assert not recipe.with_settings(["sampler.name=shuffled"]).by_identities
-    if loss in MINED:
-        assert not recipe.with_settings(["mining.mode=offline"]).by_identities
+    assert recipe.batches_by_identity == (loss not in CLASSIFIERS)
+    assert recipe.with_settings(["sampler.name=identities"]).batches_by_identity
+    assert not recipe.with_settings(["sampler.name=shuffled"]).batches_by_identity
+    if loss in MINING_LOSSES:
+        assert not recipe.with_settings(["mining.mode=offline"]).batches_by_identity
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -145,7 +145,7 @@ def test_failure_removes_only_empty_folder(run, written):
 def test_rejects_file_as_run_folder(tmp_path):
     (tmp_path / "run").write_text("mine")
     for path in (tmp_path / "run", tmp_path / "run" / "below"):
-        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).locked():
+        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).lock():
             pytest.fail("held")
         assert "\n" not in str(caught.value)
     assert (tmp_path / "run").read_text() == "mine"

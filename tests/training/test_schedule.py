@@ -73,7 +73,7 @@ def test_rises_to_the_peak_then_falls_to_the_final_rate(peak, share, warmup, epo
 
 
 def values(text, epochs):
-    return [Schedule.parse(text).at(epoch, epochs) for epoch in range(epochs)]
+    return [Schedule.parse(text).value_at(epoch, epochs) for epoch in range(epochs)]
 
 
 def test_margin_schedule_matches_pet_embedder():
@@ -112,9 +112,9 @@ def test_schedule_values_match_text(text, expected):
 
 
 def test_moves_is_false_only_for_constant_schedule():
-    assert not Schedule.parse("0.4").moves
-    assert Schedule.parse("0 to 1 over 0.5").moves
-    assert Schedule.parse("0 + 1 every 5").moves
+    assert not Schedule.parse("0.4").varies
+    assert Schedule.parse("0 to 1 over 0.5").varies
+    assert Schedule.parse("0 + 1 every 5").varies
 
 
 def test_single_epoch_uses_start_value():
@@ -160,7 +160,7 @@ def test_schedule_is_monotonic_between_extremes(schedule, epochs):
 @given(MODERATE, MODERATE, st.floats(0.001, 1), st.integers(1, 60))
 def test_ramp_matches_interpolation(start, end, over, epochs):
     expected = np.interp(range(epochs), [0, over * epochs], [start, end])
-    found = [Schedule(start, end, over=over).at(epoch, epochs) for epoch in range(epochs)]
+    found = [Schedule(start, end, over=over).value_at(epoch, epochs) for epoch in range(epochs)]
     assert found == pytest.approx(expected, abs=1e-6)
     assert all(value == end for epoch, value in enumerate(found) if epoch >= over * epochs)
 
@@ -175,7 +175,7 @@ def test_steps_match_slow_reference(start, step, every, distance, epochs):
             if end is not None and abs(value - start) > abs(end - start):
                 value = end
         expected.append(value)
-    found = [Schedule(start, end, step=step, every=every).at(epoch, epochs) for epoch in range(epochs)]
+    found = [Schedule(start, end, step=step, every=every).value_at(epoch, epochs) for epoch in range(epochs)]
     assert found == pytest.approx(expected, abs=1e-6)
 
 

@@ -15,7 +15,7 @@ from familiar.training.species import (
     fit_on_photos,
     fit_species_head,
     fit_temperature,
-    measure,
+    measure_accuracy,
     softmax_regression,
 )
 from support.property_tests import expensive
@@ -133,7 +133,7 @@ def test_temperature_stays_finite():
 
 def test_measure_equals_closed_form():
     probabilities = np.array([[0.95, 0.05], [0.6, 0.4], [0.02, 0.98], [0.9, 0.1], [0.3, 0.7]])
-    found = measure(probabilities, np.array([0, 0, 0, 0, 1]), 0.9)
+    found = measure_accuracy(probabilities, np.array([0, 0, 0, 0, 1]), 0.9)
     assert found == HeldOutAccuracy(accuracy=(3 / 4 + 1) / 2, confusion=((2, 1, 1), (0, 0, 1)))
 
 

@@ -12,14 +12,14 @@ from familiar.loading.dataset import FaceDataset
 from familiar.losses import ArcFace, circle_loss
 from familiar.training import trainer
 from familiar.training.checkpoint import load_state, load_weights
-from familiar.training.data import make_fold
+from familiar.training.data import prepare_data
 from familiar.training.fit import fit
 from familiar.training.loss_settings import CLASSIFIERS, LOSSES
 from familiar.training.network import build_network
 from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
-from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
+from familiar.training.validation import ValidationScores, embed_dataset, validate, validation_pairs
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
@@ -95,7 +95,7 @@ def test_excessive_learning_rate_raises_training_failed(tmp_path, cats):
 
 
 def found(accuracy=0.7, strangers=0.1):
-    return Validation(accuracy=accuracy, auc=0.7, recall_at_1=0.5, stranger_similarity=strangers)
+    return ValidationScores(accuracy=accuracy, auc=0.7, recall_at_1=0.5, mean_negative_similarity=strangers)
 
 
 @pytest.mark.usefixtures("without_steps")
@@ -212,7 +212,7 @@ def test_training_learns_identities(tmp_path):
     assert losses[0] > np.log(8) > 1.0 > np.mean(losses[-2:])
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
-    photos = make_fold(run.recipe(), read_table(data.read(), run.recipe().input.preprocessing())).train
+    photos = prepare_data(run.recipe(), read_table(data.read(), run.recipe().input.preprocessing())).train
     photos.augmentation = None
     labels = photos.table.labels
     known = validate(embed_dataset(network, photos), labels, validation_pairs(labels, 1000, 0))
@@ -238,7 +238,7 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
 )
 def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_epoch, best_score):
     seen = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(*next(seen), stranger_similarity=0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(*next(seen), mean_negative_similarity=0.1))
     recipe = TINY.with_settings(
         [
             "budget.epochs=3",
@@ -257,7 +257,7 @@ def test_curves_are_drawn_at_intervals_and_at_the_end(tmp_path, monkeypatch, cat
     epochs = []
     monkeypatch.setattr(trainer, "CURVES_SECONDS", seconds)
     monkeypatch.setattr(trainer, "draw_curves", lambda _, records: epochs.append(len(records)))
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(0.6, 0.7, 0.5, stranger_similarity=0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.6, 0.7, 0.5, mean_negative_similarity=0.1))
     fit(TINY, cats, tmp_path)
     assert epochs == drawn
 

@@ -14,7 +14,7 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.photos.preprocessing import Preprocessing
-from familiar.training.validation import compared_rows, embed_dataset, validate, validation_pairs
+from familiar.training.validation import embed_dataset, validate, validation_loss_rows, validation_pairs
 from support.tiny_run import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
@@ -56,7 +56,7 @@ def test_random_embeddings_score_at_chance():
     assert found.auc == pytest.approx(0.5, abs=0.05)
     assert 0.5 <= found.accuracy < 0.56
     assert found.recall_at_1 < 0.05
-    assert found.stranger_similarity == pytest.approx(0.0, abs=0.01)
+    assert found.mean_negative_similarity == pytest.approx(0.0, abs=0.01)
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_figures_match_slow_reference(noise, count, seed):
     accuracy = max(((same >= threshold).mean() + (strangers < threshold).mean()) / 2 for threshold in (*scores, np.inf))
     assert found.auc == pytest.approx(auc, abs=1e-6)
     assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
-    assert found.stranger_similarity == pytest.approx(strangers.mean(), abs=1e-6)
+    assert found.mean_negative_similarity == pytest.approx(strangers.mean(), abs=1e-6)
     hits = [
         LABELS[max((other for other in range(24) if other != row), key=lambda other: wide[row] @ wide[other])]
         == LABELS[row]
@@ -91,7 +91,7 @@ def test_reports_collapse_of_near_identical_embeddings():
     embeddings = normalize(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
     found = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
     assert found.collapsed
-    assert found.stranger_similarity > 0.999
+    assert found.mean_negative_similarity > 0.999
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.0])
@@ -141,7 +141,7 @@ def test_error_names_missing_photo(tmp_path):
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=900), st.integers(0, 5))
 def test_compared_rows_limit_identities_and_photos(labels, seed):
     _, labels = np.unique(labels, return_inverse=True)
-    rows = compared_rows(labels, seed)
+    rows = validation_loss_rows(labels, seed)
     assert len(set(rows.tolist())) == len(rows)
     counts = np.bincount(labels[rows], minlength=labels.max() + 1)
     assert counts.max() <= 8
@@ -150,4 +150,4 @@ def test_compared_rows_limit_identities_and_photos(labels, seed):
     assert np.array_equal(counts[taken], np.minimum(np.bincount(labels), 8)[taken])
     if not taken.all():
         assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), "those with many first"
-    assert np.array_equal(rows, compared_rows(labels, seed)), "the same at every validation"
+    assert np.array_equal(rows, validation_loss_rows(labels, seed)), "the same at every validation"

@@ -2,17 +2,17 @@
 
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 
 def circle_simple() -> Recipe:

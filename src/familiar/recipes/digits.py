@@ -5,18 +5,18 @@ For data as `familiar train mnist:FOLDER` reads them.
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 TRAINED_ON = ("0", "1", "2", "3", "4")
 UNSMOOTHED = Schedule(0.0)

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 # "The input consists of randomly cropped face images"; mirrored too, as everyone does since.
 RANDOM_CROPS = replace(NOTHING, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 
 def pet_mobile() -> Recipe:
