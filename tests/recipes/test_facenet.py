@@ -22,7 +22,7 @@ def test_settings_match_published_facenet(make, network, size_px):
     assert (recipe.input.size_px, recipe.model.initial_weights) == (size_px, "none")
     loss = recipe.loss
     assert (loss.name, loss.margin, loss.select) == ("semi_hard", Schedule(0.2), "all")
-    assert (recipe.mining.mode, recipe.by_identities) == ("online", True)
+    assert (recipe.mining.mode, recipe.batches_by_identity) == ("online", True)
     assert recipe.sampler.photos == 40
     assert recipe.sampler.identities * recipe.sampler.photos == recipe.sampler.batch_size == 1800
     assert 0 < recipe.sampler.chunk_size < 1800

@@ -37,5 +37,5 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 def recipe_named(name: str) -> Recipe:
     """Return the recipe of that name. BadRecipe, listing all names, if there is none."""
     if name not in RECIPES:
-        raise BadRecipe(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}")
+        raise BadRecipe(f"no recipe is called {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]()
