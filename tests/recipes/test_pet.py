@@ -5,7 +5,7 @@ from familiar.training.schedule import Schedule
 
 
 def test_pet_mobile_settings_match_published_values():
-    """Seed 004, as FACTS 5 puts it together."""
+    """FACTS 5."""
     recipe = pet_mobile()
     model, optimizer, loss = recipe.model, recipe.optimizer, recipe.loss
     assert (model.name, model.embedding_dim, model.dropout) == ("mobilenetv3_small_100", 128, 0.4)

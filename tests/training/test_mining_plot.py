@@ -230,7 +230,7 @@ def draw(path, labels, embeddings, **settings):
 
 
 @pytest.mark.exhaustive
-def test_picture_shows_crops_of_every_summary(tmp_path):
+def test_picture_shows_crops_of_every_miner(tmp_path):
     labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
     pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, examples=2, seed=3)
     summaries = summarize_miners(embeddings, labels, 1.0, 2, 3)

@@ -163,7 +163,7 @@ def _check_run_state(run: RunFolder, resume: bool) -> None:
 
 
 def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[EmbeddingNetwork, Recipe]:
-    """Build the network; return it with the recipe, whose normalization is now resolved.
+    """Build the network; return it and the recipe with its normalization resolved.
 
     A stored state holds the weights, so a run that has one needs no initial weights.
     """

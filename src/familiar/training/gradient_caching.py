@@ -33,7 +33,7 @@ def backward(
     common.
 
     Args:
-        network: whose parameters are trained.
+        network: the network to train.
         embed: `network`, or a function that calls it.
         loss: from the embeddings of the whole batch.
         images: the batch.
@@ -85,7 +85,7 @@ def _update_statistics_once(network: nn.Module, sizes: Iterable[int]) -> Iterato
     """Update running statistics once for all chunks: towards the mean over them, by each norm's own momentum.
 
     Args:
-        network: whose batch norms are meant.
+        network: the network in training mode.
         sizes: number of photos in each chunk.
 
     Yields:
