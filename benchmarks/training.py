@@ -1,10 +1,10 @@
-"""`familiar train` against a bare loop of the same network on tensors in memory, in one process, by turns.
+"""Compare the speed of `familiar train` with a minimal training loop on tensors in memory, epoch by epoch.
 
     training.py [--sides 224 112] [--batches 96] [--epochs 7] [--photos 960] [--where loader|device] [--memory] [--cold]
 
-After each epoch of a real `fit` (packed crops, the recipe's whole augmentation) a bare forward + backward + step loop
-runs over the same number of photos with the same threads. Printed are medians of both and of their ratio. On a GPU
-both run in bf16, and three epochs of 100,000 photos say what forty would take.
+After each epoch of a real `fit` (packed crops, the recipe's whole augmentation), a loop of only forward, backward and
+step runs over the same number of photos with the same threads, in the same process. Printed are the medians of both and
+of their ratio. On a GPU both run in bf16, and three epochs of 100,000 photos are enough to predict the time of forty.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from familiar.training.network import build_network
 from familiar.training.optimizer import build_optimizer
 from familiar.training.recipe import Recipe
 
-PHOTOS_EACH = 12
-SEED_PHOTOS, SEED_EPOCHS = 100_000, 40  # what the published run is compared by
+PHOTOS_PER_IDENTITY = 12
+PUBLISHED_PHOTOS, PUBLISHED_EPOCHS = 100_000, 40  # of the published pet embedder, for the predicted time
 
 
 def main() -> None:
@@ -39,8 +39,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=7)
     parser.add_argument("--photos", type=int, default=960)
     parser.add_argument("--where", choices=("loader", "device"), default="loader")
-    parser.add_argument("--memory", action="store_true", help="Ten epochs, and the peak memory after each.")
-    parser.add_argument("--cold", action="store_true", help="Epochs that decode files beside epochs from the cache.")
+    parser.add_argument("--memory", action="store_true", help="Run ten epochs and print the peak memory after each.")
+    parser.add_argument("--cold", action="store_true", help="Compare decoding files with reading the crop cache.")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {device}")
@@ -49,12 +49,13 @@ def main() -> None:
             for batch_size in options.batches:
                 recipe = recipe_for(side, batch_size, 10 if options.memory else options.epochs, options.where)
                 if options.cold:
-                    cold_and_cached(recipe, options.photos, Path(folder), device)
+                    compare_with_cache(recipe, options.photos, Path(folder), device)
                 else:
-                    against_bare(recipe, options.photos, Path(folder), device, options.memory)
+                    compare_with_minimal_loop(recipe, options.photos, Path(folder), device, options.memory)
 
 
 def recipe_for(side: int, batch_size: int, epochs: int, where: str) -> Recipe:
+    """Return pet-mobile with random weights, and nearly without validation."""
     return recipe_named("pet-mobile").with_settings(
         [
             "model.initial_weights=none",
@@ -70,43 +71,44 @@ def recipe_for(side: int, batch_size: int, epochs: int, where: str) -> Recipe:
     )
 
 
-def against_bare(recipe: Recipe, photos: int, folder: Path, device: torch.device, memory: bool) -> None:
-    identities = photos // PHOTOS_EACH + 4
-    bare = Bare(recipe, identities, device)
-    ours: list[float] = []
-    theirs: list[float] = []
+def compare_with_minimal_loop(recipe: Recipe, photos: int, folder: Path, device: torch.device, memory: bool) -> None:
+    """Train, and run the minimal loop after each epoch."""
+    identities = photos // PHOTOS_PER_IDENTITY + 4
+    minimal_loop = MinimalLoop(recipe, identities, device)
+    fit_speeds: list[float] = []
+    minimal_speeds: list[float] = []
     peaks: list[int] = []
 
     def on_epoch(record: EpochRecord) -> None:
-        ours.append(record.photos_per_second)
-        theirs.append(bare.photos_per_second(photos))
+        fit_speeds.append(record.photos_per_second)
+        minimal_speeds.append(minimal_loop.photos_per_second(photos))
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
     side, batch_size = recipe.input.size_px, recipe.sampler.batch_size
     run = folder / f"run {side} {batch_size}"
-    data = DataSpec((f"synthetic:cats:{identities}x{PHOTOS_EACH}",))
+    data = DataSpec((f"synthetic:cats:{identities}x{PHOTOS_PER_IDENTITY}",))
     fit(recipe, data, run, cache=CropCache(folder / "cache"), device=device, on_epoch=on_epoch)
     # The first epoch warms both up.
-    ratio = median(one / other for one, other in zip(ours[1:], theirs[1:], strict=True))
+    ratio = median(ours / minimal for ours, minimal in zip(fit_speeds[1:], minimal_speeds[1:], strict=True))
     print(
         f"{side} px, batch {batch_size}, augmentation on the {recipe.augmentation.where}: "
-        f"ours {median(ours[1:]):.0f} photos/s, bare {median(theirs[1:]):.0f}, ratio {ratio:.2f}",
+        f"ours {median(fit_speeds[1:]):.0f} photos/s, bare {median(minimal_speeds[1:]):.0f}, ratio {ratio:.2f}",
         flush=True,
     )
     if memory:
         print(f"  peak memory after each epoch, MiB: {' '.join(map(str, peaks))}")
     if device.type == "cuda":
-        minutes = SEED_PHOTOS * SEED_EPOCHS / median(ours[1:]) / 60
-        print(f"  {SEED_EPOCHS} epochs of {SEED_PHOTOS:,} photos at this rate: {minutes:.1f} minutes")
+        minutes = PUBLISHED_PHOTOS * PUBLISHED_EPOCHS / median(fit_speeds[1:]) / 60
+        print(f"  {PUBLISHED_EPOCHS} epochs of {PUBLISHED_PHOTOS:,} photos at this rate: {minutes:.1f} minutes")
 
 
-def cold_and_cached(recipe: Recipe, photos: int, folder: Path, device: torch.device) -> None:
-    """JPEG files of 512 px, decoded every epoch or once."""
+def compare_with_cache(recipe: Recipe, photos: int, folder: Path, device: torch.device) -> None:
+    """Train on JPEG files of 512 px, decoded in every epoch or only once."""
     source = folder / "photos"
-    drawn = SyntheticSource("cats", photos // PHOTOS_EACH + 4, PHOTOS_EACH)
-    for identity in range(drawn.identities if not source.exists() else 0):
+    pets = SyntheticSource("cats", photos // PHOTOS_PER_IDENTITY + 4, PHOTOS_PER_IDENTITY)
+    for identity in range(pets.identities if not source.exists() else 0):
         (source / f"{identity:04d}").mkdir(parents=True)
-        for index, photo in enumerate(drawn.photos(identity)):
+        for index, photo in enumerate(pets.photos(identity)):
             picture = open_photo(photo, min_side_px=512)
             save_photo(picture, source / f"{identity:04d}" / f"{index}.jpg")
     data = DataSpec((str(source),))
@@ -121,15 +123,15 @@ def cold_and_cached(recipe: Recipe, photos: int, folder: Path, device: torch.dev
             device=device,
             on_epoch=lambda record, name=name: speeds[name].append(record.photos_per_second),
         )
-    slow, fast = (median(speed[1:]) for speed in speeds.values())
+    decoding, cached = (median(speed[1:]) for speed in speeds.values())
     print(
-        f"{recipe.input.size_px} px, JPEG files of 512 px: decoding every epoch {slow:.0f} photos/s, "
-        f"from the cache {fast:.0f}, {fast / slow:.2f} times as fast",
+        f"{recipe.input.size_px} px, JPEG files of 512 px: decoding every epoch {decoding:.0f} photos/s, "
+        f"from the cache {cached:.0f}, {cached / decoding:.2f} times as fast",
         flush=True,
     )
 
 
-class Bare:
+class MinimalLoop:
     """Forward, loss, backward and step on one batch that is in memory already."""
 
     def __init__(self, recipe: Recipe, identities: int, device: torch.device) -> None:
@@ -143,8 +145,9 @@ class Bare:
         self.labels = torch.randint(identities, (size,), device=device)
 
     def photos_per_second(self, photos: int) -> float:
+        """Train on about `photos` photos and measure the speed."""
         steps = max(1, photos // len(self.labels))
-        self.wait()
+        self.synchronize()
         started = time.perf_counter()
         for _ in range(steps):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
@@ -153,10 +156,11 @@ class Bare:
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
-        self.wait()
+        self.synchronize()
         return steps * len(self.labels) / (time.perf_counter() - started)
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 

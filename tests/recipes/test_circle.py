@@ -20,11 +20,11 @@ def test_settings_match_published_coursework(make):
     loss, optimizer = recipe.loss, recipe.optimizer
     assert (loss.name, loss.mining, loss.detach_weights) == ("circle_triplets", "batch_hard", False)
     epochs = range(0, 60, 5)
-    assert [loss.margin.at(epoch, 100) for epoch in epochs] == pytest.approx(
+    assert [loss.margin.value_at(epoch, 100) for epoch in epochs] == pytest.approx(
         [min(1, 0.2 + 0.02 * (epoch // 5)) for epoch in epochs]
     )
-    assert [loss.gamma.at(epoch, 100) for epoch in epochs] == [64 * (1 + 0.5 * (epoch // 5)) for epoch in epochs]
-    assert (recipe.sampler.identities, recipe.sampler.photos, recipe.by_identities) == (32, 5, True)
+    assert [loss.gamma.value_at(epoch, 100) for epoch in epochs] == [64 * (1 + 0.5 * (epoch // 5)) for epoch in epochs]
+    assert (recipe.sampler.identities, recipe.sampler.photos, recipe.batches_by_identity) == (32, 5, True)
     assert (optimizer.name, optimizer.lr, optimizer.embedding_l2) == ("adam", 1e-3, 1e-4)
     decay = optimizer.decay_from * recipe.budget.epochs, optimizer.decay_to * recipe.budget.epochs
     assert decay == pytest.approx((10, 30))

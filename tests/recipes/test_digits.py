@@ -17,7 +17,7 @@ def test_embeds_five_digits_in_2d_with_expected_parameter_count(make):
 
 def test_losses_of_the_three_recipes_match_the_essay():
     softmax, normface, arcface = (make().loss for make in (digits_softmax, digits_normface, digits_arcface))
-    assert (softmax.name, softmax.bias, softmax.on_raw_embeddings) == ("softmax", False, True)
+    assert (softmax.name, softmax.bias, softmax.uses_raw_embeddings) == ("softmax", False, True)
     assert (normface.name, normface.scale) == ("normface", Schedule(16.0))
     assert (arcface.name, arcface.scale, arcface.margin_rad) == ("arcface", Schedule(16.0), Schedule(0.5))
     assert {loss.label_smoothing for loss in (softmax, normface, arcface)} == {Schedule(0.0)}

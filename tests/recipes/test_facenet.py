@@ -3,8 +3,8 @@ import pytest
 from familiar.recipes.facenet import facenet_nn1, facenet_nn2, facenet_small
 from familiar.recipes.harmonic import compatible, harmonic_256
 from familiar.recipes.pet import pet_mobile
-from familiar.training.recipe import NO_CLIPPING
 from familiar.training.schedule import Schedule
+from familiar.training.settings import NO_CLIPPING
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_settings_match_published_facenet(make, network, size_px):
     assert (recipe.input.size_px, recipe.model.initial_weights) == (size_px, "none")
     loss = recipe.loss
     assert (loss.name, loss.margin, loss.select) == ("semi_hard", Schedule(0.2), "all")
-    assert (recipe.mining.mode, recipe.by_identities) == ("online", True)
+    assert (recipe.mining.mode, recipe.batches_by_identity) == ("online", True)
     assert recipe.sampler.photos == 40
     assert recipe.sampler.identities * recipe.sampler.photos == recipe.sampler.batch_size == 1800
     assert 0 < recipe.sampler.chunk_size < 1800

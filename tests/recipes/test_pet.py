@@ -5,14 +5,14 @@ from familiar.training.schedule import Schedule
 
 
 def test_pet_mobile_settings_match_published_values():
-    """Seed 004, as FACTS 5 puts it together."""
+    """FACTS 5."""
     recipe = pet_mobile()
     model, optimizer, loss = recipe.model, recipe.optimizer, recipe.loss
     assert (model.name, model.embedding_dim, model.dropout) == ("mobilenetv3_small_100", 128, 0.4)
     assert model.initial_weights == "imagenet"
-    assert (loss.name, loss.branch, recipe.by_identities) == ("arcface", "penalty", False)
+    assert (loss.name, loss.branch, recipe.batches_by_identity) == ("arcface", "penalty", False)
     assert (loss.scale, loss.label_smoothing) == (Schedule(32.0), Schedule(0.1))
-    margins = [loss.margin_rad.at(epoch, recipe.budget.epochs) for epoch in range(40)]
+    margins = [loss.margin_rad.value_at(epoch, recipe.budget.epochs) for epoch in range(40)]
     assert margins[0] == 0.0
     assert margins[13] == pytest.approx(0.39)
     assert margins[14:] == [0.4] * 26

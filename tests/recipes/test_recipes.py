@@ -12,7 +12,7 @@ from support.tiny_run import history
 
 pytestmark = pytest.mark.slow
 
-# Small in every way but the method: a few steps of a few photos, from random weights.
+# Same method, but only a few steps on a few photos, from random weights.
 SMALL = (
     "input.size_px=64",
     "input.resize=stretch",
@@ -37,7 +37,7 @@ def test_every_recipe_is_documented_and_survives_json_roundtrip(name):
 
 
 def test_unknown_recipe_error_lists_known_recipes():
-    with pytest.raises(BadRecipe, match=r"'pets'; there are pet-mobile, pet-nano, quickstart, .*digits-arcface"):
+    with pytest.raises(BadRecipe, match=r"'pets'; choose one of pet-mobile, pet-nano, quickstart, .*digits-arcface"):
         recipe_named("pets")
 
 
@@ -90,7 +90,7 @@ def test_pet_mobile_trains_with_one_changed_setting(setting, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("model.head=gap", r"no head is called 'gap'"),
         ("model.blocks=5", r"no blocks to choose"),
@@ -98,8 +98,8 @@ def test_pet_mobile_trains_with_one_changed_setting(setting, tmp_path):
         ("model.name=vgg", r"no network is called 'vgg'; there are mobilenetv3_small_100, "),
     ],
 )
-def test_rejects_unsupported_model_setting_before_creating_run(setting, said, tmp_path):
+def test_rejects_unsupported_model_setting_before_creating_run(setting, message, tmp_path):
     recipe = recipe_named("pet-mobile").with_settings([*SMALL, setting])
-    with pytest.raises(BadRecipe, match=said):
+    with pytest.raises(BadRecipe, match=message):
         fit(recipe, DataSpec(("synthetic:cats:20x4",)), tmp_path / "run")
     assert not (tmp_path / "run").exists()

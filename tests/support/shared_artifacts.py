@@ -1,4 +1,7 @@
-"""What takes long to make, and is made once in a test run for all of its processes. Copy it where a test damages it."""
+"""Slow artifacts, made once in a test run for all of its processes.
+
+A test that changes an artifact must copy it first.
+"""
 
 import os
 from collections.abc import Callable
@@ -14,24 +17,24 @@ if TYPE_CHECKING:  # the plain environment has no torch
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make` filled in the first process to ask for it; the others wait."""
+    """Return a folder that `make` fills in the first process that asks for it; the others wait."""
     from filelock import FileLock
 
     root = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # which all workers share
-    folder, made = root / name, root / f"{name}.made"
+        root = root.parent  # shared by all workers
+    folder, marker = root / name, root / f"{name}.made"
     with FileLock(root / f"{name}.lock"):
-        if not made.exists():
+        if not marker.exists():
             folder.mkdir()
             make(folder)
-            made.touch()
+            marker.touch()
     return folder
 
 
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
-    """Two epochs of the tiny recipe on the drawn `my cats` beside it, with its bundle. Not to be changed."""
+    """A run of the tiny recipe, two epochs on synthetic `my cats` in the same folder, with its bundle. Read only."""
     from familiar.export.bundle import export_run
     from familiar.training.fit import fit
     from familiar.training.run import RunFolder
@@ -49,5 +52,5 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
 
 @pytest.fixture(scope="session")
 def shared_bundle(shared_run: "RunFolder") -> Path:
-    """The bundle of `shared_run`. Not to be changed."""
+    """The bundle of `shared_run`. Read only."""
     return shared_run.bundle

@@ -33,10 +33,12 @@ TIMINGS = ("photos_per_second", "seconds")
 
 
 class Interrupted(Exception):
-    """What a user's Ctrl-C is to a run."""
+    """Stands for a user's Ctrl-C."""
 
 
 def stop_after(epoch: int) -> Callable[[EpochRecord], None]:
+    """Return an `on_epoch` callback that raises `Interrupted` after an epoch."""
+
     def on_epoch(record: EpochRecord) -> None:
         if record.epoch == epoch:
             raise Interrupted
@@ -45,7 +47,7 @@ def stop_after(epoch: int) -> Callable[[EpochRecord], None]:
 
 
 def save_photos(root: Path, source: str = "synthetic:cats:12x4") -> DataSpec:
-    """Drawn pets as a user's folder of files, which are faster to read than to draw."""
+    """Save synthetic pets as a folder of files, which are faster to read than to draw."""
     table = DataSpec((source,)).read()
     for photo, label in zip(table.photos, table.labels, strict=True):
         assert not isinstance(photo, Path)
@@ -57,6 +59,7 @@ def save_photos(root: Path, source: str = "synthetic:cats:12x4") -> DataSpec:
 
 
 def history(run: RunFolder, without: tuple[str, ...] = TIMINGS) -> list[dict[str, str]]:
+    """Read the rows of `history.csv`, by default without timings, which differ between runs."""
     with run.history_csv.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return [{name: value for name, value in row.items() if name not in without} for row in rows]

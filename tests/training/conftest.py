@@ -19,20 +19,20 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training here."""
+    """Skip drawing, which takes longer than training here."""
     monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(fit, "picture_of_mining", lambda *_: None)
+    monkeypatch.setattr(fit, "plot_mining", lambda *_: None)
 
 
 @pytest.fixture
 def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Epochs that pass without anything being computed, for what follows from their validations."""
+    """Skip all computation in epochs, for tests of what follows from their validations."""
     monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(trainer.Trainer, "_one_step", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: (1.0, 1.0))
     monkeypatch.setattr(trainer, "embed_dataset", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 
 @pytest.fixture(scope="session")
 def cats(tmp_path_factory: pytest.TempPathFactory) -> DataSpec:
-    """Twelve identities of four photos, as files. Not to be changed."""
+    """Twelve identities of four photos, as files. Tests must not change them."""
     return save_photos(tmp_path_factory.mktemp("photos") / "cats")

@@ -12,35 +12,35 @@ from familiar.training.checkpoint import load_state, load_weights, save_state, s
 
 def network(seed=0, width=4):
     torch.manual_seed(seed)
-    made = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width))
-    made[1].running_mean += 3
-    return made
+    network = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width))
+    network[1].running_mean += 3
+    return network
 
 
-def same_tensors(one, other):
-    mine, theirs = one.state_dict(), other.state_dict()
-    return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
+def same_tensors(first, second):
+    a, b = first.state_dict(), second.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
 def test_weights_round_trip_by_name(tmp_path):
     path, objective = tmp_path / "w.safetensors", nn.Linear(2, 3)
     save_weights(path, network=network(), objective=objective)
     assert {key.split(".")[0] for key in safetensors.torch.load_file(path)} == {"network", "objective"}
-    found, other = network(seed=1), nn.Linear(2, 3)
-    load_weights(path, network=found, objective=other)
-    assert same_tensors(found, network())
-    assert same_tensors(other, objective)
-    alone = network(seed=2)
-    load_weights(path, network=alone)
-    assert same_tensors(alone, network())
+    loaded, loaded_objective = network(seed=1), nn.Linear(2, 3)
+    load_weights(path, network=loaded, objective=loaded_objective)
+    assert same_tensors(loaded, network())
+    assert same_tensors(loaded_objective, objective)
+    without_objective = network(seed=2)
+    load_weights(path, network=without_objective)
+    assert same_tensors(without_objective, network())
 
 
 def test_weights_round_trip_in_channels_last(tmp_path):
     path = tmp_path / "w.safetensors"
     save_weights(path, network=network().to(memory_format=torch.channels_last))
-    found = network(seed=1)
-    load_weights(path, network=found)
-    assert same_tensors(found, network())
+    loaded = network(seed=1)
+    load_weights(path, network=loaded)
+    assert same_tensors(loaded, network())
     save_weights(tmp_path / "v.safetensors", network=network())
     assert path.read_bytes() == (tmp_path / "v.safetensors").read_bytes()
 
@@ -49,7 +49,7 @@ def test_weights_round_trip_in_channels_last(tmp_path):
 def test_rejects_damaged_weights(tmp_path, content):
     path = tmp_path / "w.safetensors"
     path.write_bytes(content)
-    with pytest.raises(BadRun, match=re.escape(f"{path}: no weights")):
+    with pytest.raises(BadRun, match=re.escape(f"{path}: cannot read weights")):
         load_weights(path, network=network())
 
 
@@ -64,16 +64,16 @@ def test_rejects_truncated_weights(tmp_path):
 
 
 def test_rejects_missing_weights(tmp_path):
-    with pytest.raises(BadRun, match=r"gone\.safetensors: no weights"):
+    with pytest.raises(BadRun, match=r"gone\.safetensors: cannot read weights"):
         load_weights(tmp_path / "gone.safetensors", network=network())
 
 
 def test_rejects_weights_of_another_network(tmp_path):
     path = tmp_path / "w.safetensors"
     save_weights(path, network=network(width=5))
-    with pytest.raises(BadRun, match="of another network"):
+    with pytest.raises(BadRun, match="belong to another network"):
         load_weights(path, network=network())
-    with pytest.raises(BadRun, match="of another network"):
+    with pytest.raises(BadRun, match="belong to another network"):
         load_weights(path, objective=nn.Linear(2, 3))
 
 
@@ -86,16 +86,16 @@ def test_state_round_trips(tmp_path):
         "tensor": torch.arange(4),
     }
     save_state(tmp_path / "state.pt", state)
-    found = load_state(tmp_path / "state.pt")
-    assert torch.equal(found.pop("tensor"), state.pop("tensor"))
-    assert found == state
+    loaded = load_state(tmp_path / "state.pt")
+    assert torch.equal(loaded.pop("tensor"), state.pop("tensor"))
+    assert loaded == state
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04", b"\x80\x04."])
 def test_rejects_damaged_state(tmp_path, content):
     path = tmp_path / "state.pt"
     path.write_bytes(content)
-    with pytest.raises(BadRun, match=re.escape(f"{path}: cannot be resumed from")):
+    with pytest.raises(BadRun, match=re.escape(f"{path}: cannot resume from this file")):
         load_state(path)
 
 
@@ -110,7 +110,7 @@ def test_rejects_truncated_state(tmp_path):
 
 
 def test_rejects_missing_state(tmp_path):
-    with pytest.raises(BadRun, match=r"nothing to resume, state\.pt is missing"):
+    with pytest.raises(BadRun, match=r"nothing to resume: state\.pt is missing"):
         load_state(tmp_path / "state.pt")
 
 
@@ -131,7 +131,7 @@ def test_load_state_executes_no_code(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_crash_while_saving_keeps_the_last_good_file(tmp_path, monkeypatch, step):
+def test_crash_while_saving_keeps_previous_file(tmp_path, monkeypatch, step):
     weights, state = tmp_path / "w.safetensors", tmp_path / "state.pt"
     save_weights(weights, network=network())
     save_state(state, {"epoch": 1})

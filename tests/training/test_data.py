@@ -6,7 +6,7 @@ import pytest
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.loading.crops import ReadTable, read_table
-from familiar.training.data import check_same_data, check_same_recipe, make_fold, record_data
+from familiar.training.data import check_same_data, check_same_recipe, prepare_data, record_data
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from support.tiny_run import save_photos
@@ -22,80 +22,80 @@ def read(*sources):
 
 
 def with_photos(counts):
-    """A table of so many photos for each identity."""
+    """Return photos of synthetic cats, that many for each identity."""
     whole = DataSpec((f"synthetic:cats:{len(counts)}x{max(counts)}",)).read()
     keep = [row for row, photo in enumerate(whole.photos) if photo.index < counts[photo.identity]]
     return read_table(whole.rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
 
 
 def test_split_sides_are_disjoint_and_complete():
-    fold = make_fold(RECIPE, read(CATS, DOGS))
-    whole = fold.read.table
-    sides = [set(fold.split.train), set(fold.split.validation), set(fold.split.test)]
+    data = prepare_data(RECIPE, read(CATS, DOGS))
+    whole = data.photos.table
+    sides = [set(data.split.train), set(data.split.validation), set(data.split.test)]
     assert set().union(*sides) == set(whole.names)
     assert sum(map(len, sides)) == len(whole.names)
-    assert set(fold.train.table.names) == sides[0]
-    assert set(fold.validation.table.names) == sides[1]
+    assert set(data.train.table.names) == sides[0]
+    assert set(data.validation.table.names) == sides[1]
 
 
 def test_only_training_photos_are_augmented():
-    fold = make_fold(RECIPE, read())
-    assert fold.train.augmentation == RECIPE.augmentation
-    assert fold.train.seed == RECIPE.seed
-    assert fold.validation.augmentation is None
-    for side in (fold.train, fold.validation):
+    data = prepare_data(RECIPE, read())
+    assert data.train.augmentation == RECIPE.augmentation
+    assert data.train.seed == RECIPE.seed
+    assert data.validation.augmentation is None
+    for side in (data.train, data.validation):
         assert side.crops.preprocessing == RECIPE.input.preprocessing()
         assert side.crops.photos == side.table.photos
 
 
-def test_fold_is_deterministic_for_each_seed():
-    first, again = make_fold(RECIPE, read()), make_fold(RECIPE, read())
-    other = make_fold(RECIPE.with_settings(["seed=1"]), read())
+def test_data_is_deterministic_for_each_seed():
+    first, again = prepare_data(RECIPE, read()), prepare_data(RECIPE, read())
+    other = prepare_data(RECIPE.with_settings(["seed=1"]), read())
     assert first.split == again.split
     assert first.split.train != other.split.train
 
 
 def test_min_photos_filters_training_but_not_validation():
     sparse = with_photos([1, 4] * 6)
-    fold = make_fold(RECIPE.with_settings(["split.min_photos=2"]), sparse)
-    assert fold.train.table.photos_per_identity.min() == 4
-    assert set(fold.train.table.names) < set(fold.split.train)
-    assert set(fold.validation.table.names) == set(fold.split.validation)
+    data = prepare_data(RECIPE.with_settings(["split.min_photos=2"]), sparse)
+    assert data.train.table.photos_per_identity.min() == 4
+    assert set(data.train.table.names) < set(data.split.train)
+    assert set(data.validation.table.names) == set(data.split.validation)
 
 
 @pytest.mark.parametrize("identities", [1, 2, 3])
 def test_rejects_too_few_identities(identities):
     with pytest.raises(BadDataset, match="too few"):
-        make_fold(RECIPE, read(f"synthetic:cats:{identities}x4"))
+        prepare_data(RECIPE, read(f"synthetic:cats:{identities}x4"))
 
 
 def test_rejects_too_few_identities_with_min_photos():
-    with pytest.raises(BadDataset, match=r"^0 identities have 5 photos or more"):
-        make_fold(RECIPE.with_settings(["split.min_photos=5"]), read())
+    with pytest.raises(BadDataset, match=r"two identities with 5 photos or more, got 0$"):
+        prepare_data(RECIPE.with_settings(["split.min_photos=5"]), read())
 
 
 def test_rejects_validation_without_same_pair():
-    with pytest.raises(BadDataset, match="no held-out identity has two photos"):
-        make_fold(RECIPE, read("synthetic:cats:12x1"))
+    with pytest.raises(BadDataset, match="no validation identity has two photos"):
+        prepare_data(RECIPE, read("synthetic:cats:12x1"))
 
 
 def test_rejects_more_identities_per_batch_than_available():
     recipe = RECIPE.with_settings(["sampler.name=identities", "sampler.identities=7"])
-    with pytest.raises(BadDataset, match=r"6 identities to train on.*sampler\.identities"):
-        make_fold(recipe, read())
-    make_fold(recipe.with_settings(["sampler.identities=6"]), read())
+    with pytest.raises(BadDataset, match=r"6 training identities are too few.*sampler\.identities"):
+        prepare_data(recipe, read())
+    prepare_data(recipe.with_settings(["sampler.identities=6"]), read())
 
 
 @pytest.fixture
 def run(tmp_path):
     folder = RunFolder(tmp_path)
-    record_data(folder, DataSpec((CATS, DOGS)), make_fold(RECIPE, read(CATS, DOGS)))
+    record_data(folder, DataSpec((CATS, DOGS)), prepare_data(RECIPE, read(CATS, DOGS)))
     folder.recipe_json.write_text(RECIPE.to_json())
     return folder
 
 
 def test_record_stores_split_spec_and_counts(run):
-    assert run.split() == make_fold(RECIPE, read(CATS, DOGS)).split
+    assert run.split() == prepare_data(RECIPE, read(CATS, DOGS)).split
     assert run.data_spec() == DataSpec((CATS, DOGS))
     stored = json.loads(run.data_json.read_text())
     assert stored["train"] == {
@@ -107,7 +107,7 @@ def test_record_stores_split_spec_and_counts(run):
 
 def test_checks_accept_unchanged_run(run):
     check_same_recipe(run, RECIPE)
-    check_same_data(run, make_fold(RECIPE, read(CATS, DOGS)))
+    check_same_data(run, prepare_data(RECIPE, read(CATS, DOGS)))
 
 
 def test_changed_recipe_error_lists_old_and_new_values(run):
@@ -115,15 +115,15 @@ def test_changed_recipe_error_lists_old_and_new_values(run):
     with pytest.raises(BadRun) as caught:
         check_same_recipe(run, other)
     assert str(caught.value) == (
-        f"{run.path}: was begun with another recipe: name was tiny, is else, seed was 0, is 2, "
+        f"{run.path}: the run was started with another recipe: name was tiny, is else, seed was 0, is 2, "
         "augmentation.flip_p was 0.5, is 0.25, optimizer.lr was 0.0005, is 0.001"
     )
 
 
 def test_rejects_added_or_removed_photos(run):
     for other in (read(CATS), read(CATS, DOGS.replace("8x", "9x")), read(CATS, DOGS.replace("x3", "x4"))):
-        with pytest.raises(BadRun, match="begun with other photos: files were added, removed or changed since"):
-            check_same_data(run, make_fold(RECIPE, other))
+        with pytest.raises(BadRun, match="started with other photos: files were added, removed or changed since"):
+            check_same_data(run, prepare_data(RECIPE, other))
 
 
 @pytest.mark.one_case
@@ -131,11 +131,11 @@ def test_rejects_added_or_removed_photos(run):
 @pytest.mark.parametrize("change", ["pixel", "rename", "move"])
 def test_rejects_edited_renamed_or_moved_photo(tmp_path, change):
     data, run = save_photos(tmp_path / "cats"), RunFolder(tmp_path)
-    record_data(run, data, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
+    record_data(run, data, prepare_data(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
     run.recipe_json.write_text(RECIPE.to_json())
 
     def check():
-        check_same_data(run, make_fold(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
+        check_same_data(run, prepare_data(RECIPE, read_table(data.read(), RECIPE.input.preprocessing())))
 
     check()
     photo = tmp_path / "cats" / "cat 3" / "2.png"
@@ -157,4 +157,4 @@ def test_rejects_empty_table():
     whole = read()
     nothing = IdentityTable((), np.empty(0, np.int64), ())
     with pytest.raises(BadDataset):
-        make_fold(RECIPE, ReadTable(nothing, whole.crops.of(nothing), ""))
+        prepare_data(RECIPE, ReadTable(nothing, whole.crops.of(nothing), ""))

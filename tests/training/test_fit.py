@@ -14,13 +14,12 @@ from familiar.core.errors import BadDataset, BadRun, FamiliarError
 from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
-from familiar.training import fit as module
-from familiar.training import tensorboard as records
-from familiar.training import trainer
-from familiar.training.fit import fit, threads_beside
+from familiar.training import fit as fit_module
+from familiar.training import tensorboard, trainer
+from familiar.training.fit import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
-from familiar.training.validation import Validation
+from familiar.training.validation import ValidationScores
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, cats):
-    """A run of three epochs: (its folder, the result, the steps and epochs told)."""
+    """A run of three epochs: (its folder, the result, the reported steps, the reported epochs)."""
     torch.set_num_threads(1)  # a module's fixtures come before each test's
     run, steps, epochs = RunFolder(tmp_path_factory.mktemp("runs") / "finished"), [], []
     result = fit(TINY, cats, run.path, on_step=steps.append, on_epoch=epochs.append)
@@ -53,7 +52,9 @@ def test_history_has_one_row_per_epoch(finished):
     rows = history(run, without=())
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert [float(row["loss"]) for row in rows] == [record.loss for record in epochs]
-    assert [bool(row["validation_accuracy"]) for row in rows] == [False, True, True], "every second, and the last"
+    assert [bool(row["validation_accuracy"]) for row in rows] == [False, True, True], (
+        "every second epoch, and the last one"
+    )
     assert all(float(row["photos_per_second"]) > 0 < float(row["gradient_norm"]) for row in rows)
     assert [float(row["margin"]) for row in rows] == [0.0, 0.2, 0.2]
     assert float(rows[-1]["lr"]) == pytest.approx(TINY.optimizer.final_lr)
@@ -66,12 +67,14 @@ def test_reports_every_step(finished):
     run, _, steps, _ = finished
     photos = sum(root["photos"] for root in run.data()["train"].values())
     assert photos == 8 * 4
-    assert [(at.epoch, at.step) for at in steps] == [(epoch, step) for epoch in (1, 2, 3) for step in (1, 2)]
-    assert {(at.epochs, at.steps) for at in steps} == {(3, 2)}
-    assert all(at.lr > 0 for at in steps), "a step at a rate of nothing is lost"
+    assert [(progress.epoch, progress.step) for progress in steps] == [
+        (epoch, step) for epoch in (1, 2, 3) for step in (1, 2)
+    ]
+    assert {(progress.epochs, progress.steps) for progress in steps} == {(3, 2)}
+    assert all(progress.lr > 0 for progress in steps), "a step at a rate of 0 would be wasted"
     assert steps[-1].seconds_left == pytest.approx(0.0)
-    left = [at.seconds_left * at.photos_per_second for at in steps]
-    assert left == pytest.approx([80, 64, 48, 32, 16, 0])
+    photos_left = [progress.seconds_left * progress.photos_per_second for progress in steps]
+    assert photos_left == pytest.approx([80, 64, 48, 32, 16, 0])
 
 
 def test_embedder_is_network_of_best_epoch(finished):
@@ -103,10 +106,10 @@ def test_resumed_run_equals_uninterrupted_run(finished, tmp_path, epoch, workers
         fit(TINY, cats, run.path, workers=workers, on_epoch=stop_after(epoch))
     assert len(history(run)) == epoch
     assert not run.embedder.exists()
-    torch.manual_seed(99)  # whatever was drawn before in the process that resumes
-    told = []
-    result = fit(TINY, cats, run.path, resume=True, on_epoch=told.append)
-    assert [record.epoch for record in told] == list(range(epoch + 1, 4))
+    torch.manual_seed(99)  # the process that resumes may have drawn random numbers before
+    reported = []
+    result = fit(TINY, cats, run.path, resume=True, on_epoch=reported.append)
+    assert [record.epoch for record in reported] == list(range(epoch + 1, 4))
     unbroken, expected, *_ = finished
     assert history(run) == history(unbroken)
     assert run.embedder.read_bytes() == unbroken.embedder.read_bytes()
@@ -135,11 +138,11 @@ def test_rejects_existing_run_and_keeps_its_files(finished, cats):
     assert {path: path.read_bytes() for path in run.path.iterdir()} == before
 
 
-@pytest.mark.parametrize("spoilt", ["state.pt", "recipe.json", "data.json"])
-def test_resume_rejects_damaged_run(finished, tmp_path, spoilt, cats):
+@pytest.mark.parametrize("damaged", ["state.pt", "recipe.json", "data.json"])
+def test_resume_rejects_damaged_run(finished, tmp_path, damaged, cats):
     shutil.copytree(finished[0].path, tmp_path / "run")
-    (tmp_path / "run" / spoilt).write_bytes(b"spoilt")
-    with pytest.raises(BadRun, match=spoilt.replace(".", r"\.")):
+    (tmp_path / "run" / damaged).write_bytes(b"damaged")
+    with pytest.raises(BadRun, match=damaged.replace(".", r"\.")):
         fit(TINY, cats, tmp_path / "run", resume=True)
 
 
@@ -161,7 +164,7 @@ def test_skips_unreadable_photos_and_rejects_added_on_resume(tmp_path, caplog):
         fit(TINY, data, run.path, on_epoch=stop_after(1))
     assert sum("skipped" in message for message in caplog.messages) == 2
     assert "cat 0" in caplog.text
-    (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"still no photo")  # never counted, so never missed
+    (tmp_path / "cats" / "cat 0" / "9.jpg").write_bytes(b"still no photo")  # unreadable photos do not count as contents
     result = fit(TINY, data, run.path, resume=True)
     assert result.skipped_photos == 2
 
@@ -195,12 +198,12 @@ def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     decoded = []
     decode = crop_cache.crop_of
     monkeypatch.setattr(crop_cache, "crop_of", lambda *photo: decoded.append(photo) or decode(*photo))
-    monkeypatch.setattr(trainer.Trainer, "_validated", lambda _self, record, _ends: record)
-    monkeypatch.setattr(module, "load_weights", lambda *_, **__: None)
-    cache, told = CropCache(tmp_path / "cache"), []
-    fit(TINY, cats, tmp_path / "first", cache=cache, on_photo=lambda *at: told.append(at))
+    monkeypatch.setattr(trainer.Trainer, "_validate", lambda _self, record, _ends: record)
+    monkeypatch.setattr(fit_module, "load_weights", lambda *_, **__: None)
+    cache, reported = CropCache(tmp_path / "cache"), []
+    fit(TINY, cats, tmp_path / "first", cache=cache, on_photo=lambda *counts: reported.append(counts))
     assert len(decoded) == 48
-    assert told == [(done, 48) for done in range(1, 49)]
+    assert reported == [(done, 48) for done in range(1, 49)]
     fit(TINY, cats, tmp_path / "second", cache=cache)
     assert len(decoded) == 48
 
@@ -216,7 +219,7 @@ def test_interruption_before_first_epoch_does_not_change_result(finished, tmp_pa
 
     with pytest.raises(Interrupted):
         fit(TINY, cats, run.path, **{where: interrupt})
-    # While photos are read there is no run yet, and nothing stays.
+    # While photos are read there is no run yet, and the empty folder is removed.
     assert run.path.exists() == (where == "on_step")
     torch.manual_seed(99)
     fit(TINY, cats, run.path, resume=where == "on_step")
@@ -225,20 +228,20 @@ def test_interruption_before_first_epoch_does_not_change_result(finished, tmp_pa
         assert getattr(run, name).read_bytes() == getattr(finished[0], name).read_bytes()
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_resume_rejects_folder_without_run(tmp_path, cats, there):
+@pytest.mark.parametrize("exists", [False, True])
+def test_resume_rejects_folder_without_run(tmp_path, cats, exists):
     run = RunFolder(tmp_path / "run")
-    if there:
+    if exists:
         run.path.mkdir()
         (run.path / "notes.txt").touch()
-    with pytest.raises(BadRun, match="holds no run that could be resumed"):
+    with pytest.raises(BadRun, match="holds no run to resume"):
         fit(TINY, cats, run.path, resume=True)
-    assert [path.name for path in tmp_path.rglob("*")] == (["run", "notes.txt"] if there else [])
+    assert [path.name for path in tmp_path.rglob("*")] == (["run", "notes.txt"] if exists else [])
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("optimizer.lr=1e-3", "optimizer.lr was 0.003, is 0.001"),
         ("seed=1", "seed was 0, is 1"),
@@ -246,17 +249,17 @@ def test_resume_rejects_folder_without_run(tmp_path, cats, there):
         ("input.normalization=symmetric", "input.normalization was imagenet, is symmetric"),
     ],
 )
-def test_resume_rejects_changed_recipe(finished, setting, said, cats):
+def test_resume_rejects_changed_recipe(finished, setting, message, cats):
     before = {path: path.read_bytes() for path in finished[0].path.iterdir()}
-    with pytest.raises(BadRun, match="begun with another recipe") as caught:
+    with pytest.raises(BadRun, match="started with another recipe") as caught:
         fit(TINY.with_settings([setting]), cats, finished[0].path, resume=True)
-    assert str(caught.value).endswith(f": {said}")
+    assert str(caught.value).endswith(f": {message}")
     assert {path: path.read_bytes() for path in finished[0].path.iterdir()} == before
 
 
 @pytest.mark.exhaustive
 def test_resume_rejects_changed_photos(finished, tmp_path, cats):
-    with pytest.raises(BadRun, match="begun with other photos"):
+    with pytest.raises(BadRun, match="started with other photos"):
         fit(TINY, DataSpec(("synthetic:cats:13x4",)), finished[0].path, resume=True)
     shutil.copytree(cats.sources[0], tmp_path / "cats")
     changed = tmp_path / "cats" / "cat 3" / "2.png"
@@ -270,17 +273,17 @@ def test_resume_rejects_changed_photos(finished, tmp_path, cats):
         fit(TINY, data, run.path, on_epoch=stop_after(1))
     changed.with_name("other").replace(changed)
     assert changed.stat().st_size == size
-    with pytest.raises(BadRun, match="begun with other photos: files were added, removed or changed since"):
+    with pytest.raises(BadRun, match="started with other photos: files were added, removed or changed since"):
         fit(TINY, data, run.path, resume=True)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(0.7, 0.7, 0.5, 0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.7, 0.7, 0.5, 0.1))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
     first = fit(recipe, cats, tmp_path)
-    monkeypatch.setattr(trainer.Trainer, "_one_step", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: pytest.fail("trained"))
     again = fit(recipe, cats, tmp_path, resume=True)
     assert first.stopped == again.stopped == "patience"
     assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
@@ -288,38 +291,38 @@ def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
 
 @pytest.mark.exhaustive
 def test_rejects_second_run_in_same_folder(finished, tmp_path, cats):
-    """The second is told, and leaves the first alone."""
+    """The second attempt fails and does not change the first run."""
     run = RunFolder(tmp_path / "run")
 
-    def begin_another(_):
+    def start_another(_):
         before = {path: path.read_bytes() for path in run.path.iterdir()}
         for resume in (True, False):
             with pytest.raises(BadRun) as caught:
                 fit(TINY, cats, run.path, resume=resume)
-            told.append(str(caught.value))
+            messages.append(str(caught.value))
         assert {path: path.read_bytes() for path in run.path.iterdir()} == before
         raise Interrupted
 
-    told = []
+    messages = []
     with pytest.raises(Interrupted):
-        fit(TINY, cats, run.path, on_step=begin_another)
-    assert told[0] == f"{run.path}: another process is training in it"
-    assert told[1].startswith(f"{run.path}: holds a run already")
+        fit(TINY, cats, run.path, on_step=start_another)
+    assert messages[0].startswith(f"{run.path}: another process is training in this folder")
+    assert messages[1].startswith(f"{run.path}: holds a run already")
     fit(TINY, cats, run.path, resume=True)
     assert run.embedder.read_bytes() == finished[0].embedder.read_bytes()
 
 
 def test_rejects_file_as_run_folder(tmp_path, cats):
-    (tmp_path / "run").write_text("mine")
-    with pytest.raises(BadRun, match="run: cannot be a run's folder"):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(BadRun, match="run: cannot be used as a run's folder"):
         fit(TINY, cats, tmp_path / "run")
-    assert (tmp_path / "run").read_text() == "mine"
+    assert (tmp_path / "run").read_text() == "a file"
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_rejects_missing_tensorboard_before_starting(tmp_path, monkeypatch, cats, resume):
-    find_spec = records.find_spec
-    monkeypatch.setattr(records, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
+    find_spec = tensorboard.find_spec
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
     with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install [^ ]+$"):
         fit(TINY, cats, tmp_path / "run", tensorboard=True, resume=resume)
     assert not list(tmp_path.iterdir())
@@ -330,23 +333,23 @@ def test_rejects_missing_tensorboard_before_starting(tmp_path, monkeypatch, cats
     ("device", "cores", "workers"), [("cpu", 4, 0), ("cuda", 1, 1), ("cuda", 4, 3), ("cuda", 64, 8)]
 )
 def test_default_workers_depend_on_device_and_cores(tmp_path, monkeypatch, cats, device, cores, workers):
-    class Seen(Exception):
-        pass
+    class WorkersError(Exception):
+        """Carries the number of workers."""
 
-    def see(_recipe, _network, _fold, _run, _device, workers, _compiled):
-        raise Seen(workers)
+    def report_workers(_recipe, _network, _data, _run, _device, workers, _compiled):
+        raise WorkersError(workers)
 
-    monkeypatch.setattr(module, "available_cores", lambda: cores)
-    monkeypatch.setattr(module, "Trainer", see)
+    monkeypatch.setattr(fit_module, "available_cores", lambda: cores)
+    monkeypatch.setattr(fit_module, "Trainer", report_workers)
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, **_: self)
-    with pytest.raises(Seen) as caught:
+    with pytest.raises(WorkersError) as caught:
         fit(TINY, cats, tmp_path, device=torch.device(device))
     assert caught.value.args == (workers,)
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_training_starts_from_given_weights(tmp_path, monkeypatch, cats):
-    """A trunk at a rate of nothing keeps them, statistics aside."""
+def test_training_starts_from_initial_weights(tmp_path, monkeypatch, cats):
+    """With a learning rate of 0, the trunk keeps them, except for batch norm statistics."""
     timm = pytest.importorskip("timm")
     torch.manual_seed(5)
     trunk = timm.create_model("mobilenetv3_small_050", num_classes=0)
@@ -356,21 +359,21 @@ def test_training_starts_from_given_weights(tmp_path, monkeypatch, cats):
         ["optimizer.backbone_lr=0", "budget.epochs=1"]
     )
     fit(recipe, cats, Path("run"))
-    kept = safetensors.torch.load_file(tmp_path / "run" / "embedder.safetensors")
+    trained = safetensors.torch.load_file(tmp_path / "run" / "embedder.safetensors")
     for name, parameter in trunk.named_parameters():
-        assert torch.equal(kept[f"network.trunk.backbone.{name}"], parameter)
+        assert torch.equal(trained[f"network.trunk.backbone.{name}"], parameter)
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(0, 4), (1, 3), (3, 1), (9, 1)])
 def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(module, "available_cores", lambda: 4)
+    monkeypatch.setattr(fit_module, "available_cores", lambda: 4)
     torch.set_num_threads(4)
-    with threads_beside(workers):
+    with torch_threads_for(workers):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 4
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    with threads_beside(workers):
+    with torch_threads_for(workers):
         assert torch.get_num_threads() == 4
 
 
@@ -378,13 +381,13 @@ def test_threads_and_workers_share_the_cores(monkeypatch, workers, threads):
 @pytest.mark.parametrize("loss", small_and_exhaustive("arcface", "softmax"))
 @pytest.mark.usefixtures("without_curves")
 def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
-    """With a compiler that changes nothing: the same bits. Batch norms' momenta have settled when it begins."""
+    """A compiler that changes nothing gives the same bits. It is used once batch norm momenta are constant."""
     recipe = TINY.with_settings([f"loss.name={loss}", "budget.epochs=7", "validation.every_epochs=7"])
-    given, momenta, steps = [], [], []
+    compiled_functions, momenta, steps = [], [], []
 
-    def compiled(embed, *, dynamic):
+    def fake_compile(embed, *, dynamic):
         assert not dynamic
-        given.append(embed)
+        compiled_functions.append(embed)
 
         def step(images):
             network = getattr(embed, "__self__", embed)
@@ -393,11 +396,11 @@ def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
 
         return step
 
-    monkeypatch.setattr(module, "require_compiler", lambda: None)
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(fit_module, "require_compiler", lambda: None)
+    monkeypatch.setattr(torch, "compile", fake_compile)
     for name in ("plain", "compiled"):
         fit(recipe, cats, tmp_path / name, compiled=name == "compiled", on_step=steps.append)
-    assert len(given) == 1
+    assert len(compiled_functions) == 1
     norms = len([part for part in build_network(recipe).modules() if isinstance(part, BatchNorm2d)])
     assert momenta == [0.1] * norms * (len(steps) // 2 - 9)
     whole, again = (RunFolder(tmp_path / name).last.read_bytes() for name in ("plain", "compiled"))
@@ -406,8 +409,10 @@ def test_compiled_steps_match_plain_steps(tmp_path, monkeypatch, cats, loss):
 
 def test_rejects_missing_compiler_before_starting(tmp_path, monkeypatch, cats):
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(module.shutil, "which", lambda _: None)
-    with pytest.raises(FamiliarError, match=r"needs a C\+\+ compiler \(g\+\+, clang\+\+, cl\).* without --compile"):
+    monkeypatch.setattr(fit_module.shutil, "which", lambda _: None)
+    with pytest.raises(
+        FamiliarError, match=r"needs a C\+\+ compiler, but none of g\+\+, clang\+\+, cl was found;.* without --compile"
+    ):
         fit(TINY, cats, tmp_path / "run", compiled=True)
     assert not (tmp_path / "run").exists()
 
@@ -429,15 +434,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not any(map(shutil.which, module.COMPILERS)), reason="needs a C++ compiler")
+@pytest.mark.skipif(not any(map(shutil.which, fit_module.COMPILERS)), reason="needs a C++ compiler")
 def test_compiled_training_matches_plain_losses(tmp_path, cats):
-    """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
+    """Runs in another process, without the runtime type checks of the tests, which cannot be compiled."""
     recipe = TINY.with_settings(["model.dropout=0", "budget.epochs=7", "validation.every_epochs=7"])
     (tmp_path / "recipe.json").write_text(recipe.to_json())
     (tmp_path / "twice.py").write_text(COMPILED)
     command = [sys.executable, "twice.py", *cats.sources]
-    said = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert said.split()[-1] == "1", "compiled once, and not again in every step"
+    output = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert output.split()[-1] == "1", "compiled once, and not again in every step"
     plain, compiled = (history(RunFolder(tmp_path / name)) for name in ("False", "True"))
-    for one, other in zip(plain, compiled, strict=True):
-        assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=1e-3)
+    for plain_row, compiled_row in zip(plain, compiled, strict=True):
+        assert float(plain_row["loss"]) == pytest.approx(float(compiled_row["loss"]), rel=1e-3)

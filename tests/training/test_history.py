@@ -5,9 +5,7 @@ import pytest
 from PIL import Image
 
 from familiar.training.history import EpochRecord, draw_curves, write_history
-
-FIRST = EpochRecord(1, 3.5, 5e-4, 5e-5, 0.1, None, None, 2.0, None, None, None, None, None, 120.0, 1.5)
-SECOND = EpochRecord(2, 0.1 + 0.2, 4e-4, 4e-5, 0.2, 64.0, 0.5, 1.0, 0.75, 0.8, None, 0.45, 0.1, 130.0, 1.4)
+from support.epoch_records import FIRST, SECOND
 
 
 def test_writes_one_row_per_epoch_and_blanks_for_none(tmp_path):

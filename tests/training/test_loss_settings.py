@@ -7,7 +7,7 @@ import pytest
 from familiar.training.loss_settings import (
     CLASSIFIERS,
     LOSSES,
-    MINED,
+    MINING_LOSSES,
     OF_EVERY_LOSS,
     SCHEDULED,
     LossSettings,
@@ -19,23 +19,23 @@ FIELDS = [field.name for field in fields(LossSettings)]
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_lists_existing_settings(name):
-    published, own = LOSSES[name]
+    published, own_settings = LOSSES[name]
     assert published.name == name
-    assert published.settings == ("name", *own, *OF_EVERY_LOSS)
-    assert set(published.settings) <= set(FIELDS)
-    assert len(set(published.settings)) == len(published.settings)
-    others = set(FIELDS) - set(published.settings)
+    assert published.setting_names == ("name", *own_settings, *OF_EVERY_LOSS)
+    assert set(published.setting_names) <= set(FIELDS)
+    assert len(set(published.setting_names)) == len(published.setting_names)
+    others = set(FIELDS) - set(published.setting_names)
     assert all(getattr(published, other) == getattr(LossSettings(), other) for other in others)
 
 
 def test_every_setting_belongs_to_a_loss():
-    assert {name for published, _ in LOSSES.values() for name in published.settings} == set(FIELDS)
+    assert {name for published, _ in LOSSES.values() for name in published.setting_names} == set(FIELDS)
     assert LOSSES["arcface"][0] == LossSettings()
 
 
 def test_loss_categories_are_complete_and_disjoint():
-    assert set(CLASSIFIERS) | set(MINED) | {"contrastive", "circle"} == set(LOSSES)
-    assert not set(CLASSIFIERS) & set(MINED)
+    assert set(CLASSIFIERS) | set(MINING_LOSSES) | {"contrastive", "circle"} == set(LOSSES)
+    assert not set(CLASSIFIERS) & set(MINING_LOSSES)
     comparing = [name for name, (published, _) in LOSSES.items() if published.compares_photos]
     assert comparing == [
         "batch_all",
@@ -63,12 +63,12 @@ def test_loss_categories_are_complete_and_disjoint():
         ("batch_hard", {"margin": 0.2, "soft_margin": False}),
         ("hard_negative", {"margin": 0.2}),
         ("circle", {"margin": 0.25, "gamma": 256, "detach_weights": True}),  # arXiv 2002.10857
-        ("circle_triplets", {"gamma": 64, "mining": "batch_hard"}),  # seed 002's first epochs
+        ("circle_triplets", {"gamma": 64, "mining": "batch_hard"}),  # the circle-loss coursework's first epochs
     ],
 )
 def test_defaults_match_published_settings(name, published):
     for setting, value in published.items():
-        assert setting in LOSSES[name][0].settings
+        assert setting in LOSSES[name][0].setting_names
         expected = Schedule(float(value)) if setting in SCHEDULED else value
         assert getattr(LOSSES[name][0], setting) == expected
 
@@ -88,7 +88,7 @@ RANGES = {
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """As in use: while tests run, jaxtyping would refuse a number where a schedule is meant."""
+    """Without type checks, as in use: jaxtyping would refuse a number in place of a schedule."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -102,7 +102,7 @@ def test_number_or_text_becomes_schedule(name):
     assert getattr(LossSettings(**{name: high / 2}), name) == Schedule(high / 2)
     moving = LossSettings(**{name: f"{low} to {high} over 0.5"})
     assert getattr(moving, name) == Schedule(float(low), float(high), over=0.5)
-    with pytest.raises(ValueError, match="'fast' is no number and no schedule"):
+    with pytest.raises(ValueError, match="'fast' is neither a number nor a schedule"):
         LossSettings(**{name: "fast"})
 
 
@@ -128,16 +128,16 @@ def test_rejects_schedule_outside_range(name):
             Schedule(low, outside, step=1.0, every=2),
             Schedule(outside, low, step=-1.0, every=2),
         ):
-            with pytest.raises(ValueError, match=rf"^{name} lies in \[{low:g}, {high:g}\], not"):
+            with pytest.raises(ValueError, match=rf"^{name} must be in \[{low:g}, {high:g}\], not"):
                 LossSettings(**{name: schedule})
 
 
-def test_check_run_of_rejects_steps_that_leave_range():
+def test_check_schedules_rejects_steps_that_leave_range():
     settings = LossSettings(scale=Schedule(3.0, step=-1.0, every=2))
-    settings.check_run_of(6)
-    with pytest.raises(ValueError, match=r"^scale lies in \[0\.1, 1000\], not 0\.0$"):
-        settings.check_run_of(7)
-    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_run_of(100_000)
+    settings.check_schedules(6)
+    with pytest.raises(ValueError, match=r"^scale must be in \[0\.1, 1000\], not 0\.0$"):
+        settings.check_schedules(7)
+    LossSettings(margin_rad=Schedule(0.0, 0.4, step=0.1, every=1)).check_schedules(100_000)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_rejects_constant_setting_outside_range(name, inside, outside):
     for value in inside:
         assert getattr(LossSettings(**{name: value}), name) == value
     for value in outside:
-        with pytest.raises(ValueError, match=f"^{name} lies in"):
+        with pytest.raises(ValueError, match=f"^{name} must be in"):
             LossSettings(**{name: value})
 
 
 @pytest.mark.parametrize("prefixes", [(64, 64), (128, 64), (0, 64), (-1, 64), (64, 128, 64)])
 def test_rejects_prefixes_that_do_not_increase(prefixes):
-    with pytest.raises(ValueError, match=r"^prefixes rise, such as 64,128,256, unlike"):
+    with pytest.raises(ValueError, match=r"^prefixes must be strictly increasing, such as 64,128,256, not"):
         LossSettings(prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
 
 
@@ -175,20 +175,20 @@ def test_rejects_prefixes_that_do_not_increase(prefixes):
     ],
 )
 def test_rejects_invalid_prefix_weights(weights):
-    with pytest.raises(ValueError, match=r"^prefix_weights has one weight, .*, for each of the prefixes 64,128"):
+    with pytest.raises(ValueError, match=r"^prefix_weights needs one weight, .*, for each of the prefixes 64,128"):
         LossSettings(prefixes=(64, 128), prefix_weights=weights)
 
 
 def test_rejects_prefix_weights_without_prefixes():
     assert LossSettings(prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
-    with pytest.raises(ValueError, match=r"^prefix_weights stand beside prefixes"):
+    with pytest.raises(ValueError, match=r"^prefix_weights given without prefixes"):
         LossSettings(prefix_weights=(1.0,))
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_only_mined_losses_accept_mined_on_full(name):
     nested = replace(LOSSES[name][0], prefixes=(64, 128), prefix_weights=(0.5, 0.5))
-    if name in MINED:
+    if name in MINING_LOSSES:
         assert replace(nested, mined_on="full").mined_on == "full"
     else:
         with pytest.raises(ValueError, match=f"^mined_on=full needs a loss that mines triplets, not {name}$"):

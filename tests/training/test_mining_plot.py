@@ -16,18 +16,15 @@ from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.losses.mining import MINERS
 from familiar.photos.preprocessing import Preprocessing
-from familiar.training import get_triplets
-from familiar.training import mining_plot as module
-from familiar.training.mining_plot import (
+from familiar.training import get_triplets, mining_plot
+from familiar.training.mining_plot import MINER_DESCRIPTIONS, draw_triplets, plot_mining
+from familiar.training.mining_summary import (
+    DIFFICULTIES,
     EASY,
-    KINDS,
-    PICKS,
     SEMI_HARD,
     VIOLATING,
-    bands_of,
-    draw_triplets,
-    picture_of_mining,
-    triplet_batch,
+    sample_batch,
+    summarize_miners,
 )
 from familiar.training.network import build_network
 from support.tiers import small_and_exhaustive
@@ -45,7 +42,7 @@ def unit_rows(count, dim=8, seed=0):
 
 
 def flat_crops(count):
-    """Each of one color of its own, that nothing else in a picture has."""
+    """Return crops of one color each, which occurs nowhere else in a picture."""
     rows = torch.arange(count, dtype=torch.uint8)
     colors = torch.stack((rows + 1, 254 - rows, torch.full_like(rows, 7)), dim=1)
     return colors[:, None, None].expand(-1, SIDE, SIDE, -1).contiguous()
@@ -76,11 +73,11 @@ def test_triplet_counts_match_closed_form(method, count):
 @pytest.mark.parametrize("margin", [0.2, 1.0])
 def test_triplets_match_reference_for_each_method(method, margin):
     images = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(1)) - 0.5
-    found = get_triplets((images, TEN_OF_FOUR), as_vectors, method, margin=margin)
-    assert found == chosen_triplets(method, as_vectors(images), TEN_OF_FOUR, margin)
-    assert found
-    assert type(found) is list
-    assert all(type(triplet) is tuple and [type(row) for row in triplet] == [int] * 3 for triplet in found)
+    triplets = get_triplets((images, TEN_OF_FOUR), as_vectors, method, margin=margin)
+    assert triplets == chosen_triplets(method, as_vectors(images), TEN_OF_FOUR, margin)
+    assert triplets
+    assert type(triplets) is list
+    assert all(type(triplet) is tuple and [type(row) for row in triplet] == [int] * 3 for triplet in triplets)
 
 
 def test_default_is_semi_hard_with_facenet_margin():
@@ -117,7 +114,7 @@ def test_rejects_unknown_method():
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         ((), "nothing"),
         ((unit_rows(3),), "(3, 8) of torch.float32"),
@@ -126,8 +123,8 @@ def test_rejects_unknown_method():
         ((unit_rows(3), torch.arange(4)), "(3, 8) of torch.float32, (4,) of torch.int64"),
     ],
 )
-def test_rejects_malformed_batch(batch, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+def test_rejects_malformed_batch(batch, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         get_triplets(batch, as_vectors)
 
 
@@ -140,11 +137,11 @@ def test_model_and_random_state_are_unchanged():
     model[3].eval()  # frozen
     before, states = modes(model), {name: state.clone() for name, state in model.state_dict().items()}
     draws = torch.get_rng_state()
-    seen = []
-    model.register_forward_hook(lambda _module, _input, output: seen.append((modes(model), output.requires_grad)))
+    calls = []
+    model.register_forward_hook(lambda _module, _input, output: calls.append((modes(model), output.requires_grad)))
     first, again = (get_triplets((unit_rows(40), TEN_OF_FOUR), model) for _ in range(2))
     assert first == again, "no dropout"
-    assert seen == [([False] * 5, False)] * 2
+    assert calls == [([False] * 5, False)] * 2
     assert modes(model) == before == [True, True, True, True, False]
     assert all(torch.equal(state, states[name]) for name, state in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), draws)
@@ -155,72 +152,74 @@ def test_model_and_random_state_are_unchanged():
 
 
 def test_every_miner_has_an_explanation():
-    assert PICKS.keys() == MINERS.keys()
+    assert MINER_DESCRIPTIONS.keys() == MINERS.keys()
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_bands_match_reference_counts_and_kinds(margin, seed):
+def test_summaries_match_reference_counts_and_difficulties(margin, seed):
     embeddings, labels = unit_rows(20, seed=seed), torch.arange(5).repeat(4)
-    bands = bands_of(embeddings, labels, margin, 3, seed)
-    assert [band.name for band in bands] == list(MINERS)
+    summaries = summarize_miners(embeddings, labels, margin, 3, seed)
+    assert [summary.name for summary in summaries] == list(MINERS)
     d = distance_table(embeddings)
-    for band in bands:
-        triplets = chosen_triplets(band.name, embeddings, labels, margin)
-        kinds = Counter(
+    for summary in summaries:
+        triplets = chosen_triplets(summary.name, embeddings, labels, margin)
+        counts = Counter(
             VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
             for a, p, n in triplets
         )
-        assert band.kinds == tuple(kinds[kind] for kind in range(len(KINDS)))
-        assert band.found == len(triplets)
-        for shown in band.shown:
-            a, p, n = shown.rows
-            assert shown.rows in triplets
-            assert (shown.to_positive, shown.to_negative) == pytest.approx((d[a][p], d[a][n]), abs=1e-6)
+        assert summary.counts == tuple(counts[index] for index in range(len(DIFFICULTIES)))
+        assert summary.total == len(triplets)
+        for example in summary.examples:
+            a, p, n = example.rows
+            assert example.rows in triplets
+            assert (example.to_positive, example.to_negative) == pytest.approx((d[a][p], d[a][n]), abs=1e-6)
             expected = VIOLATING if d[a][n] < d[a][p] else SEMI_HARD if d[a][n] < d[a][p] + margin else EASY
-            assert shown.kind == expected
+            assert example.difficulty == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bands_show_same_anchors_from_distinct_identities(seed):
+def test_examples_have_same_anchors_from_distinct_identities(seed):
     labels = torch.arange(5).repeat(4)
-    bands = bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
-    anchors = [[shown.rows[0] for shown in band.shown] for band in bands]
-    assert all(found == anchors[0] for found in anchors)
+    summaries = summarize_miners(unit_rows(20, seed=seed), labels, 1.0, 5, seed)
+    anchors = [[example.rows[0] for example in summary.examples] for summary in summaries]
+    assert all(rows == anchors[0] for rows in anchors)
     assert sorted(labels[anchors[0]].tolist()) == [0, 1, 2, 3, 4]
-    again, other = (bands_of(unit_rows(20, seed=seed), labels, 1.0, 5, of) for of in (seed, seed + 1))
-    assert again == bands
-    assert other != bands
+    again, other = (
+        summarize_miners(unit_rows(20, seed=seed), labels, 1.0, 5, other_seed) for other_seed in (seed, seed + 1)
+    )
+    assert again == summaries
+    assert other != summaries
 
 
-def test_bands_take_anchors_of_most_selective_miner():
+def test_examples_use_anchors_of_most_selective_miner():
     embeddings, margin = unit_rows(40), 0.01
     assert len({anchor for anchor, *_ in MINERS["semi_hard"](embeddings, TEN_OF_FOUR, margin)}) < 20
-    semi_hard, *others = bands_of(embeddings, TEN_OF_FOUR, margin, 3, 0)
-    for band in others:
-        assert [shown.rows[0] for shown in band.shown] == [shown.rows[0] for shown in semi_hard.shown]
+    semi_hard, *others = summarize_miners(embeddings, TEN_OF_FOUR, margin, 3, 0)
+    for summary in others:
+        assert [example.rows[0] for example in summary.examples] == [example.rows[0] for example in semi_hard.examples]
 
 
 @pytest.mark.parametrize("each", [2, 3])
 def test_anchors_repeat_when_identities_are_few(each):
-    bands = bands_of(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
-    found = {band.name: [shown.rows for shown in band.shown] for band in bands}
-    assert {anchor for anchor, *_ in found["batch_all"]} == {0, 1}
-    assert len({*found["batch_all"]}) == each
-    assert len(found["batch_hard"]) == 2, "there are no more"
+    summaries = summarize_miners(unit_rows(4), torch.tensor([0, 0, 1, 2]), 0.2, each, 0)
+    rows = {summary.name: [example.rows for example in summary.examples] for summary in summaries}
+    assert {anchor for anchor, *_ in rows["batch_all"]} == {0, 1}
+    assert len({*rows["batch_all"]}) == each
+    assert len(rows["batch_hard"]) == 2, "there are no more"
 
 
-@pytest.mark.parametrize(("margin", "kind"), [(2.0, EASY), (2.1, SEMI_HARD)])
-def test_negative_is_semi_hard_only_inside_margin(margin, kind):
-    for band in bands_of(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
-        assert {shown.kind for shown in band.shown} <= {kind}
-        assert band.kinds[kind] == band.found
+@pytest.mark.parametrize(("margin", "difficulty"), [(2.0, EASY), (2.1, SEMI_HARD)])
+def test_negative_is_semi_hard_only_inside_margin(margin, difficulty):
+    for summary in summarize_miners(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2), margin, 3, 0):
+        assert {example.difficulty for example in summary.examples} <= {difficulty}
+        assert summary.counts[difficulty] == summary.total
 
 
-@pytest.mark.parametrize(("margin", "kind"), [(0.0, EASY), (0.1, VIOLATING)])
-def test_equal_distances_violate_unless_margin_is_zero(margin, kind):
-    *_, band = bands_of(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
-    assert band.kinds[kind] == band.found == 24
+@pytest.mark.parametrize(("margin", "difficulty"), [(0.0, EASY), (0.1, VIOLATING)])
+def test_equal_distances_violate_unless_margin_is_zero(margin, difficulty):
+    *_, summary = summarize_miners(unit_rows(1).expand(6, -1), torch.arange(3).repeat(2), margin, 3, 0)
+    assert summary.counts[difficulty] == summary.total == 24
 
 
 def draw(path, labels, embeddings, **settings):
@@ -231,22 +230,22 @@ def draw(path, labels, embeddings, **settings):
 
 
 @pytest.mark.exhaustive
-def test_picture_shows_crops_of_every_band(tmp_path):
+def test_picture_shows_crops_of_every_miner(tmp_path):
     labels, embeddings = torch.arange(5).repeat(4), unit_rows(20)
-    pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, each=2, seed=3)
-    bands = bands_of(embeddings, labels, 1.0, 2, 3)
-    wanted = Counter(row for band in bands for shown in band.shown for row in shown.rows)
+    pixels = draw(tmp_path / "triplets.png", labels, embeddings, margin=1.0, examples=2, seed=3)
+    summaries = summarize_miners(embeddings, labels, 1.0, 2, 3)
+    expected = Counter(row for summary in summaries for example in summary.examples for row in example.rows)
     tile = 112  # seven times as large, without smoothing
     for row, (color, *_) in enumerate(flat_crops(20)[:, 0].numpy()):
-        assert (pixels == color).all(axis=-1).sum() == tile * tile * wanted[row]
-    assert sum(wanted.values()) == 4 * 2 * 3
+        assert (pixels == color).all(axis=-1).sum() == tile * tile * expected[row]
+    assert sum(expected.values()) == 4 * 2 * 3
 
 
 @pytest.mark.parametrize("side", small_and_exhaustive(8, 112, 224))
 def test_picture_accepts_crops_of_any_size(tmp_path, side):
     rgb_u8 = np.full((8, side, side, 3), 99, np.uint8)
     rgb_u8[:, :, ::2] = 98
-    draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), each=1)
+    draw_triplets(tmp_path / "triplets.png", rgb_u8, torch.arange(4).repeat(2), unit_rows(8), examples=1)
     with Image.open(tmp_path / "triplets.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     sides = {8: 112, 112: 112, 224: 192}
@@ -258,7 +257,7 @@ def test_picture_accepts_crops_of_any_size(tmp_path, side):
 def test_picture_enlarges_crops_without_smoothing(tmp_path):
     rgb_u8 = np.indices((32, 32)).sum(axis=0)[None, :, :, None] % 2 * np.uint8([11, 250, 3])
     crops = np.repeat(rgb_u8.astype(np.uint8), 8, axis=0)
-    draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, each=1)
+    draw_triplets(tmp_path / "triplets.png", crops, torch.arange(4).repeat(2), unit_rows(8), margin=4.0, examples=1)
     with Image.open(tmp_path / "triplets.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     for color in ((11, 250, 3), (0, 0, 0)):
@@ -267,28 +266,28 @@ def test_picture_enlarges_crops_without_smoothing(tmp_path):
 
 @pytest.fixture
 def written(monkeypatch):
-    """What stands in a picture."""
-    texts, write = [], module._write
+    """The texts in a picture."""
+    texts, write = [], mining_plot._write_text
 
-    def note(axes, x, y, text, *args, **style):
+    def record_text(axes, x, y, text, *args, **style):
         texts.append(text)
         write(axes, x, y, text, *args, **style)
 
-    monkeypatch.setattr(module, "_write", note)
+    monkeypatch.setattr(mining_plot, "_write_text", record_text)
     return texts
 
 
 def test_picture_reports_miners_margin_and_counts(tmp_path, written):
     embeddings = unit_rows(40)
     draw(tmp_path / "triplets.png", TEN_OF_FOUR, embeddings)
-    semi_hard, batch_hard, *_ = bands_of(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
+    semi_hard, batch_hard, *_ = summarize_miners(embeddings, TEN_OF_FOUR, 0.2, 3, 0)
     assert [text for text in written if text in MINERS] == list(MINERS)
     assert "photos: 40, identities: 10" in written
     assert "the margin, 0.2" in written
-    assert f"{semi_hard.found} of 4,320 valid triplets, 100% of them active (not easy)" in written
-    active = (batch_hard.kinds[VIOLATING] + batch_hard.kinds[SEMI_HARD]) / 40
+    assert f"{semi_hard.total} of 4,320 valid triplets, 100% of them active (not easy)" in written
+    active = (batch_hard.counts[VIOLATING] + batch_hard.counts[SEMI_HARD]) / 40
     assert f"40 of 4,320 valid triplets, {active:.0%} of them active (not easy)" in written
-    assert f"{semi_hard.shown[0].to_negative:.3f} semi-hard" in written
+    assert f"{semi_hard.examples[0].to_negative:.3f} semi-hard" in written
     assert not any(text.startswith("none") for text in written)
 
 
@@ -321,9 +320,9 @@ def test_identical_embeddings_make_all_triplets_active(tmp_path, written):
     assert "4,320 of 4,320 valid triplets, 100% of them active (not easy)" in written
 
 
-@pytest.mark.parametrize("wrong", [{"each": 0}, {"embeddings": 2 * unit_rows(40)}])
+@pytest.mark.parametrize("wrong", [{"examples": 0}, {"embeddings": 2 * unit_rows(40)}])
 def test_rejects_invalid_input_without_writing_file(tmp_path, wrong):
-    with pytest.raises(ValueError, match=r"each is 1 or more|not unit vectors"):
+    with pytest.raises(ValueError, match=r"examples must be 1 or more|not unit vectors"):
         draw(tmp_path / "triplets.png", TEN_OF_FOUR, **{"embeddings": unit_rows(40), **wrong})
     assert not list(tmp_path.iterdir())
 
@@ -333,28 +332,28 @@ def test_rejects_path_in_missing_folder(tmp_path):
         draw(tmp_path / "gone" / "triplets.png", TEN_OF_FOUR, unit_rows(40))
 
 
-def test_triplet_batch_has_requested_identities_and_photos(dataset):
-    batch = triplet_batch(dataset, identities=5, photos=3, seed=2)
+def test_sample_batch_has_requested_identities_and_photos(dataset):
+    batch = sample_batch(dataset, identities=5, photos=3, seed=2)
     assert Counter(batch.labels.tolist()).most_common()[-1][1] == 3
     assert len(set(batch.labels.tolist())) == 5
     assert len(set(batch.rows.tolist())) == 15
     assert batch.labels.tolist() == dataset.table.labels[batch.rows.numpy()].tolist()
     for rgb_u8, row in zip(batch.rgb_u8.numpy(), batch.rows.tolist(), strict=True):
         assert np.array_equal(rgb_u8, dataset.crops[row])
-    again, other = (triplet_batch(dataset, identities=5, photos=3, seed=seed) for seed in (2, 3))
+    again, other = (sample_batch(dataset, identities=5, photos=3, seed=seed) for seed in (2, 3))
     assert torch.equal(again.rows, batch.rows)
     assert not torch.equal(other.rows, batch.rows)
 
 
-def test_triplet_batch_takes_every_photo_once_when_few(dataset):
-    assert sorted(triplet_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
+def test_sample_batch_takes_every_photo_once_when_few(dataset):
+    assert sorted(sample_batch(dataset, identities=99, photos=99).rows.tolist()) == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_triplet_batch_prefers_identities_with_two_photos(dataset, seed):
+def test_sample_batch_prefers_identities_with_two_photos(dataset, seed):
     table = dataset.table.rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
-    some = FaceDataset(table, dataset.crops.of(table))
-    assert Counter(triplet_batch(some, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
+    subset = FaceDataset(table, dataset.crops.of(table))
+    assert Counter(sample_batch(subset, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
 
 
 def test_error_names_missing_photo(tmp_path):
@@ -363,26 +362,26 @@ def test_error_names_missing_photo(tmp_path):
     )
     read.table.photos[2].unlink()
     with pytest.raises(UnreadablePhoto, match=re.escape(str(read.table.photos[2]))):
-        triplet_batch(FaceDataset(read.table, read.crops))
+        sample_batch(FaceDataset(read.table, read.crops))
 
 
 @pytest.mark.exhaustive
-def test_picture_of_mining_ignores_augmentation(tmp_path, dataset, network, written):
+def test_plot_mining_ignores_augmentation(tmp_path, dataset, network, written):
     first, other, augmented = (tmp_path / f"{name}.png" for name in range(3))
-    picture_of_mining(network, dataset, first, margin=0.001)
+    plot_mining(network, dataset, first, margin=0.001)
     assert [text for text in written if text in MINERS] == list(MINERS)
     assert "photos: 40, identities: 10" in written
     assert "40 of 4,320 valid triplets" in " ".join(written)
     assert network.training
-    picture_of_mining(network, dataset, other, margin=0.001, seed=1)
+    plot_mining(network, dataset, other, margin=0.001, seed=1)
     assert other.read_bytes() != first.read_bytes()
     for where in ("loader", "device"):
         strong = replace(AUGMENTATIONS["pet"], where=where)
-        picture_of_mining(network, FaceDataset(dataset.table, dataset.crops, strong), augmented, margin=0.001)
+        plot_mining(network, FaceDataset(dataset.table, dataset.crops, strong), augmented, margin=0.001)
         assert augmented.read_bytes() == first.read_bytes()
 
 
-def test_picture_of_mining_accepts_one_identity(tmp_path, dataset, network, written):
+def test_plot_mining_accepts_one_identity(tmp_path, dataset, network, written):
     table = dataset.table.rows(np.arange(3))
-    picture_of_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
+    plot_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
     assert written.count("none: all photos are of one identity, so there is no negative") == len(MINERS)

@@ -17,7 +17,7 @@ from familiar.loading.dataset import FaceDataset, in_order
 from familiar.models.weights import has_folded_batch_norm
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.network import build_network, initial_network, initialize_batch_norm, with_normalization_from
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
@@ -33,24 +33,24 @@ TINY = Recipe(name="tiny").with_settings(
 )
 
 
-def norms_of(network):
+def batch_norms(network):
     return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 @pytest.fixture
 def folded_file(tmp_path):
-    """torchvision's network as a conversion for inference leaves it, under its key names."""
+    """torchvision's network with folded batch norms, as a conversion for inference leaves it."""
     torch.manual_seed(0)
     network = torchvision.models.mobilenet_v3_small(weights=None)
     with torch.no_grad():
-        for norm in norms_of(network):
+        for norm in batch_norms(network):
             norm.running_var.fill_(1 - 1e-3)
             norm.bias.normal_(std=0.2)
     torch.save(network.state_dict(), tmp_path / "folded.pth")
     return tmp_path / "folded.pth"
 
 
-def starting_from(weights, **model):
+def with_initial_weights(weights, **model):
     return replace(TINY, model=replace(TINY.model, initial_weights=str(weights), **model))
 
 
@@ -87,47 +87,49 @@ def test_timm_weights_use_imagenet_normalization(monkeypatch):
     monkeypatch.setattr(
         timm, "create_model", lambda name, **how: published if how["pretrained"] else create(name, **how)
     )
-    network, recipe = initial_network(starting_from("imagenet"))
+    network, recipe = initial_network(with_initial_weights("imagenet"))
     assert recipe.input.normalization == "imagenet"
     assert torch.equal(network.trunk.backbone.conv_stem.weight, published.conv_stem.weight)
 
 
 def test_folded_weights_use_symmetric_normalization(folded_file):
-    network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    network, recipe = initial_network(with_initial_weights(folded_file, name="mobilenetv3_small_100"))
     assert recipe.input.normalization == "symmetric"
     assert has_folded_batch_norm(network.trunk)
 
 
 def test_unfolded_weights_use_imagenet_normalization(tmp_path):
     whole = timm.create_model("mobilenetv3_small_050", num_classes=0)
-    for norm in norms_of(whole):
+    for norm in batch_norms(whole):
         nn.init.uniform_(norm.running_var, 0.5, 2)
     torch.save(whole.state_dict(), tmp_path / "whole.pth")
-    network, recipe = initial_network(starting_from(tmp_path / "whole.pth"))
+    network, recipe = initial_network(with_initial_weights(tmp_path / "whole.pth"))
     assert recipe.input.normalization == "imagenet"
     assert torch.equal(network.trunk.backbone.bn1.running_var, whole.bn1.running_var)
 
 
 def test_keeps_explicit_normalization(folded_file):
-    chosen = starting_from(folded_file, name="mobilenetv3_small_100").with_settings(["input.normalization=imagenet"])
+    chosen = with_initial_weights(folded_file, name="mobilenetv3_small_100").with_settings(
+        ["input.normalization=imagenet"]
+    )
     assert initial_network(chosen)[1] == chosen
 
 
 def test_rejects_missing_weights():
     with pytest.raises(BadWeights, match=r"gone\.npz: no such file"):
-        initial_network(starting_from("gone.npz"))
+        initial_network(with_initial_weights("gone.npz"))
 
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of Keras's colors and epsilon, as far as its weights and its recipe."""
+    """The weights and recipe of a run with Keras's normalization and batch norm epsilon."""
     torch.manual_seed(3)
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
     recipe = TINY.with_settings(["input.normalization=symmetric"])
     network, objective = build_network(recipe), nn.Linear(8, 5)
     network.trunk.batch_norm_eps = 1e-3
-    for norm in norms_of(network):
+    for norm in batch_norms(network):
         nn.init.uniform_(norm.running_var, 0.5, 2)
     run.recipe_json.write_text(recipe.to_json())
     save_weights(run.embedder, network=network)
@@ -136,28 +138,28 @@ def run(tmp_path):
 
 
 def assert_same_tensors(network, other):
-    found, expected = network.state_dict(), other.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key], expected[key]) for key in found)
+    actual, expected = network.state_dict(), other.state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[key], expected[key]) for key in actual)
 
 
 @pytest.mark.one_case
 @torch.no_grad()
-@pytest.mark.parametrize("named", ["path", "embedder", "best"])
-def test_run_restores_trunk_head_and_normalization(run, named):
+@pytest.mark.parametrize("source", ["path", "embedder", "best"])
+def test_run_restores_trunk_head_and_normalization(run, source):
     expected = build_network(run.recipe())
     load_weights(run.embedder, network=expected)
-    recipe = starting_from(getattr(run, named))
-    network, settled = initial_network(recipe)
+    recipe = with_initial_weights(getattr(run, source))
+    network, resolved = initial_network(recipe)
     assert_same_tensors(network, expected)
     assert network.trunk.batch_norm_eps == 1e-3
-    assert settled == recipe.with_settings(["input.normalization=symmetric"])
+    assert resolved == recipe.with_settings(["input.normalization=symmetric"])
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(network.eval()(images), expected.eval()(images))
 
 
 def test_explicit_normalization_overrides_run(run):
-    chosen = starting_from(run.path).with_settings(["input.normalization=imagenet"])
+    chosen = with_initial_weights(run.path).with_settings(["input.normalization=imagenet"])
     assert initial_network(chosen)[1] == chosen
     run.recipe_json.unlink()
     assert initial_network(chosen)[1] == chosen
@@ -167,22 +169,22 @@ def test_rejects_run_weights_without_recipe(run):
     run.recipe_json.unlink()
     with pytest.raises(
         BadRecipe,
-        match=r"embedder\.safetensors: no recipe\.json beside it .*set input\.normalization to imagenet or symm",
+        match=r"embedder\.safetensors: there is no recipe\.json in .*set input\.normalization to imagenet or symm",
     ):
-        initial_network(starting_from(run.path))
+        initial_network(with_initial_weights(run.path))
 
 
 def test_rejects_run_without_weights(run):
     run.embedder.unlink()
     with pytest.raises(BadWeights, match=r"run/embedder\.safetensors: no such file"):
-        initial_network(starting_from(run.path))
+        initial_network(with_initial_weights(run.path))
 
 
 def test_rejects_run_with_different_network(run):
     with pytest.raises(
         BadWeights, match=r"embedder\.safetensors: trunk\.backbone\.\S+ is .*; it is of another network"
     ):
-        initial_network(starting_from(run.path, name="mobilenetv3_small_100"))
+        initial_network(with_initial_weights(run.path, name="mobilenetv3_small_100"))
 
 
 @pytest.mark.parametrize(
@@ -196,23 +198,23 @@ def test_rejects_run_with_different_network(run):
 def test_rejects_run_with_different_head(run, changed, message):
     message += r"; its trunk fits, but .* another model\.embedding_dim, model\.head or input\.size_px"
     with pytest.raises(BadWeights, match=message):
-        initial_network(starting_from(run.path).with_settings([changed]))
+        initial_network(with_initial_weights(run.path).with_settings([changed]))
 
 
 def test_resumed_run_keeps_resolved_normalization():
-    begun = TINY.with_settings(["input.normalization=symmetric", "seed=7"])
-    assert settled_as(TINY, begun) == TINY.with_settings(["input.normalization=symmetric"])
+    earlier = TINY.with_settings(["input.normalization=symmetric", "seed=7"])
+    assert with_normalization_from(TINY, earlier) == TINY.with_settings(["input.normalization=symmetric"])
     chosen = TINY.with_settings(["input.normalization=imagenet"])
-    assert settled_as(chosen, begun) == chosen
+    assert with_normalization_from(chosen, earlier) == chosen
 
 
 @torch.no_grad()
 def test_unfolding_batch_norm_preserves_network_output(folded_file):
-    network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    network, _ = initial_network(with_initial_weights(folded_file, name="mobilenetv3_small_100"))
     network.eval()
     images = images_of(photos(5))
     before = network.trunk(images)
-    make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
+    initialize_batch_norm(network, photos(5, Augmentation(rotate_p=1.0)))
     assert not has_folded_batch_norm(network.trunk)
     scale = before.abs().max().item()
     torch.testing.assert_close(network.trunk(images), before, rtol=0, atol=1e-3 * scale)
@@ -221,51 +223,51 @@ def test_unfolding_batch_norm_preserves_network_output(folded_file):
 
 @torch.no_grad()
 def test_batch_norm_statistics_ignore_augmentation(folded_file):
-    network, _ = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
+    network, _ = initial_network(with_initial_weights(folded_file, name="mobilenetv3_small_100"))
     stem = network.trunk.backbone.conv_stem(images_of(photos(5)))
-    make_trainable(network, photos(5, Augmentation(rotate_p=1.0)))
+    initialize_batch_norm(network, photos(5, Augmentation(rotate_p=1.0)))
     variance, mean = torch.var_mean(stem, (0, 2, 3), correction=0)
     norm = network.trunk.backbone.bn1
     torch.testing.assert_close(norm.running_mean, mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(norm.running_var, variance, rtol=1e-4, atol=1e-5)
 
 
-def test_make_trainable_ignores_unfolded_networks():
+def test_initialize_batch_norm_ignores_unfolded_networks():
     network = build_network(TINY)
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    make_trainable(network, photos())
+    initialize_batch_norm(network, photos())
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
 @torch.no_grad()
 def test_frozen_random_trunk_takes_photo_statistics(caplog):
-    """Each norm those of what it is given, the norms before it having theirs."""
+    """Each batch norm has the statistics of its own input, with the earlier batch norms initialized."""
     recipe = TINY.with_settings(["model.frozen_trunk=true"])
     network = build_network(recipe)
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
     cats = photos(5, Augmentation(rotate_p=1.0))
-    make_trainable(network, cats)
+    initialize_batch_norm(network, cats)
     assert caplog.messages == [
         "the trunk is frozen with random weights: only the head will learn (model.initial_weights=none)"
     ]
     assert not network.trunk.training
-    assert {norm.momentum for norm in norms_of(network.trunk)} == {0.1}
+    assert {norm.momentum for norm in batch_norms(network.trunk)} == {0.1}
     assert all(torch.equal(parameter, before[name]) for name, parameter in network.named_parameters())
-    for norm in norms_of(network.trunk)[:9]:  # deeper, ten photos on 2 x 2 places tell variances only roughly
-        seen = []
-        hook = norm.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
+    for norm in batch_norms(network.trunk)[:9]:  # deeper ones see 2 x 2 pixels of ten photos, too few for variances
+        inputs_seen = []
+        hook = norm.register_forward_pre_hook(lambda _, inputs, seen=inputs_seen: seen.append(inputs[0]))
         network.train()(images_of(photos(5)))
         hook.remove()
-        variance, mean = torch.var_mean(seen[0], (0, 2, 3), correction=0)
+        variance, mean = torch.var_mean(inputs_seen[0], (0, 2, 3), correction=0)
         torch.testing.assert_close(norm.running_mean, mean, rtol=0, atol=0.05 * variance.max().sqrt().item())
         torch.testing.assert_close(norm.running_var, variance, rtol=0.1, atol=0.01 * variance.max().item())
 
 
 @torch.no_grad()
 def test_saved_weights_reproduce_network_output(folded_file, tmp_path):
-    """A run's network is built anew from the recipe and the tensors alone: nothing else may matter."""
-    network, recipe = initial_network(starting_from(folded_file, name="mobilenetv3_small_100"))
-    for norm in norms_of(network.trunk):
+    """The recipe and the tensors alone determine the network."""
+    network, recipe = initial_network(with_initial_weights(folded_file, name="mobilenetv3_small_100"))
+    for norm in batch_norms(network.trunk):
         norm.running_var.mul_(0.01)
         norm.weight.mul_(0.1)
     save_weights(tmp_path / "embedder.safetensors", network=network)
@@ -278,8 +280,8 @@ def test_saved_weights_reproduce_network_output(folded_file, tmp_path):
 @torch.no_grad()
 @pytest.mark.shared_data
 def test_dequantized_weights_use_symmetric_normalization(shared_data):
-    given = shared_data / Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
-    network, recipe = initial_network(starting_from(given, name="mobilenetv3_small_100"))
+    weights = shared_data / Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
+    network, recipe = initial_network(with_initial_weights(weights, name="mobilenetv3_small_100"))
     assert recipe.input.normalization == "symmetric"
     table = DataSpec((str(shared_data / "cats23_gpriamo"),), max_identities=4, max_photos=6).read()
     read = read_table(table, Preprocessing(size_px=112, resize_px=112, mean=(0.5,) * 3, std=(0.5,) * 3))
@@ -287,7 +289,7 @@ def test_dequantized_weights_use_symmetric_normalization(shared_data):
     network.trunk.eval()
     images = images_of(cats)
     before = network.trunk(images)
-    make_trainable(network, cats)
+    initialize_batch_norm(network, cats)
     largest = np.abs(before.numpy()).max()
     assert (network.trunk(images) - before).abs().max() < 1e-3 * largest
     assert (network.trunk.train()(images) - before).abs().max() < 2e-3 * largest

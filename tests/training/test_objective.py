@@ -14,7 +14,7 @@ from familiar.export.bundle import export_run
 from familiar.losses import CenterLoss, CompatibleLoss, HarmonicLoss, PartialFC, SemiHard, active_fraction
 from familiar.models.catalog import network_spec
 from familiar.training.fit import fit
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINING_LOSSES
 from familiar.training.objective import LOSS_BUILDERS, Objective
 from familiar.training.optimizer import build_optimizer
 from familiar.training.run import RunFolder
@@ -43,22 +43,22 @@ def test_every_loss_has_a_builder():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_take_hyperparameters_from_schedules(name):
-    made = objective(f"loss.name={name}")
-    settings = made.settings
-    moving = [key for key in settings.settings if isinstance(getattr(settings, key), Schedule)]
+    built = objective(f"loss.name={name}")
+    settings = built.settings
+    moving = [key for key in settings.setting_names if isinstance(getattr(settings, key), Schedule)]
     moved = {key: 1.5 if key == "margin_factor" else getattr(settings, key).extremes[-1] / 2 or 0.5 for key in moving}
     changed = replace(settings, **{key: Schedule(value) for key, value in moved.items()})
-    made = Objective(changed, 8, 4)
-    made.start_epoch(0, 10)
-    assert made.hyperparameters == {key: getattr(changed, key).start for key in moving}
-    of_loss = [key for key in moving if key not in ("center_weight", "triplet_weight", "compatible_weight")]
-    assert all(getattr(made.loss, key) == getattr(changed, key).start for key in of_loss)
+    built = Objective(changed, 8, 4)
+    built.start_epoch(0, 10)
+    assert built.hyperparameters == {key: getattr(changed, key).start for key in moving}
+    own_keys = [key for key in moving if key not in ("center_weight", "triplet_weight", "compatible_weight")]
+    assert all(getattr(built.loss, key) == getattr(changed, key).start for key in own_keys)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_constant_setting_reaches_its_loss(name):
     settings = LOSSES[name][0]
-    for key in settings.settings:
+    for key in settings.setting_names:
         value = getattr(settings, key)
         others = {
             bool: not value,
@@ -91,85 +91,85 @@ def test_rejects_invalid_loss_setting_before_starting(tmp_path, cats, settings, 
     assert not (tmp_path / "run").exists()
 
 
-def test_circle_loss_schedules_match_seed_002():
-    made = objective("loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5")
-    made.start_epoch(12, 60)
-    assert (made.loss.margin, made.loss.gamma) == (pytest.approx(0.24), 128.0)
-    assert made.hyperparameters["gamma"] == 128.0
+def test_circle_loss_schedules_match_published_coursework():
+    built = objective("loss.name=circle_triplets", "loss.margin=0.2 + 0.02 every 5 to 1", "loss.gamma=64 + 32 every 5")
+    built.start_epoch(12, 60)
+    assert (built.loss.margin, built.loss.gamma) == (pytest.approx(0.24), 128.0)
+    assert built.hyperparameters["gamma"] == 128.0
 
 
 def test_center_loss_is_added_with_its_weight():
     embeddings, labels, rows = batch()
-    alone, beside = objective("loss.name=softmax"), objective("loss.name=softmax", "loss.center_weight=0.5")
-    beside.of_batch.load_state_dict(alone.of_batch.state_dict())
+    plain, combined = objective("loss.name=softmax"), objective("loss.name=softmax", "loss.center_weight=0.5")
+    combined.batch_loss.load_state_dict(plain.batch_loss.state_dict())
     center = CenterLoss(8, 4)
-    wanted = alone(embeddings, labels, rows) + 0.5 * center(embeddings, labels)
-    assert beside(embeddings, labels, rows).item() == pytest.approx(wanted.item())
-    assert beside.center.centers.any(), "its centers move"
-    assert not alone.center.centers.any()
+    expected = plain(embeddings, labels, rows) + 0.5 * center(embeddings, labels)
+    assert combined(embeddings, labels, rows).item() == pytest.approx(expected.item())
+    assert combined.center.centers.any(), "its centers move"
+    assert not plain.center.centers.any()
 
 
 @pytest.mark.parametrize("loss", ["arcface", "softmax"])
 def test_triplet_loss_is_added_with_its_weight(loss):
     embeddings, labels, rows = batch()
-    alone, beside = objective(f"loss.name={loss}"), objective(f"loss.name={loss}", "loss.triplet_weight=0.5")
-    beside.of_batch.load_state_dict(alone.of_batch.state_dict())
+    plain, combined = objective(f"loss.name={loss}"), objective(f"loss.name={loss}", "loss.triplet_weight=0.5")
+    combined.batch_loss.load_state_dict(plain.batch_loss.state_dict())
     triplets = SemiHard()(embeddings, labels)
     assert triplets > 0
-    for length in (1.0, 3.0):  # plain softmax sees embeddings of any length, triplets those of length 1
-        wanted = alone(length * embeddings, labels, rows) + 0.5 * triplets
-        assert beside(length * embeddings, labels, rows).item() == pytest.approx(wanted.item(), rel=1e-5)
+    for length in (1.0, 3.0):  # softmax takes embeddings of any length, the triplet loss normalizes them
+        expected = plain(length * embeddings, labels, rows) + 0.5 * triplets
+        assert combined(length * embeddings, labels, rows).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_triplet_weight_needs_batches_by_identity():
-    assert not TINY.by_identities
+    assert not TINY.batches_by_identity
     for weight in ("1", "0 to 1 over 0.5", "0 + 0.1 every 5"):
-        assert TINY.with_settings([f"loss.triplet_weight={weight}"]).by_identities
+        assert TINY.with_settings([f"loss.triplet_weight={weight}"]).batches_by_identity
     with pytest.raises(BadRecipe, match="triplet_weight"):
         TINY.with_settings(["loss.name=semi_hard", "loss.triplet_weight=1"])
 
 
 def test_prefixes_and_old_bundle_wrap_the_loss():
     old = normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(1))).numpy()
-    made = objective(
+    built = objective(
         "loss.name=arcface",
         "loss.prefixes=4,8",
         "loss.prefix_weights=0.5,0.5",
         "loss.compatible_weight=0 to 2 over 0.5",
-        old=old,
+        reference_embeddings=old,
     )
-    made.start_epoch(1, 4)
-    assert isinstance(made.of_batch, CompatibleLoss)
-    assert made.of_batch.weight == 1.0
-    assert isinstance(made.of_batch.loss, HarmonicLoss)
-    assert made.of_batch.loss.loss is made.loss
-    assert list(dict(made.named_parameters())) == ["of_batch.loss.loss.centers"], "saved once"
-    assert not any("old" in key for key in made.state_dict()), "the vectors are the bundle's to keep"
+    built.start_epoch(1, 4)
+    assert isinstance(built.batch_loss, CompatibleLoss)
+    assert built.batch_loss.weight == 1.0
+    assert isinstance(built.batch_loss.loss, HarmonicLoss)
+    assert built.batch_loss.loss.loss is built.loss
+    assert list(dict(built.named_parameters())) == ["of_batch.loss.loss.centers"], "saved once"
+    assert not any("embeddings" in key for key in built.state_dict()), "checkpoints must not contain the old vectors"
     embeddings, labels, rows = batch()
-    value = made(embeddings, labels, rows + 8)
-    wanted = made.of_batch(embeddings, labels, torch.from_numpy(old[8:20]))
-    assert value.item() == wanted.item()
+    value = built(embeddings, labels, rows + 8)
+    expected = built.batch_loss(embeddings, labels, torch.from_numpy(old[8:20]))
+    assert value.item() == expected.item()
 
 
 def test_active_triplets_describe_last_batch():
-    made = objective("loss.name=semi_hard", "loss.margin=0.5")
-    assert made.active_triplets() is None
+    built = objective("loss.name=semi_hard", "loss.margin=0.5")
+    assert built.active_triplets() is None
     embeddings, labels, rows = batch()
-    made(embeddings, labels, rows)
-    assert made.active_triplets() == active_fraction(embeddings, labels, 0.5)
-    made(embeddings[:1], labels[:1], rows[:1])
-    assert made.active_triplets() is None
+    built(embeddings, labels, rows)
+    assert built.active_triplets() == active_fraction(embeddings, labels, 0.5)
+    built(embeddings[:1], labels[:1], rows[:1])
+    assert built.active_triplets() is None
     assert objective("loss.name=circle").active_triplets() is None
 
 
 @pytest.mark.exhaustive
 def test_only_mining_run_saves_triplet_picture(tmp_path, cats):
     recipe = SMALL.with_settings(["budget.epochs=1", "loss.name=semi_hard"])
-    fit(recipe, cats, tmp_path / "mines")
-    with Image.open(RunFolder(tmp_path / "mines").triplets_png) as picture:
+    fit(recipe, cats, tmp_path / "mining")
+    with Image.open(RunFolder(tmp_path / "mining").triplets_png) as picture:
         assert min(picture.size) > 600
-    fit(recipe.with_settings(["loss.name=circle"]), cats, tmp_path / "does not")
-    assert not RunFolder(tmp_path / "does not").triplets_png.exists()
+    fit(recipe.with_settings(["loss.name=circle"]), cats, tmp_path / "not mining")
+    assert not RunFolder(tmp_path / "not mining").triplets_png.exists()
 
 
 @pytest.mark.one_case
@@ -181,8 +181,8 @@ def test_every_loss_trains_a_network(tmp_path, cats, name):
     fit(recipe, cats, tmp_path, on_epoch=epochs.append)
     assert all(np.isfinite((record.loss, record.gradient_norm)).all() for record in epochs)
     assert epochs[0].gradient_norm > 0
-    assert (epochs[-1].active_triplets is not None) == (name in MINED and name != "circle_triplets")
-    assert recipe.by_identities == (name not in CLASSIFIERS)
+    assert (epochs[-1].active_triplets is not None) == (name in MINING_LOSSES and name != "circle_triplets")
+    assert recipe.batches_by_identity == (name not in CLASSIFIERS)
     assert RunFolder(tmp_path).recipe().loss == recipe.loss
 
 
@@ -213,24 +213,24 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path, cats, settings):
 @pytest.mark.usefixtures("without_curves")
 def test_compatible_run_is_exported_in_old_space(tmp_path, cats, shared_bundle):
     bundle = load_bundle(Path(shutil.copy(shared_bundle, tmp_path / "old.onnx")))
-    alone = SMALL.with_settings(["model.name=simple_v2", "model.blocks=3", "loss.name=batch_all", "seed=1"])
-    recipe = alone.with_settings([f"loss.compatible_with={bundle.path}"])
-    found, without = [], []
-    fit(recipe, cats, tmp_path / "new", on_epoch=found.append)
-    fit(alone, cats, tmp_path / "alone", on_epoch=without.append)
-    assert found[0].loss > without[0].loss, "meeting the old vectors costs something"
+    plain = SMALL.with_settings(["model.name=simple_v2", "model.blocks=3", "loss.name=batch_all", "seed=1"])
+    recipe = plain.with_settings([f"loss.compatible_with={bundle.path}"])
+    records, plain_records = [], []
+    fit(recipe, cats, tmp_path / "new", on_epoch=records.append)
+    fit(plain, cats, tmp_path / "plain", on_epoch=plain_records.append)
+    assert records[0].loss > plain_records[0].loss, "the old vectors add to the loss"
     new = export_run(tmp_path / "new", tmp_path / "new.onnx")
     assert new.metadata.space_id == bundle.metadata.space_id
-    assert new.metadata.space_id != export_run(tmp_path / "alone", tmp_path / "alone.onnx").metadata.space_id
+    assert new.metadata.space_id != export_run(tmp_path / "plain", tmp_path / "plain.onnx").metadata.space_id
     assert new.metadata.prefixes == (16,)
     longer = recipe.with_settings(["model.embedding_dim=8"])
     with pytest.raises(BadRecipe, match=r"16 components.*model\.embedding_dim"):
         fit(longer, cats, tmp_path / "shorter")
-    with pytest.raises(BadRecipe, match=r"^nothing\.onnx: no such file; .* --set loss\.compatible_with=FILE$"):
-        fit(recipe.with_settings(["loss.compatible_with=nothing.onnx"]), cats, tmp_path / "none")
-    assert not (tmp_path / "none").exists(), "nothing was begun"
-    bundle.path.write_bytes((tmp_path / "alone.onnx").read_bytes())
-    with pytest.raises(BadRun, match="another bundle to be compatible with"):
+    with pytest.raises(BadRecipe, match=r"^missing\.onnx: no such file; .* --set loss\.compatible_with=FILE$"):
+        fit(recipe.with_settings(["loss.compatible_with=missing.onnx"]), cats, tmp_path / "none")
+    assert not (tmp_path / "none").exists(), "no run was started"
+    bundle.path.write_bytes((tmp_path / "plain.onnx").read_bytes())
+    with pytest.raises(BadRun, match=r"another bundle in loss\.compatible_with"):
         fit(recipe, cats, tmp_path / "new", resume=True)
 
 
@@ -244,22 +244,24 @@ def test_bundle_reports_trained_prefixes(tmp_path, cats):
 
 def test_sparse_centers_have_their_own_optimizer():
     torch.manual_seed(0)
-    network, made = (
+    network, built = (
         network_spec("mobilenetv3_small_050").build(32, 8, 0.0),
         objective("loss.name=partial_fc", classes=40),
     )
-    optimizer = build_optimizer(network, made, SMALL.optimizer, 4)
-    assert isinstance(made.loss, PartialFC)
+    optimizer = build_optimizer(network, built, SMALL.optimizer, 4)
+    assert isinstance(built.loss, PartialFC)
     assert optimizer.sparse is not None
-    assert [id(each) for each in optimizer.sparse.param_groups[0]["params"]] == [id(made.loss.centers)]
-    assert all(each is not made.loss.centers for group in optimizer.dense.param_groups for each in group["params"])
+    assert [id(parameter) for parameter in optimizer.sparse.param_groups[0]["params"]] == [id(built.loss.centers)]
+    assert all(
+        parameter is not built.loss.centers for group in optimizer.dense.param_groups for parameter in group["params"]
+    )
     optimizer.set_rates(2)
-    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.rates[0] > 0
-    before = made.loss.centers.detach().clone()
+    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.current_rates[0] > 0
+    before = built.loss.centers.detach().clone()
     embeddings = network(torch.randn(4, 3, 32, 32))
-    made(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)).backward()
+    built(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)).backward()
     norm = optimizer.step()
-    moved = (made.loss.centers.detach() != before).any(dim=1)
+    moved = (built.loss.centers.detach() != before).any(dim=1)
     assert norm > 0
     assert moved[:4].all()
     assert moved.sum() == 4, "a tenth of forty"

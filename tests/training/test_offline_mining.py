@@ -10,7 +10,7 @@ from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import blockwise
 from familiar.training.fit import fit
-from familiar.training.offline_mining import OfflineTriplets, mine_across
+from familiar.training.offline_mining import OfflineTriplets, mine_hardest_triplets
 from familiar.training.run import RunFolder
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
@@ -25,29 +25,29 @@ def points(n, k, d=4, seed=0):
     return normalize(torch.randn(n, d, generator=generator, dtype=torch.float64)), torch.arange(n) // k
 
 
-def slow(embeddings, labels, skip):
-    """Row by row: the hardest that is not beyond what the hardest of all rows put in question."""
+def slow_triplets(embeddings, labels, skip):
+    """Return each row's hardest triplet within the limits, row by row."""
     rows, names = embeddings.tolist(), labels.tolist()
 
     def distance(i, j):
         return sum((a - b) ** 2 for a, b in zip(rows[i], rows[j], strict=True))
 
-    def of(i, same):
+    def distances(i, same):
         return {distance(i, j): j for j in range(len(rows)) if j != i and (names[j] == names[i]) == same}
 
-    farthest = sorted(max(of(i, True)) for i in range(len(rows)) if of(i, True))
-    nearest = sorted(min(of(i, False)) for i in range(len(rows)) if of(i, False))
+    farthest = sorted(max(distances(i, True)) for i in range(len(rows)) if distances(i, True))
+    nearest = sorted(min(distances(i, False)) for i in range(len(rows)) if distances(i, False))
     if not farthest or not nearest:
         return []
     highest = farthest[min(int((1 - skip) * len(farthest)), len(farthest) - 1)]
     lowest = nearest[int(skip * len(nearest))]
-    found = []
+    triplets = []
     for i in range(len(rows)):
-        positives = {d: j for d, j in of(i, True).items() if d <= highest + 1e-6}
-        negatives = {d: j for d, j in of(i, False).items() if d >= lowest - 1e-6}
+        positives = {d: j for d, j in distances(i, True).items() if d <= highest + 1e-6}
+        negatives = {d: j for d, j in distances(i, False).items() if d >= lowest - 1e-6}
         if positives and negatives:
-            found.append((i, positives[max(positives)], negatives[min(negatives)]))
-    return found
+            triplets.append((i, positives[max(positives)], negatives[min(negatives)]))
+    return triplets
 
 
 @given(
@@ -61,22 +61,22 @@ def test_triplets_match_slow_reference(n, k, skip, seed, block):
     embeddings, labels = points(n, k, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
-        assert list(mine_across(embeddings, labels, skip)) == slow(embeddings, labels, skip)
+        assert list(mine_hardest_triplets(embeddings, labels, skip)) == slow_triplets(embeddings, labels, skip)
 
 
 def test_skip_ignores_wrong_label():
-    """One photo called 0 lies among those of 1, and would be the farthest positive of all its mates."""
+    """One photo labeled 0 lies among those of 1, and would be the farthest positive of every other 0."""
     angles = torch.tensor([0.0, 0.1, 0.2, 2.0, 2.1, 2.2, 2.05, 2.15, 2.25, 2.3, 2.12], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0])
-    assert next(iter(mine_across(embeddings, labels, skip=0.0))) == (0, 10, 3)
-    careful = mine_across(embeddings, labels, skip=0.4)
+    assert next(iter(mine_hardest_triplets(embeddings, labels, skip=0.0))) == (0, 10, 3)
+    careful = mine_hardest_triplets(embeddings, labels, skip=0.4)
     assert next(iter(careful)) == (0, 2, 3)
     assert 10 not in careful.positives.tolist() + careful.anchors.tolist()
 
 
-class Constant(torch.nn.Module):
-    """A network that sees one pixel."""
+class OnePixel(torch.nn.Module):
+    """A network that looks at one pixel."""
 
     def __init__(self):
         super().__init__()
@@ -94,13 +94,13 @@ def sampler(cats):
 
 
 def test_batches_are_anchors_then_positives_then_negatives(sampler):
-    labels = sampler.plain.table.labels
-    assert (len(sampler), list(sampler.rounds())) == (4, [0, 3])
-    seen = []
-    for first in sampler.rounds():
-        sampler.mine(Constant(), first)
+    labels = sampler.unaugmented.table.labels
+    assert (len(sampler), list(sampler.round_starts())) == (4, [0, 3])
+    all_batches = []
+    for first in sampler.round_starts():
+        sampler.mine_triplets(OnePixel(), first)
         batches = list(sampler)
-        seen += batches
+        all_batches += batches
         for batch in batches:
             rows = np.array([key.row for key in batch]).reshape(3, 4)
             anchors, positives, negatives = labels[rows]
@@ -110,14 +110,14 @@ def test_batches_are_anchors_then_positives_then_negatives(sampler):
             assert {key.epoch for key in batch} == {0}
         # Whole identities of four, until there are twenty photos.
         assert len(np.unique(labels[[key.row for batch in batches for key in batch]])) <= 5
-    assert len(seen) == len(sampler), "an epoch is as long as one of shuffled batches"
+    assert len(all_batches) == len(sampler), "as many as shuffled batches"
 
 
 @pytest.mark.slow
 def test_rounds_and_epochs_give_different_triplets(sampler):
     def chosen(epoch, first):
         sampler.epoch = epoch
-        sampler.mine(Constant(), first)
+        sampler.mine_triplets(OnePixel(), first)
         return list(sampler)
 
     assert chosen(0, 0) == chosen(0, 0)
@@ -125,14 +125,14 @@ def test_rounds_and_epochs_give_different_triplets(sampler):
 
 
 def test_mining_uses_current_weights(sampler):
-    network = Constant()
-    sampler.mine(network, 0)
+    network = OnePixel()
+    sampler.mine_triplets(network, 0)
     before = list(sampler)
     torch.nn.init.constant_(network.turn, 1.0)  # a turn of the whole circle changes no distance
-    sampler.mine(network, 0)
+    sampler.mine_triplets(network, 0)
     assert list(sampler) == before
     network.forward = lambda images: normalize(images[:, :2, 1, 1] + network.turn)
-    sampler.mine(network, 0)
+    sampler.mine_triplets(network, 0)
     assert list(sampler) != before
 
 
@@ -140,9 +140,9 @@ def test_rejects_identities_with_one_photo(cats):
     table = cats.read()
     table = table.rows(np.flatnonzero(np.r_[True, table.labels[1:] != table.labels[:-1]]))
     read = read_table(table, PREPROCESSING)
-    lonely = OfflineTriplets(FaceDataset(read.table, read.crops), 12, 3, 0, 0.0)
+    sampler = OfflineTriplets(FaceDataset(read.table, read.crops), 12, 3, 0, 0.0)
     with pytest.raises(BadDataset, match="no identity has two photos"):
-        lonely.mine(Constant(), 0)
+        sampler.mine_triplets(OnePixel(), 0)
 
 
 @pytest.mark.slow

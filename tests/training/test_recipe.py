@@ -13,26 +13,25 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
-from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINED, LossSettings
-from familiar.training.recipe import (
+from familiar.training.loss_settings import CLASSIFIERS, LOSSES, MINING_LOSSES, LossSettings
+from familiar.training.recipe import Recipe, recipe_keys
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     BudgetSettings,
     InputSettings,
     MiningSettings,
     ModelSettings,
     OptimizerSettings,
     QuantizeSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
-    recipe_keys,
 )
-from familiar.training.schedule import Schedule
 
 DEFAULT = Recipe(name="default")
-# On which every setting outside of the loss can be changed.
+# In this recipe every setting except those of the loss can be changed.
 MINING = DEFAULT.with_settings(["loss.name=batch_hard"])
-PREFIXED = ("model.embedding_dim", "loss.prefixes", "loss.prefix_weights")  # which fit each other
+PREFIXED = ("model.embedding_dim", "loss.prefixes", "loss.prefix_weights")  # must fit each other
 
 
 def value_at(recipe, key):
@@ -42,13 +41,13 @@ def value_at(recipe, key):
     return value
 
 
-def kind_of(key):
+def type_of(key):
     *parents, name = key.split(".")
     return get_type_hints(type(value_at(DEFAULT, ".".join(parents)) if parents else DEFAULT))[name]
 
 
 def text_of(value):
-    """As one would write it behind `--set KEY=`."""
+    """Return the text after `--set KEY=`."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -57,7 +56,7 @@ def as_set(recipe, keys):
 
 
 def keys_of(stored, prefix=""):
-    """Those of the settings that a recipe's JSON holds."""
+    """Yield the keys of the settings in a recipe's JSON."""
     for name, value in stored.items():
         yield from keys_of(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
 
@@ -76,8 +75,8 @@ def schedules(low, high):
     )
 
 
-OF_KIND = {
-    Schedule: schedules(0.1, 0.99),  # in the range of every hyper-parameter but one
+VALUES_BY_TYPE = {
+    Schedule: schedules(0.1, 0.99),  # in the range of every hyper-parameter except margin_factor
     bool: st.booleans(),
     int: st.integers(1, 100),
     float: share(0.1),
@@ -86,10 +85,10 @@ OF_KIND = {
 
 
 def any_value(key):
-    kind = kind_of(key)
-    if get_origin(kind) is Literal:
-        return st.sampled_from(get_args(kind))
-    return schedules(1.0, 4.0) if key == "loss.margin_factor" else OF_KIND[kind]
+    field_type = type_of(key)
+    if get_origin(field_type) is Literal:
+        return st.sampled_from(get_args(field_type))
+    return schedules(1.0, 4.0) if key == "loss.margin_factor" else VALUES_BY_TYPE[field_type]
 
 
 WITHOUT_LOSS = st.fixed_dictionaries(
@@ -133,20 +132,20 @@ WITHOUT_LOSS = st.fixed_dictionaries(
 
 @st.composite
 def recipes(draw):
-    """How to make any recipe, with any of its loss's own settings.
+    """Draw a function that makes a recipe, with any of its loss's own settings.
 
-    Made outside, since beartype draws lots which item of a tuple to check, and hypothesis minds that.
+    The test calls the function, since beartype checks random items of tuples, and hypothesis rejects such randomness.
     """
     parts = draw(WITHOUT_LOSS)
     embedding_dim = parts["model"].embedding_dim
-    published, own = LOSSES[draw(st.sampled_from(list(LOSSES)))]
-    names = (*own, "compatible_with", "compatible_weight")
+    published, own_settings = LOSSES[draw(st.sampled_from(list(LOSSES)))]
+    names = (*own_settings, "compatible_with", "compatible_weight")
     chosen = {name: draw(any_value(f"loss.{name}")) for name in names}
     if draw(st.booleans()):
         shorter = draw(st.sets(st.integers(1, embedding_dim - 1), max_size=3))
         chosen["prefixes"] = (*sorted(shorter), embedding_dim)
         chosen["prefix_weights"] = tuple(draw(share(high=1e9)) for _ in chosen["prefixes"])
-    mined = published.name in MINED
+    mined = published.name in MINING_LOSSES
     if mined:
         chosen["mined_on"] = draw(st.sampled_from(["own", "full"]))
     offline = mined and "prefixes" not in chosen and not chosen["compatible_with"]
@@ -172,14 +171,14 @@ def test_every_loss_round_trips_through_json(name):
     recipe = Recipe(name="default", loss=LOSSES[name][0])
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert Recipe.from_json(recipe.to_json()).to_json() == recipe.to_json()
-    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.settings
+    assert tuple(recipe.to_primitive()["loss"]) == recipe.loss.setting_names
 
 
 @pytest.mark.slow
 @given(recipes(), st.data())
 def test_any_value_can_be_set_as_text(make, data):
     recipe = make()
-    key = data.draw(st.sampled_from([key for key in keys_of(recipe.to_plain()) if key != "name"]))
+    key = data.draw(st.sampled_from([key for key in keys_of(recipe.to_primitive()) if key != "name"]))
     changed = DEFAULT.with_settings(as_set(recipe, ["loss.name", *(PREFIXED if key in PREFIXED else [key])]))
     assert value_at(changed, key) == value_at(recipe, key)
 
@@ -188,12 +187,12 @@ def test_any_value_can_be_set_as_text(make, data):
 @given(recipes(), st.randoms())
 def test_order_of_settings_does_not_matter(make, random):
     recipe = make()
-    wanted = as_set(recipe, [key for key in keys_of(recipe.to_plain()) if key != "name"])
-    random.shuffle(wanted)
-    assert DEFAULT.with_settings(wanted) == dataclasses.replace(recipe, name="default")
+    settings = as_set(recipe, [key for key in keys_of(recipe.to_primitive()) if key != "name"])
+    random.shuffle(settings)
+    assert DEFAULT.with_settings(settings) == dataclasses.replace(recipe, name="default")
 
 
-OTHER_VALUES = {  # where one more or the half would not do
+OTHER_VALUES = {  # for keys where the rules of `other_value` give an invalid value
     "augmentation.crop_ratio_max": 1.2,
     "augmentation.blur_kernel_min": 5,
     "augmentation.blur_kernel_max": 11,
@@ -206,21 +205,21 @@ OTHER_VALUES = {  # where one more or the half would not do
 
 
 def other_value(key, recipe=DEFAULT):
-    """One that is valid and not the recipe's."""
+    """Return a valid value that differs from the recipe's."""
     if key in OTHER_VALUES:
         return OTHER_VALUES[key]
-    value, kind = value_at(recipe, key), kind_of(key)
-    if get_origin(kind) is Literal:
-        return next((option for option in get_args(kind) if option != value), value)
-    if kind is Schedule:
+    value, field_type = value_at(recipe, key), type_of(key)
+    if get_origin(field_type) is Literal:
+        return next((option for option in get_args(field_type) if option != value), value)
+    if field_type is Schedule:
         return Schedule(0.3, 0.7, step=0.1, every=2)
-    if kind is str:
+    if field_type is str:
         return "another"
-    if kind is bool:
+    if field_type is bool:
         return not value
-    if get_origin(kind) is tuple:
+    if get_origin(field_type) is tuple:
         return ("0", "Köter 1")
-    return value + 1 if kind is int else (value / 2 or 0.01)
+    return value + 1 if field_type is int else (value / 2 or 0.01)
 
 
 @pytest.mark.one_case
@@ -244,17 +243,17 @@ def test_setting_one_key_changes_only_that_key(key):
     assert [value_at(changed, other) for other in others] == [value_at(MINING, other) for other in others]
 
 
-OWN_SETTINGS = [
+SETTINGS_OF_LOSSES = [
     (loss, setting)
     for loss, (published, _) in LOSSES.items()
-    for setting in published.settings
+    for setting in published.setting_names
     if setting not in ("name", "prefixes", "prefix_weights")
 ]
 
 
 @pytest.mark.one_case
 @pytest.mark.slow
-@pytest.mark.parametrize(("loss", "setting"), OWN_SETTINGS)
+@pytest.mark.parametrize(("loss", "setting"), SETTINGS_OF_LOSSES)
 def test_setting_one_loss_key_changes_only_that_key(loss, setting):
     recipe, key = DEFAULT.with_settings([f"loss.name={loss}"]), f"loss.{setting}"
     assert recipe == dataclasses.replace(DEFAULT, loss=LOSSES[loss][0])
@@ -270,15 +269,15 @@ def test_setting_one_loss_key_changes_only_that_key(loss, setting):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rejects_setting_of_another_loss(loss):
-    own = LOSSES[loss][0].settings
-    others = [key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in own]
+    known = LOSSES[loss][0].setting_names
+    others = [key for key in recipe_keys() if key.startswith("loss.") and key.removeprefix("loss.") not in known]
     for key in others:
         setting, value = key.removeprefix("loss."), other_value(key)
-        refused = f"^{loss} has no setting {setting}; it has {', '.join(own)}$"
-        with pytest.raises(BadRecipe, match=refused):
+        message = f"^{loss} has no setting {setting}; its settings are {', '.join(known)}$"
+        with pytest.raises(BadRecipe, match=message):
             DEFAULT.with_settings([f"{key}={value}", f"loss.name={loss}"])
         stored = {"name": "x", "loss": {setting: value, "name": loss}}
-        with pytest.raises(BadRecipe, match=refused):
+        with pytest.raises(BadRecipe, match=message):
             Recipe.from_json(json.dumps(stored, default=str))
 
 
@@ -297,11 +296,11 @@ def test_changing_loss_resets_loss_settings(before, after):
 
 
 def test_loss_name_and_its_settings_apply_in_any_order():
-    wanted = ["loss.name=cosface", "loss.margin=0.3", "loss.scale=48"]
+    settings = ["loss.name=cosface", "loss.margin=0.3", "loss.scale=48"]
     expected = dataclasses.replace(LOSSES["cosface"][0], margin=Schedule(0.3), scale=Schedule(48.0))
-    for order in itertools.permutations(wanted):
+    for order in itertools.permutations(settings):
         assert DEFAULT.with_settings(order).loss == expected
-    assert DEFAULT.with_settings(wanted[:1]).with_settings(wanted[1:]).loss == expected
+    assert DEFAULT.with_settings(settings[:1]).with_settings(settings[1:]).loss == expected
 
 
 @pytest.mark.slow
@@ -333,17 +332,17 @@ def test_schedule_text_is_parsed_and_stored(text, schedule):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
-        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad lies in \[0, 2\.33\], not 3\.9"),
+        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad must be in \[0, 2\.33\], not 3\.9"),
         (
             "loss.label_smoothing=0.1 - 0.01 every 1",
-            r"^loss\.label_smoothing lies in \[0, 0\.99\], not -0\.29",
+            r"^loss\.label_smoothing must be in \[0, 0\.99\], not -0\.29",
         ),
     ],
 )
-def test_rejects_schedule_that_leaves_range_during_run(text, why):
-    with pytest.raises(BadRecipe, match=why):
+def test_rejects_schedule_that_leaves_range_during_run(text, message):
+    with pytest.raises(BadRecipe, match=message):
         DEFAULT.with_settings([text])
     assert DEFAULT.with_settings([text, "budget.epochs=10"]).budget.epochs == 10
 
@@ -360,7 +359,7 @@ def test_quantize_aware_accepts_only_true_or_false(text, value):
     changed = DEFAULT.with_settings([f"quantize.aware={text}"])
     assert changed == dataclasses.replace(DEFAULT, quantize=QuantizeSettings(aware=value))
     assert changed.to_primitive()["quantize"] == {"aware": value}
-    with pytest.raises(BadRecipe, match=r"^quantize\.aware is true or false, not '8'$"):
+    with pytest.raises(BadRecipe, match=r"^quantize\.aware must be true or false, not '8'$"):
         DEFAULT.with_settings(["quantize.aware=8"])
 
 
@@ -385,38 +384,40 @@ def test_prefixes_are_parsed_from_text(text):
 @pytest.mark.parametrize("prefixes", ["64", "64,256", "64,128,256"])
 def test_rejects_last_prefix_unequal_to_embedding_dim(prefixes):
     weights = ",".join("1" for _ in prefixes.split(","))
-    with pytest.raises(BadRecipe, match=r"^the last of loss\.prefixes is the whole embedding, 128, not (64|256)$"):
+    with pytest.raises(
+        BadRecipe, match=r"^the last of loss\.prefixes must be model\.embedding_dim, 128, not (64|256)$"
+    ):
         DEFAULT.with_settings([f"loss.prefixes={prefixes}", f"loss.prefix_weights={weights}"])
-    with pytest.raises(BadRecipe, match="the whole embedding, 64, not 128"):
+    with pytest.raises(BadRecipe, match=r"must be model\.embedding_dim, 64, not 128"):
         DEFAULT.with_settings(["loss.prefixes=32,128", "loss.prefix_weights=1,1", "model.embedding_dim=64"])
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_offline_mining_needs_plain_triplet_loss(loss):
     offline = [f"loss.name={loss}", "mining.mode=offline"]
-    if loss not in MINED:
+    if loss not in MINING_LOSSES:
         with pytest.raises(BadRecipe, match=r"mining\.mode=offline needs loss\.name to be one of batch_all, semi"):
             DEFAULT.with_settings(offline)
         return
     assert DEFAULT.with_settings(offline).mining == MiningSettings(mode="offline")
-    for beside in (
+    for excluded in (
         ["loss.prefixes=128", "loss.prefix_weights=1"],
         ["loss.compatible_with=old.onnx"],
         ["distill.teacher=old.onnx"],
     ):
-        with pytest.raises(BadRecipe, match="without prefixes, an old bundle or a teacher"):
-            DEFAULT.with_settings([*offline, *beside])
+        with pytest.raises(BadRecipe, match=r"without loss\.prefixes, loss\.compatible_with and distill\.teacher"):
+            DEFAULT.with_settings([*offline, *excluded])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_default_sampler_depends_on_loss(loss):
     recipe = DEFAULT.with_settings([f"loss.name={loss}"])
-    assert recipe.by_identities == (loss not in CLASSIFIERS)
-    assert recipe.with_settings(["sampler.name=identities"]).by_identities
-    assert not recipe.with_settings(["sampler.name=shuffled"]).by_identities
-    if loss in MINED:
-        assert not recipe.with_settings(["mining.mode=offline"]).by_identities
+    assert recipe.batches_by_identity == (loss not in CLASSIFIERS)
+    assert recipe.with_settings(["sampler.name=identities"]).batches_by_identity
+    assert not recipe.with_settings(["sampler.name=shuffled"]).batches_by_identity
+    if loss in MINING_LOSSES:
+        assert not recipe.with_settings(["mining.mode=offline"]).batches_by_identity
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -444,13 +445,13 @@ def test_recipe_keys_match_json_keys(loss):
         ("optimizer.lr.x", "optimizer.lr"),
     ],
 )
-def test_unknown_key_error_suggests_nearest_key(wrong, right):
-    with pytest.raises(BadRecipe, match=f"^no setting is called '{wrong}'; did you mean '{right}'\\?$"):
+def test_unknown_key_error_suggests_similar_key(wrong, right):
+    with pytest.raises(BadRecipe, match=f"^unknown setting '{wrong}'; did you mean '{right}'\\?$"):
         DEFAULT.with_settings([f"{wrong}=1"])
 
 
 def test_dissimilar_key_error_has_no_suggestion():
-    with pytest.raises(BadRecipe, match=r"^no setting is called 'zzzz'$"):
+    with pytest.raises(BadRecipe, match=r"^unknown setting 'zzzz'$"):
         DEFAULT.with_settings(["zzzz=1"])
 
 
@@ -458,43 +459,46 @@ def test_dissimilar_key_error_has_no_suggestion():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("optimizer.lr", "'optimizer.lr': wanted key=value"),
-        ("", "wanted key=value"),
-        ("optimizer.lr=fast", "optimizer.lr is a number, not 'fast'"),
-        ("optimizer.lr=", "optimizer.lr is a number, not ''"),
-        ("budget.epochs=2.5", "budget.epochs is a whole number, not '2.5'"),
-        ("budget.epochs=1e3", "budget.epochs is a whole number, not '1e3'"),
-        ("seed=none", "seed is a whole number, not 'none'"),
-        ("input.resize=squash", "input.resize is one of stretch, center_crop, not 'squash'"),
-        ("loss.name=triplet", "^loss.name is one of softmax, .*, circle_triplets, not 'triplet'$"),
-        ("loss.branch=steep", "loss.branch is one of penalty, continuous, not 'steep'"),
-        ("loss.prefixes=a,128", "loss.prefixes is a whole number, not 'a'"),
-        ("loss.prefixes=64.5,128", "loss.prefixes is a whole number, not '64.5'"),
-        ("loss.prefix_weights=1", r"loss\.prefix_weights stand beside prefixes"),
-        ("loss.scale=fast", r"^loss\.scale: 'fast' is no number and no schedule: 0\.4, or 0 to"),
-        ("loss.scale=", r"^loss\.scale: '' is no number and no schedule"),
-        ("loss.scale=nan", r"^loss\.scale: 'nan' is no schedule"),
-        ("loss.margin_rad=0 to 3 over 0.3", r"loss\.margin_rad lies in \[0, 2\.33\], not 3"),
-        ("loss.margin_rad=3 to 0 over 0.3", r"loss\.margin_rad lies in \[0, 2\.33\], not 3"),
-        ("mining.mode=sometimes", "mining.mode is one of online, offline, not 'sometimes'"),
-        ("mining.skip=0.6", r"mining\.skip lies in \[0, 0\.5\], not 0\.6"),
-        ("mining.every_steps=0", r"mining\.every_steps lies in"),
-        ("mining.subset=-1", r"mining\.subset lies in"),
-        ("optimizer.lr=11", r"optimizer\.lr lies in \[0, 10\], not 11"),
-        ("optimizer.lr=nan", r"optimizer\.lr lies in"),
-        ("optimizer.lr=inf", r"optimizer\.lr lies in"),
-        ("optimizer.final_lr=-1", r"optimizer\.final_lr lies in"),
-        ("optimizer.final_lr=nan", r"optimizer\.final_lr lies in"),
-        ("budget.epochs=0", r"budget\.epochs lies in"),
-        (f"budget.epochs={10**400}", r"budget\.epochs lies in"),
-        ("seed=-1", "seed lies in"),
-        (f"seed={2**70}", "seed lies in"),
-        ("loss.margin_rad=2.4", r"loss\.margin_rad lies in"),
+        ("optimizer.lr", "'optimizer.lr': expected key=value"),
+        ("", "expected key=value"),
+        ("optimizer.lr=fast", "optimizer.lr must be a number, not 'fast'"),
+        ("optimizer.lr=", "optimizer.lr must be a number, not ''"),
+        ("budget.epochs=2.5", "budget.epochs must be a whole number, not '2.5'"),
+        ("budget.epochs=1e3", "budget.epochs must be a whole number, not '1e3'"),
+        ("seed=none", "seed must be a whole number, not 'none'"),
+        ("input.resize=squash", "input.resize must be one of stretch, center_crop, not 'squash'"),
+        ("loss.name=triplet", "^loss.name must be one of softmax, .*, circle_triplets, not 'triplet'$"),
+        ("loss.branch=steep", "loss.branch must be one of penalty, continuous, not 'steep'"),
+        ("loss.prefixes=a,128", "loss.prefixes must be a whole number, not 'a'"),
+        ("loss.prefixes=64.5,128", "loss.prefixes must be a whole number, not '64.5'"),
+        ("loss.prefix_weights=1", r"loss\.prefix_weights given without prefixes"),
+        (
+            "loss.scale=fast",
+            r"^loss\.scale: 'fast' is neither a number nor a schedule: use a form such as 0\.4, or 0 to",
+        ),
+        ("loss.scale=", r"^loss\.scale: '' is neither a number nor a schedule"),
+        ("loss.scale=nan", r"^loss\.scale: 'nan' is not a valid schedule"),
+        ("loss.margin_rad=0 to 3 over 0.3", r"loss\.margin_rad must be in \[0, 2\.33\], not 3"),
+        ("loss.margin_rad=3 to 0 over 0.3", r"loss\.margin_rad must be in \[0, 2\.33\], not 3"),
+        ("mining.mode=sometimes", "mining.mode must be one of online, offline, not 'sometimes'"),
+        ("mining.skip=0.6", r"mining\.skip must be in \[0, 0\.5\], not 0\.6"),
+        ("mining.every_steps=0", r"mining\.every_steps must be in"),
+        ("mining.subset=-1", r"mining\.subset must be in"),
+        ("optimizer.lr=11", r"optimizer\.lr must be in \[0, 10\], not 11"),
+        ("optimizer.lr=nan", r"optimizer\.lr must be in"),
+        ("optimizer.lr=inf", r"optimizer\.lr must be in"),
+        ("optimizer.final_lr=-1", r"optimizer\.final_lr must be in"),
+        ("optimizer.final_lr=nan", r"optimizer\.final_lr must be in"),
+        ("budget.epochs=0", r"budget\.epochs must be in"),
+        (f"budget.epochs={10**400}", r"budget\.epochs must be in"),
+        ("seed=-1", "seed must be in"),
+        (f"seed={2**70}", "seed must be in"),
+        ("loss.margin_rad=2.4", r"loss\.margin_rad must be in"),
         ("augmentation.flip_p=1.5", r"augmentation\.flip_p is a probability"),
         ("input.margin=3", r"input\.margin lies in"),
         ("input.margin=nan", r"input\.margin lies in"),
         ("input.size_px=15", r"input\.size_px lies in"),
-        ("sampler.batch_size=1", r"sampler\.batch_size lies in"),
+        ("sampler.batch_size=1", r"sampler\.batch_size must be in"),
     ],
 )
 def test_invalid_setting_error_names_key(setting, message):
@@ -513,7 +517,7 @@ def test_rejects_conflicting_settings():
 
 @pytest.mark.parametrize("text", ["1", "yes", "", "none"])
 def test_bias_rejects_non_boolean_text(text):
-    with pytest.raises(BadRecipe, match=f"^loss.bias is true or false, not '{text}'$"):
+    with pytest.raises(BadRecipe, match=f"^loss.bias must be true or false, not '{text}'$"):
         DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
 
 
@@ -527,39 +531,39 @@ def test_value_may_contain_equals_sign_and_last_setting_wins():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[]", r"a recipe: wanted an object, got \[\]"),
-        ("3", "a recipe: wanted an object"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[]", r"a recipe: expected an object, got \[\]"),
+        ("3", "a recipe: expected an object"),
         ("{}", "name"),
-        ('{"name": "x", "optimizer": 3}', "optimizer: wanted an object, got 3"),
+        ('{"name": "x", "optimizer": 3}', "optimizer: expected an object, got 3"),
         ('{"name": "x", "optimizer": {"learning_rate": 1}}', r"'optimizer\.learning_rate'; did you mean"),
         ('{"name": "x", "optimiser": {"lr": 1}}', "'optimiser'; did you mean"),
-        ('{"name": "x", "optimizer": {"lr": "1"}}', r"optimizer\.lr: '1' does not fit"),
-        ('{"name": "x", "optimizer": {"lr": true}}', r"optimizer\.lr: True does not fit"),
-        ('{"name": "x", "optimizer": {"lr": null}}', r"optimizer\.lr: None does not fit"),
-        ('{"name": "x", "optimizer": {"lr": NaN}}', r"optimizer\.lr lies in"),
-        ('{"name": "x", "budget": {"epochs": 2.0}}', r"budget\.epochs: 2\.0 does not fit"),
-        ('{"name": "x", "seed": -1}', "seed lies in"),
-        ('{"name": 3}', "name: 3 does not fit"),
-        ('{"name": "x", "input": {"resize": "squash"}}', r"input\.resize: 'squash' does not fit"),
-        ('{"name": "x", "input": {"resize": []}}', r"input\.resize: \[\] does not fit"),
-        ('{"name": "x", "loss": {"scale": 0}}', r"loss\.scale lies in"),
-        ('{"name": "x", "loss": {"scale": NaN}}', r"loss\.scale: 'nan' is no schedule"),
-        ('{"name": "x", "loss": {"scale": "fast"}}', r"loss\.scale: 'fast' is no number and no schedule"),
-        ('{"name": "x", "loss": {"scale": true}}', r"loss\.scale: True does not fit"),
-        ('{"name": "x", "loss": {"scale": null}}', r"loss\.scale: None does not fit"),
-        ('{"name": "x", "loss": {"scale": [1]}}', r"loss\.scale: \[1\] does not fit"),
-        ('{"name": "x", "loss": {"scale": {"start": 1}}}', r"loss\.scale: \{'start': 1\} does not fit"),
-        ('{"name": "x", "loss": {"name": "triplet"}}', r"loss\.name: 'triplet' does not fit"),
-        ('{"name": "x", "loss": {"name": []}}', r"loss\.name: \[\] does not fit"),
-        ('{"name": "x", "loss": {"name": "softmax", "bias": 1}}', r"loss\.bias: 1 does not fit"),
-        ('{"name": "x", "loss": {"prefixes": "64,128"}}', r"loss\.prefixes: '64,128' does not fit"),
-        ('{"name": "x", "loss": {"prefixes": [64.0, 128]}}', r"loss\.prefixes: 64\.0 does not fit"),
-        ('{"name": "x", "loss": {"prefixes": 128}}', r"loss\.prefixes: 128 does not fit"),
+        ('{"name": "x", "optimizer": {"lr": "1"}}', r"optimizer\.lr: '1' has the wrong type"),
+        ('{"name": "x", "optimizer": {"lr": true}}', r"optimizer\.lr: True has the wrong type"),
+        ('{"name": "x", "optimizer": {"lr": null}}', r"optimizer\.lr: None has the wrong type"),
+        ('{"name": "x", "optimizer": {"lr": NaN}}', r"optimizer\.lr must be in"),
+        ('{"name": "x", "budget": {"epochs": 2.0}}', r"budget\.epochs: 2\.0 has the wrong type"),
+        ('{"name": "x", "seed": -1}', "seed must be in"),
+        ('{"name": 3}', "name: 3 has the wrong type"),
+        ('{"name": "x", "input": {"resize": "squash"}}', r"input\.resize: 'squash' has the wrong type"),
+        ('{"name": "x", "input": {"resize": []}}', r"input\.resize: \[\] has the wrong type"),
+        ('{"name": "x", "loss": {"scale": 0}}', r"loss\.scale must be in"),
+        ('{"name": "x", "loss": {"scale": NaN}}', r"loss\.scale: 'nan' is not a valid schedule"),
+        ('{"name": "x", "loss": {"scale": "fast"}}', r"loss\.scale: 'fast' is neither a number nor a schedule"),
+        ('{"name": "x", "loss": {"scale": true}}', r"loss\.scale: True has the wrong type"),
+        ('{"name": "x", "loss": {"scale": null}}', r"loss\.scale: None has the wrong type"),
+        ('{"name": "x", "loss": {"scale": [1]}}', r"loss\.scale: \[1\] has the wrong type"),
+        ('{"name": "x", "loss": {"scale": {"start": 1}}}', r"loss\.scale: \{'start': 1\} has the wrong type"),
+        ('{"name": "x", "loss": {"name": "triplet"}}', r"loss\.name: 'triplet' has the wrong type"),
+        ('{"name": "x", "loss": {"name": []}}', r"loss\.name: \[\] has the wrong type"),
+        ('{"name": "x", "loss": {"name": "softmax", "bias": 1}}', r"loss\.bias: 1 has the wrong type"),
+        ('{"name": "x", "loss": {"prefixes": "64,128"}}', r"loss\.prefixes: '64,128' has the wrong type"),
+        ('{"name": "x", "loss": {"prefixes": [64.0, 128]}}', r"loss\.prefixes: 64\.0 has the wrong type"),
+        ('{"name": "x", "loss": {"prefixes": 128}}', r"loss\.prefixes: 128 has the wrong type"),
         (
             '{"name": "x", "loss": {"prefix_weights": [NaN], "prefixes": [128]}}',
-            r"loss\.prefix_weights has one",
+            r"loss\.prefix_weights needs one",
         ),
     ],
 )
@@ -586,14 +590,19 @@ def test_missing_loss_settings_take_published_values(name):
     [("imagenet", IMAGENET_MEAN_RGB, IMAGENET_STD_RGB), ("symmetric", (0.5,) * 3, (0.5,) * 3)],
 )
 def test_preprocessing_matches_input_settings(normalization, mean, std):
-    found = InputSettings(112, "center_crop", 128, 0.2, normalization).preprocessing()
-    assert (found.size_px, found.resize, found.resize_px, found.margin) == (112, "center_crop", 128, 0.2)
-    assert (found.mean, found.std, found.color_order) == (mean, std, "RGB")
+    preprocessing = InputSettings(112, "center_crop", 128, 0.2, normalization).preprocessing()
+    assert (preprocessing.size_px, preprocessing.resize, preprocessing.resize_px, preprocessing.margin) == (
+        112,
+        "center_crop",
+        128,
+        0.2,
+    )
+    assert (preprocessing.mean, preprocessing.std, preprocessing.color_order) == (mean, std, "RGB")
 
 
 def test_symmetric_normalization_matches_keras():
-    found = InputSettings(normalization="symmetric").preprocessing()
-    assert (200 / 255 - found.mean[0]) / found.std[0] == pytest.approx(200 / 127.5 - 1)
+    preprocessing = InputSettings(normalization="symmetric").preprocessing()
+    assert (200 / 255 - preprocessing.mean[0]) / preprocessing.std[0] == pytest.approx(200 / 127.5 - 1)
 
 
 def test_preprocessing_rejects_auto_normalization():
@@ -613,7 +622,7 @@ def test_preprocessing_rejects_auto_normalization():
     ],
 )
 def test_settings_reject_values_out_of_range(make):
-    with pytest.raises(ValueError, match="lies in"):
+    with pytest.raises(ValueError, match=r"must be in|lies in"):
         make()
 
 
@@ -622,15 +631,15 @@ def test_named_augmentation_can_be_selected_and_changed():
     assert circle.augmentation == dataclasses.replace(AUGMENTATIONS["circle"], flip_p=0.25)
     assert circle.with_settings(["augmentation=pet"]) == DEFAULT
     assert DEFAULT.with_settings(["augmentation=none"]).augmentation == AUGMENTATIONS["none"]
-    with pytest.raises(BadRecipe, match=r"^augmentation is one of pet, circle, none, not 'all'$"):
+    with pytest.raises(BadRecipe, match=r"^augmentation must be one of pet, circle, none, not 'all'$"):
         DEFAULT.with_settings(["augmentation=all"])
 
 
 def test_commands_page_lists_every_loss_and_valid_settings():
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     assert [name for name in LOSSES if f"`{name}`" not in page] == []
-    typed = [quoted or bare for quoted, bare in re.findall(r"--set (?:'([^']+)'|([^\s`']+))", page)]
-    assert len(typed) > 6
-    for setting in typed:
-        beside = ["loss.name=cosface"] if setting.startswith("loss.margin=") else []
-        DEFAULT.with_settings([*beside, setting])
+    examples = [quoted or bare for quoted, bare in re.findall(r"--set (?:'([^']+)'|([^\s`']+))", page)]
+    assert len(examples) > 6
+    for setting in examples:
+        loss = ["loss.name=cosface"] if setting.startswith("loss.margin=") else []
+        DEFAULT.with_settings([*loss, setting])

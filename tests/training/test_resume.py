@@ -1,6 +1,6 @@
-"""Runs that are killed (SIGKILL, as by a power cut) and continued, over and over, end as if nothing had been.
+"""Runs that are killed (SIGKILL, as by a power cut) and resumed repeatedly end like uninterrupted runs.
 
-Run as a script, this file is the process from which each attempt is forked, so that only one imports torch.
+Run as a script, this file is the process from which each attempt is forked, so that torch is imported only once.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from support.tiny_run import TINY, history
 
 pytestmark = pytest.mark.slow
 
-# Dropout and augmentation are on; the margin still rises in the epochs that are cut short.
+# Dropout and augmentation are on; the margin still increases in the interrupted epochs.
 RECIPE = TINY.with_settings(["budget.epochs=4", "loss.margin_rad=0 to 0.2 over 0.75"])
 RECIPES = {
     "shuffled": RECIPE,
@@ -46,19 +46,24 @@ class Attempts:
     process: "subprocess.Popen[str]"
 
     def begin(self, recipe: Recipe, data: DataSpec, run: RunFolder, die_at: int = 0) -> int:
-        """Its process id. `die_at`: at which step of writing files it is to be killed, counting from 1."""
+        """Start an attempt and return its process id.
+
+        Args:
+            recipe, data, run: of the training.
+            die_at: the step of writing files at which the attempt is killed, counted from 1; 0 for never.
+        """
         resume = run.recipe_json.exists()
-        asked = [recipe.to_json(), data.sources[0], str(run.path), resume, die_at]
+        request = [recipe.to_json(), data.sources[0], str(run.path), resume, die_at]
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self._answer()
 
     def end(self) -> int:
-        """Wait for the attempt; its exit code, or minus the signal."""
+        """Wait for the attempt; return its exit code, or minus the signal."""
         return os.waitstatus_to_exitcode(self._answer())
 
-    def whole(self, recipe: Recipe, data: DataSpec, run: RunFolder, die_at: int = 0) -> int:
+    def run_to_end(self, recipe: Recipe, data: DataSpec, run: RunFolder, die_at: int = 0) -> int:
         self.begin(recipe, data, run, die_at)
         return self.end()
 
@@ -74,7 +79,7 @@ def attempts() -> Iterator[Attempts]:
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         attempts = Attempts(process)
-        assert attempts.end() == 0, "it is there"
+        assert attempts.end() == 0, "the process has started"
         yield attempts
 
 
@@ -88,15 +93,15 @@ class Unbroken:
 def unbroken(request: pytest.FixtureRequest, attempts: Attempts, cats: DataSpec, tmp_path_factory: Any) -> Unbroken:
     run = RunFolder(tmp_path_factory.mktemp("unbroken"))
     started = time.perf_counter()
-    assert attempts.whole(RECIPES[request.param], cats, run) == 0
+    assert attempts.run_to_end(RECIPES[request.param], cats, run) == 0
     return Unbroken(run, time.perf_counter() - started)
 
 
-def tensors_of(state: Any) -> Iterator[tuple[str, Any]]:
-    """Every value of nested containers with the way to it."""
+def leaves(state: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested containers with its path."""
     if isinstance(state, dict | list | tuple):
         for key, value in state.items() if isinstance(state, dict) else enumerate(state):
-            yield from ((f"{key}.{rest}", leaf) for rest, leaf in tensors_of(value))
+            yield from ((f"{key}.{rest}", leaf) for rest, leaf in leaves(value))
     else:
         yield "", state
 
@@ -106,10 +111,10 @@ def assert_same_run(run: RunFolder, unbroken: RunFolder) -> None:
         assert getattr(run, name).read_bytes() == getattr(unbroken, name).read_bytes(), name
     assert history(run) == history(unbroken)
     assert len(history(run)) == RECIPE.budget.epochs
-    found, expected = (dict(tensors_of(load_state(folder.state))) for folder in (run, unbroken))
-    assert found.keys() == expected.keys()
-    assert sum(isinstance(value, torch.Tensor) for value in found.values()) > 500
-    for name, value in found.items():
+    actual, expected = (dict(leaves(load_state(folder.state))) for folder in (run, unbroken))
+    assert actual.keys() == expected.keys()
+    assert sum(isinstance(value, torch.Tensor) for value in actual.values()) > 500
+    for name, value in actual.items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, expected[name]), name
         elif not name.startswith("records."):
@@ -126,16 +131,16 @@ def test_run_killed_at_random_times_resumes_identically(
     for share in sorted(np.random.default_rng(seed).uniform(0.05, 0.8, 5)):
         process = attempts.begin(recipe, cats, run)
         time.sleep(share * unbroken.seconds)
-        with contextlib.suppress(ProcessLookupError):  # it was faster
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.kill(process, signal.SIGKILL)
         codes.append(attempts.end())
     assert {*codes} <= {KILLED, 0}
     assert codes.count(KILLED) > 1
-    assert attempts.whole(recipe, cats, run) == 0
+    assert attempts.run_to_end(recipe, cats, run) == 0
     assert_same_run(run, unbroken.run)
 
 
-# Before or after a file takes its place: split.json (no run yet), twice recipe.json; then, resumed, an epoch's
+# Before or after a file is renamed into place: split.json (no run yet), twice recipe.json; then, resumed, an epoch's
 # history, last, state (twice); then best, history, last, state of a validated one.
 STEPS = (2, 8, 9, 2, 5, 8, 9, 3, 6, 9, 12)
 WHOLE_EPOCHS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2)
@@ -154,17 +159,17 @@ def test_run_killed_while_writing_resumes_identically(
     whole_epochs: tuple[int, ...],
     more: int,
 ) -> None:
-    """`more`: how many random deaths at most follow."""
+    """Kills at given steps, then up to `more` times at random steps."""
     run, recipe = RunFolder(tmp_path / "run"), unbroken.run.recipe()
     for step, epochs in zip(steps, whole_epochs, strict=True):
-        assert attempts.whole(recipe, cats, run, die_at=step) == KILLED
+        assert attempts.run_to_end(recipe, cats, run, die_at=step) == KILLED
         assert (len(load_state(run.state)["records"]) if run.state.exists() else 0) == epochs
     generator = np.random.default_rng(0)
     for _ in range(more):
-        if attempts.whole(recipe, cats, run, die_at=int(generator.integers(7, 17))) == 0:
+        if attempts.run_to_end(recipe, cats, run, die_at=int(generator.integers(7, 17))) == 0:
             break
     else:
-        assert attempts.whole(recipe, cats, run) == 0
+        assert attempts.run_to_end(recipe, cats, run) == 0
     assert_same_run(run, unbroken.run)
 
 
@@ -173,21 +178,21 @@ def test_run_killed_while_writing_resumes_identically(
 def test_run_killed_while_writing_embedder_restores_it(
     attempts: Attempts, unbroken: Unbroken, cats: DataSpec, die_at: int
 ) -> None:
-    """Resuming a finished run does no more than write it anew."""
+    """Resuming a finished run only writes the embedder again."""
     recipe = unbroken.run.recipe()
-    kept = unbroken.run.embedder.read_bytes()
-    assert attempts.whole(recipe, cats, unbroken.run, die_at=die_at) == KILLED
-    assert unbroken.run.embedder.read_bytes() == kept
+    before = unbroken.run.embedder.read_bytes()
+    assert attempts.run_to_end(recipe, cats, unbroken.run, die_at=die_at) == KILLED
+    assert unbroken.run.embedder.read_bytes() == before
     unbroken.run.embedder.unlink()
-    assert attempts.whole(recipe, cats, unbroken.run) == 0
-    assert unbroken.run.embedder.read_bytes() == kept
+    assert attempts.run_to_end(recipe, cats, unbroken.run) == 0
+    assert unbroken.run.embedder.read_bytes() == before
 
 
-# The process that attempts are forked from
+# Code of the process that attempts are forked from.
 
 
 def die_while_writing(die_at: int) -> None:
-    """Have this process killed at that step: files flushed but not in place, before a rename, after it."""
+    """Kill this process at a step of writing files: before a flush, before a rename, or after it."""
     steps, fsync, replace = 0, os.fsync, Path.replace
 
     def step() -> None:
@@ -202,21 +207,21 @@ def die_while_writing(die_at: int) -> None:
 
     def dying_replace(path: Path, target: Path) -> Path:
         step()
-        found = replace(path, target)
+        result = replace(path, target)
         step()
-        return found
+        return result
 
     os.fsync, Path.replace = dying_fsync, dying_replace
 
 
 def attempt(recipe: str, data: str, run: str, resume: bool, die_at: int) -> None:
     die_while_writing(die_at)
-    trainer.draw_curves = lambda *_: None  # which takes longer than training
+    trainer.draw_curves = lambda *_: None  # drawing takes longer than training
     fit(Recipe.from_json(recipe), DataSpec((data,)), Path(run), resume=resume)
 
 
 def serve() -> None:
-    """Fork for each line; answer with the process id, and with its status when it ended."""
+    """Fork for each line; print the process id, and the status when it has ended."""
     print(0, flush=True)  # noqa: T201
     for line in sys.stdin:
         child = os.fork()

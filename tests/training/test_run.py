@@ -18,7 +18,7 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def begun(run):
+def started(run):
     run.path.mkdir()
     run.recipe_json.write_text(Recipe(name="x").to_json())
     run.split_json.write_text(Split(0, ("a/1",), ("a/2",), ()).to_json())
@@ -48,11 +48,11 @@ def test_file_names_match_documentation(run):
         DataSpec(("photos",), ()),
     ],
 )
-def test_reads_recorded_spec_recipe_and_split(begun, spec):
-    record(begun, spec)
-    assert begun.data_spec() == spec
-    assert begun.recipe() == Recipe(name="x")
-    assert begun.split().validation == ("a/2",)
+def test_reads_recorded_spec_recipe_and_split(started, spec):
+    record(started, spec)
+    assert started.data_spec() == spec
+    assert started.recipe() == Recipe(name="x")
+    assert started.split().validation == ("a/2",)
 
 
 def test_rejects_folder_without_run(run):
@@ -62,76 +62,76 @@ def test_rejects_folder_without_run(run):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'"text"', b"\xff\xfe", b'{"spec": {}}'])
-def test_rejects_damaged_records(begun, content):
-    for path, read in ((begun.data_json, begun.data_spec), (begun.split_json, begun.split)):
+def test_rejects_damaged_records(started, content):
+    for path, read in ((started.data_json, started.data_spec), (started.split_json, started.split)):
         path.write_bytes(content)
         with pytest.raises(BadRun, match=path.name):
             read()
-    begun.recipe_json.write_bytes(content)
+    started.recipe_json.write_bytes(content)
     with pytest.raises((BadRun, BadRecipe)):
-        begun.recipe()
+        started.recipe()
 
 
-def test_rejects_incomplete_record(begun):
-    record(begun, DataSpec(("photos",)))
-    whole = json.loads(begun.data_json.read_text())
+def test_rejects_incomplete_record(started):
+    record(started, DataSpec(("photos",)))
+    whole = json.loads(started.data_json.read_text())
     for part in whole:
-        begun.data_json.write_text(json.dumps({key: whole[key] for key in whole if key != part}))
+        started.data_json.write_text(json.dumps({key: whole[key] for key in whole if key != part}))
         with pytest.raises(BadRun, match=r"data\.json"):
-            begun.data()
+            started.data()
     for spec in (
         {},
         {**whole["spec"], "sources": 3},
         {**whole["spec"], "max_photos": 0},
         {**whole["spec"], "more": 1},
     ):
-        begun.data_json.write_text(json.dumps({**whole, "spec": spec}))
+        started.data_json.write_text(json.dumps({**whole, "spec": spec}))
         with pytest.raises(BadRun, match=r"data\.json"):
-            begun.data_spec()
+            started.data_spec()
 
 
-# Held by one process at a time
+# The lock
 
-HOLD = """
+HOLD_LOCK = """
 import sys, time
 from pathlib import Path
 from familiar.training.run import RunFolder
 
-with RunFolder(Path(sys.argv[1])).locked():
-    print("held", flush=True)
+with RunFolder(Path(sys.argv[1])).lock():
+    print("locked", flush=True)
     time.sleep(60)
 """
 
 
 @pytest.mark.slow
 def test_lock_rejects_second_process_until_first_is_killed(run):
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, run.path], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
-    with pytest.raises(BadRun) as caught, run.locked():
-        pytest.fail("held twice")
-    assert str(caught.value) == f"{run.path}: another process is training in it"
-    assert run.path.is_dir(), "the other's folder stays"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD_LOCK, run.path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(BadRun) as caught, run.lock():
+        pytest.fail("locked twice")
+    assert str(caught.value).startswith(f"{run.path}: another process is training in this folder")
+    assert run.path.is_dir(), "the folder of the other process stays"
     holder.kill()
     holder.communicate()
-    with run.locked():
-        (run.path / "kept").touch()
-    assert [path.name for path in run.path.iterdir()] == ["kept"]
+    with run.lock():
+        (run.path / "file").touch()
+    assert [path.name for path in run.path.iterdir()] == ["file"]
 
 
-def test_lock_rejects_second_use_in_same_process(run):
-    with run.locked():
-        with pytest.raises(BadRun, match="another process is training in it"), run.locked():
-            pytest.fail("held twice")
-        with pytest.raises(BadRun, match="another process"), run.locked():
-            pytest.fail("the first refusal let go of it")
-    with run.locked():
+def test_lock_rejects_second_lock_in_same_process(run):
+    with run.lock():
+        with pytest.raises(BadRun, match="another process is training in this folder"), run.lock():
+            pytest.fail("locked twice")
+        with pytest.raises(BadRun, match="another process"), run.lock():
+            pytest.fail("the first refusal released the lock")
+    with run.lock():
         pass
 
 
 @pytest.mark.parametrize("written", [[], ["recipe.json"]])
 def test_failure_removes_only_empty_folder(run, written):
     def fail():
-        with run.locked():
+        with run.lock():
             assert run.path.is_dir()
             for name in written:
                 (run.path / name).touch()
@@ -143,44 +143,44 @@ def test_failure_removes_only_empty_folder(run, written):
 
 
 def test_rejects_file_as_run_folder(tmp_path):
-    (tmp_path / "run").write_text("mine")
+    (tmp_path / "run").write_text("a file")
     for path in (tmp_path / "run", tmp_path / "run" / "below"):
-        with pytest.raises(BadRun, match="cannot be a run's folder") as caught, RunFolder(path).locked():
-            pytest.fail("held")
+        with pytest.raises(BadRun, match="cannot be used as a run's folder") as caught, RunFolder(path).lock():
+            pytest.fail("locked")
         assert "\n" not in str(caught.value)
-    assert (tmp_path / "run").read_text() == "mine"
+    assert (tmp_path / "run").read_text() == "a file"
 
 
 @pytest.mark.exhaustive
 def test_lock_is_exclusive_between_processes(run, tmp_path):
-    """The lock's file goes with the hold, and no one must be left with a lock on a file that is gone."""
+    """Releasing deletes the lock's file; no process may then hold a lock on the deleted file."""
     run.path.mkdir()
-    (run.path / "kept").touch()
-    seen = tmp_path / "seen"
-    turns = [
-        subprocess.Popen([sys.executable, "-c", TURNS, run.path, seen], stdout=subprocess.PIPE, text=True)
+    (run.path / "file").touch()
+    marker = tmp_path / "marker"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", TAKE_TURNS, run.path, marker], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [turn.communicate(timeout=60)[0] for turn in turns] == ["never together\n"] * 3
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["never together\n"] * 3
 
 
-TURNS = """
+TAKE_TURNS = """
 import os, sys, time
 from pathlib import Path
 from familiar.core.errors import BadRun
 from familiar.training.run import RunFolder
 
-run, inside = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
-held, ends = 0, time.monotonic() + 1.5
+run, marker = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
+turns, ends = 0, time.monotonic() + 1.5
 while time.monotonic() < ends:
     try:
-        with run.locked():
-            inside.touch(exist_ok=False)
+        with run.lock():
+            marker.touch(exist_ok=False)
             os.sched_yield()
-            inside.unlink()
-            held += 1
+            marker.unlink()
+            turns += 1
     except BadRun:
         continue
-assert held
+assert turns
 print("never together")
 """

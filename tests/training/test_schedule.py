@@ -43,27 +43,27 @@ RUNS = {
     "share": st.floats(0, 1),
     "warmup": st.floats(0, 50),
     "epochs": st.integers(1, 40),
-    "at": st.floats(0, 1),
+    "progress": st.floats(0, 1),
 }
 
 
 @given(**RUNS)
-def test_learning_rate_equals_closed_form(peak, share, warmup, epochs, at):
-    final, at_epoch = peak * share, at * epochs
+def test_learning_rate_equals_closed_form(peak, share, warmup, epochs, progress):
+    final, at_epoch = peak * share, progress * epochs
     warm = min(warmup, epochs)
     if at_epoch < warm:
         expected = peak * (at_epoch / warm)
     else:
-        progress = (at_epoch - warm) / (epochs - warm) if epochs > warm else 0.0
-        expected = final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+        decayed = (at_epoch - warm) / (epochs - warm) if epochs > warm else 0.0
+        expected = final + (peak - final) * (1 + math.cos(math.pi * decayed)) / 2
     assert learning_rate(peak, final, warmup, epochs, at_epoch) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @given(**RUNS, later=st.floats(0, 1))
-def test_rises_to_the_peak_then_falls_to_the_final_rate(peak, share, warmup, epochs, at, later):
+def test_rate_increases_to_peak_then_decreases_to_final(peak, share, warmup, epochs, progress, later):
     final, warm = peak * share, min(warmup, epochs)
-    first, second = sorted((at * epochs, later * epochs))
-    rates = [learning_rate(peak, final, warmup, epochs, when) for when in (first, second)]
+    first, second = sorted((progress * epochs, later * epochs))
+    rates = [learning_rate(peak, final, warmup, epochs, at_epoch) for at_epoch in (first, second)]
     assert all(0 <= rate <= peak * (1 + 1e-9) for rate in rates)
     if second <= warm:
         assert rates[0] <= rates[1] * (1 + 1e-9) + 1e-300
@@ -73,7 +73,7 @@ def test_rises_to_the_peak_then_falls_to_the_final_rate(peak, share, warmup, epo
 
 
 def values(text, epochs):
-    return [Schedule.parse(text).at(epoch, epochs) for epoch in range(epochs)]
+    return [Schedule.parse(text).value_at(epoch, epochs) for epoch in range(epochs)]
 
 
 def test_margin_schedule_matches_pet_embedder():
@@ -84,7 +84,7 @@ def test_margin_schedule_matches_pet_embedder():
     assert margins[14:] == [0.4] * 26
 
 
-def test_step_schedules_match_seed_002():
+def test_step_schedules_match_circle_coursework():
     """FACTS 3: m = min(1, 0.2 + 0.02 floor(epoch / 5)), gamma = 64 (1 + 0.5 floor(epoch / 5))."""
     margins, gammas = values("0.2 + 0.02 every 5 to 1", 300), values("64 + 32 every 5", 300)
     assert margins == pytest.approx([min(1, 0.2 + 0.02 * math.floor(epoch / 5)) for epoch in range(300)])
@@ -111,10 +111,10 @@ def test_schedule_values_match_text(text, expected):
     assert values(text, 6) == pytest.approx(expected)
 
 
-def test_moves_is_false_only_for_constant_schedule():
-    assert not Schedule.parse("0.4").moves
-    assert Schedule.parse("0 to 1 over 0.5").moves
-    assert Schedule.parse("0 + 1 every 5").moves
+def test_varies_is_false_only_for_constant_schedule():
+    assert not Schedule.parse("0.4").varies
+    assert Schedule.parse("0 to 1 over 0.5").varies
+    assert Schedule.parse("0 + 1 every 5").varies
 
 
 def test_single_epoch_uses_start_value():
@@ -122,8 +122,8 @@ def test_single_epoch_uses_start_value():
 
 
 def schedules(numbers):
-    """All forms that can be written."""
-    shares, whiles = st.floats(0, 1), st.integers(1, 999_999_999)
+    """Draw all forms that can be written."""
+    shares, periods = st.floats(0, 1), st.integers(1, 999_999_999)
 
     def steps_between(start, end, step, every):
         return Schedule(start, end, step=math.copysign(step, end - start), every=every)
@@ -131,8 +131,8 @@ def schedules(numbers):
     return st.one_of(
         st.builds(Schedule, numbers),
         st.builds(Schedule, numbers, numbers, over=shares),
-        st.builds(Schedule, numbers, step=numbers, every=whiles),
-        st.builds(steps_between, numbers, numbers, numbers.map(abs).filter(bool), whiles | st.integers(1, 9)),
+        st.builds(Schedule, numbers, step=numbers, every=periods),
+        st.builds(steps_between, numbers, numbers, numbers.map(abs).filter(bool), periods | st.integers(1, 9)),
     )
 
 
@@ -147,22 +147,22 @@ def test_schedule_round_trips_through_text(schedule):
 
 @given(schedules(MODERATE), st.integers(1, 60))
 def test_schedule_is_monotonic_between_extremes(schedule, epochs):
-    moves = np.diff([schedule.at(epoch, epochs) for epoch in range(epochs)])
+    differences = np.diff([schedule.value_at(epoch, epochs) for epoch in range(epochs)])
     rounding = 1e-9 * max(map(abs, schedule.extremes))
-    assert (moves >= -rounding).all() or (moves <= rounding).all()
-    if schedule.end is not None or not schedule.moves:
+    assert (differences >= -rounding).all() or (differences <= rounding).all()
+    if schedule.end is not None or not schedule.varies:
         low, high = min(schedule.extremes) - rounding, max(schedule.extremes) + rounding
-        assert all(low <= schedule.at(epoch, epochs) <= high for epoch in range(epochs))
-    if not schedule.moves:
-        assert not moves.any()
+        assert all(low <= schedule.value_at(epoch, epochs) <= high for epoch in range(epochs))
+    if not schedule.varies:
+        assert not differences.any()
 
 
 @given(MODERATE, MODERATE, st.floats(0.001, 1), st.integers(1, 60))
 def test_ramp_matches_interpolation(start, end, over, epochs):
     expected = np.interp(range(epochs), [0, over * epochs], [start, end])
-    found = [Schedule(start, end, over=over).at(epoch, epochs) for epoch in range(epochs)]
-    assert found == pytest.approx(expected, abs=1e-6)
-    assert all(value == end for epoch, value in enumerate(found) if epoch >= over * epochs)
+    actual = [Schedule(start, end, over=over).value_at(epoch, epochs) for epoch in range(epochs)]
+    assert actual == pytest.approx(expected, abs=1e-6)
+    assert all(value == end for epoch, value in enumerate(actual) if epoch >= over * epochs)
 
 
 @given(MODERATE, MODERATE.filter(bool), st.integers(1, 20), st.none() | st.floats(0, 1e6), st.integers(1, 60))
@@ -175,8 +175,8 @@ def test_steps_match_slow_reference(start, step, every, distance, epochs):
             if end is not None and abs(value - start) > abs(end - start):
                 value = end
         expected.append(value)
-    found = [Schedule(start, end, step=step, every=every).at(epoch, epochs) for epoch in range(epochs)]
-    assert found == pytest.approx(expected, abs=1e-6)
+    actual = [Schedule(start, end, step=step, every=every).value_at(epoch, epochs) for epoch in range(epochs)]
+    assert actual == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -235,33 +235,33 @@ def test_text_is_normalized_to_short_form(text, short):
     ],
 )
 def test_invalid_text_error_lists_schedule_forms(text):
-    forms = r"0\.4, or 0 to 0\.4 over 0\.33 \(of the epochs\), or 0\.2 \+ 0\.02 every 5 to 1$"
+    forms = r"use a form such as 0\.4, or 0 to 0\.4 over 0\.33 \(of the epochs\), or 0\.2 \+ 0\.02 every 5 to 1$"
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is .*schedule: {forms}"):
         Schedule.parse(text)
 
 
-def test_decaying_rate_matches_seed_002():
-    """Seed 002: constant to epoch 10, then down by a factor of a thousand until epoch 30."""
-    rates = [decaying_rate(1e-3, 1e-6, 0, (10, 30), at) for at in (0, 5, 10, 15, 20, 25, 30, 31, 100)]
-    falling = [1e-3 * 0.001 ** ((at - 10) / 20) for at in (15, 20, 25)]
+def test_decaying_rate_matches_circle_coursework():
+    """FACTS 3: constant to epoch 10, then down by a factor of a thousand until epoch 30."""
+    rates = [decaying_rate(1e-3, 1e-6, 0, (10, 30), at_epoch) for at_epoch in (0, 5, 10, 15, 20, 25, 30, 31, 100)]
+    falling = [1e-3 * 0.001 ** ((at_epoch - 10) / 20) for at_epoch in (15, 20, 25)]
     assert rates == pytest.approx([1e-3, 1e-3, 1e-3, *falling, 1e-6, 1e-6, 1e-6], rel=1e-12)
 
 
 @given(
     st.floats(1e-6, 10), st.floats(1e-4, 1), st.floats(0, 20), st.floats(0, 50), st.floats(0, 50), st.floats(0, 99)
 )  # fmt: skip
-def test_decaying_rate_equals_closed_form(peak, share, warmup, start, length, at):
+def test_decaying_rate_equals_closed_form(peak, share, warmup, start, length, at_epoch):
     end = start + length
-    rate = decaying_rate(peak, share * peak, warmup, (start, end), at)
-    if at < min(warmup, end):
-        assert rate == pytest.approx(peak * at / min(warmup, end))
-    elif at <= start:
+    rate = decaying_rate(peak, share * peak, warmup, (start, end), at_epoch)
+    if at_epoch < min(warmup, end):
+        assert rate == pytest.approx(peak * at_epoch / min(warmup, end))
+    elif at_epoch <= start:
         assert rate == peak
-    elif at >= end:
+    elif at_epoch >= end:
         assert rate == share * peak
     else:
-        gone = (at - start) / (end - start)
-        assert math.log(rate) == pytest.approx(math.log(peak) + gone * math.log(share), abs=1e-9)
+        progress = (at_epoch - start) / (end - start)
+        assert math.log(rate) == pytest.approx(math.log(peak) + progress * math.log(share), abs=1e-9)
     assert 0 <= rate <= peak
 
 

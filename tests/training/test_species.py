@@ -15,7 +15,7 @@ from familiar.training.species import (
     fit_on_photos,
     fit_species_head,
     fit_temperature,
-    measure,
+    measure_accuracy,
     softmax_regression,
 )
 from support.property_tests import expensive
@@ -24,24 +24,24 @@ from support.tiny_router import save_colored
 NAMES = ("cat", "dog", "person")
 
 
-def clouds(identities: int = 6, photos: int = 5, spread: float = 0.3, seed: int = 0):
-    """(unit rows, species, identities): three species about three axes of five."""
+def clouds(identity_count: int = 6, photos: int = 5, spread: float = 0.3, seed: int = 0):
+    """Return (unit rows, species, identities) of three species, clustered around three of five axes."""
     generator = np.random.default_rng(seed)
-    rows, species, whose = [], [], []
-    for place, name in enumerate(NAMES):
-        for identity in range(identities):
-            center = np.eye(5)[place] + generator.normal(0, spread, 5)
+    rows, species, identities = [], [], []
+    for axis, name in enumerate(NAMES):
+        for identity in range(identity_count):
+            center = np.eye(5)[axis] + generator.normal(0, spread, 5)
             for _ in range(photos):
                 row = center + generator.normal(0, spread, 5)
                 rows.append(row / np.linalg.norm(row))
                 species.append(name)
-                whose.append(f"{name} {identity}")
-    return np.array(rows, np.float32), species, whose
+                identities.append(f"{name} {identity}")
+    return np.array(rows, np.float32), species, identities
 
 
-def fit(rows: np.ndarray, species: list[str], whose: list[str], **settings):
+def fit(rows: np.ndarray, species: list[str], identities: list[str], **settings):
     names = settings.pop("names", tuple(dict.fromkeys(species)))
-    return fit_species_head(rows, species, whose, names=names, space_id="s", **settings)
+    return fit_species_head(rows, species, identities, names=names, space_id="s", **settings)
 
 
 # Regression
@@ -66,9 +66,9 @@ def test_regression_gradient_is_zero_at_solution(classes: int, width: int, seed:
     counts = np.bincount(labels)
     slope = penalty * weights
     for row, label in zip(x, labels, strict=True):
-        powers = np.exp(weights @ row + bias)
+        exponentials = np.exp(weights @ row + bias)
         for k in range(classes):
-            slope[k] += (powers[k] / powers.sum() - (k == label)) * row / (classes * counts[label])
+            slope[k] += (exponentials[k] / exponentials.sum() - (k == label)) * row / (classes * counts[label])
     np.testing.assert_allclose(slope, 0, atol=1e-8)
     assert bias.sum() == pytest.approx(0, abs=1e-9)
 
@@ -76,7 +76,7 @@ def test_regression_gradient_is_zero_at_solution(classes: int, width: int, seed:
 def test_regression_matches_scikit_learn():
     linear_model = pytest.importorskip("sklearn.linear_model")
     rows, species, _ = clouds()
-    rows, species = rows[:70], species[:70]  # fewer people
+    rows, species = rows[:70], species[:70]  # fewer persons
     labels = np.array([NAMES.index(name) for name in species])
     weights, bias = softmax_regression(rows.astype(np.float64), labels, 3, 1e-3)
     peer = linear_model.LogisticRegression(
@@ -90,9 +90,11 @@ def test_regression_weighs_species_equally():
     rows, species, _ = clouds()
     labels = np.array([NAMES.index(name) for name in species])
     x = rows.astype(np.float64)
-    again = np.concatenate([np.arange(len(x)), *[np.flatnonzero(labels == 1)] * 9])
-    for one, ten in zip(softmax_regression(x, labels, 3), softmax_regression(x[again], labels[again], 3), strict=True):
-        np.testing.assert_allclose(one, ten, atol=1e-6)
+    repeated = np.concatenate([np.arange(len(x)), *[np.flatnonzero(labels == 1)] * 9])
+    once = softmax_regression(x, labels, 3)
+    ten_times = softmax_regression(x[repeated], labels[repeated], 3)
+    for expected, actual in zip(once, ten_times, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_identical_rows_give_zero_weights():
@@ -124,7 +126,7 @@ def test_temperature_scales_with_logits():
 def test_temperature_stays_finite():
     right, labels = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
     assert 0 < fit_temperature(right, labels) < 10
-    assert 100 < fit_temperature(-right, labels) < math.inf  # always wrong: believe nothing
+    assert 100 < fit_temperature(-right, labels) < math.inf  # always wrong: no confidence
     assert 0 < fit_temperature(np.zeros((2, 2)), labels) < math.inf
 
 
@@ -133,13 +135,13 @@ def test_temperature_stays_finite():
 
 def test_measure_equals_closed_form():
     probabilities = np.array([[0.95, 0.05], [0.6, 0.4], [0.02, 0.98], [0.9, 0.1], [0.3, 0.7]])
-    found = measure(probabilities, np.array([0, 0, 0, 0, 1]), 0.9)
-    assert found == HeldOutAccuracy(accuracy=(3 / 4 + 1) / 2, confusion=((2, 1, 1), (0, 0, 1)))
+    held_out = measure_accuracy(probabilities, np.array([0, 0, 0, 0, 1]), 0.9)
+    assert held_out == HeldOutAccuracy(accuracy=(3 / 4 + 1) / 2, confusion=((2, 1, 1), (0, 0, 1)))
 
 
 def test_head_separates_clouds_and_reports_accuracy():
-    head = fit(*clouds(identities=20))
-    rows, species, _ = clouds(identities=20, seed=1)
+    head = fit(*clouds(identity_count=20))
+    rows, species, _ = clouds(identity_count=20, seed=1)
     probabilities = head.probabilities(rows, "s")
     right = probabilities.argmax(axis=1) == [NAMES.index(name) for name in species]
     assert right.mean() > 0.85
@@ -150,8 +152,8 @@ def test_head_separates_clouds_and_reports_accuracy():
 
 
 def test_folds_do_not_share_identities(monkeypatch: pytest.MonkeyPatch):
-    rows, species, whose = clouds(identities=7, photos=3)
-    identity_of = {row.tobytes(): identity for row, identity in zip(rows.astype(np.float64), whose, strict=True)}
+    rows, species, identities = clouds(identity_count=7, photos=3)
+    identity_of = {row.tobytes(): identity for row, identity in zip(rows.astype(np.float64), identities, strict=True)}
     fitted: list[set[str]] = []
     plain = softmax_regression
 
@@ -162,9 +164,9 @@ def test_folds_do_not_share_identities(monkeypatch: pytest.MonkeyPatch):
         return plain(x, labels, classes, penalty)
 
     monkeypatch.setattr(species_module, "softmax_regression", spy)
-    fit(rows, species, whose, folds=4)
+    fit(rows, species, identities, folds=4)
     *folds, whole = fitted
-    assert whole == set(whose)
+    assert whole == set(identities)
     assert len(folds) == 4
     held_out = [whole - fold for fold in folds]
     assert set.union(*held_out) == whole
@@ -172,13 +174,13 @@ def test_folds_do_not_share_identities(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_held_out_accuracy_does_not_reward_memorization():
-    """Each identity about a direction of its own: photos are foretold by their mates, but identities not at all."""
+    """Identities in random directions: photos predict others of the same identity, but identities predict nothing."""
     generator = np.random.default_rng(0)
     centers = np.repeat(generator.normal(size=(40, 60)), 6, axis=0) + generator.normal(0, 0.1, (240, 60))
     rows = (centers / np.linalg.norm(centers, axis=1, keepdims=True)).astype(np.float32)
-    whose = [str(row // 6) for row in range(240)]
+    identities = [str(row // 6) for row in range(240)]
     species = ["cat" if row // 6 % 2 else "dog" for row in range(240)]
-    head = fit(rows, species, whose, names=("cat", "dog"))
+    head = fit(rows, species, identities, names=("cat", "dog"))
     seen = head.probabilities(rows, "s").argmax(axis=1) == [("cat", "dog").index(name) for name in species]
     assert seen.mean() == 1.0
     assert head.held_out.accuracy < 0.75
@@ -189,52 +191,52 @@ def test_held_out_accuracy_does_not_reward_memorization():
 @expensive()
 @given(st.randoms())
 def test_head_is_invariant_to_row_order(random):
-    rows, species, whose = clouds(identities=3, photos=2)
+    rows, species, identities = clouds(identity_count=3, photos=2)
     order = list(range(len(rows)))
     random.shuffle(order)
-    one = fit(rows, species, whose, names=NAMES)
-    two = fit(rows[order], [species[i] for i in order], [whose[i] for i in order], names=NAMES)
-    np.testing.assert_allclose(one.weights, two.weights, atol=1e-6)
-    assert one.held_out == two.held_out
-    assert one.temperature == pytest.approx(two.temperature)
+    first = fit(rows, species, identities, names=NAMES)
+    second = fit(rows[order], [species[i] for i in order], [identities[i] for i in order], names=NAMES)
+    np.testing.assert_allclose(first.weights, second.weights, atol=1e-6)
+    assert first.held_out == second.held_out
+    assert first.temperature == pytest.approx(second.temperature)
 
 
-# What cannot be fitted
+# Invalid input
 
 
 def test_rejects_one_species():
-    rows, species, whose = clouds()
+    rows, species, identities = clouds()
     with pytest.raises(ValueError, match="two species"):
-        fit(rows[:30], species[:30], whose[:30])
+        fit(rows[:30], species[:30], identities[:30])
     with pytest.raises(BadDataset, match="dog: has photos of 0 identities"):
-        fit(rows[:30], species[:30], whose[:30], names=("cat", "dog"))
+        fit(rows[:30], species[:30], identities[:30], names=("cat", "dog"))
 
 
 def test_accepts_two_identities_per_species():
-    rows, species, whose = clouds(identities=2, photos=3)
-    assert [sum(row) for row in fit(rows, species, whose).held_out.confusion] == [6, 6, 6]
+    rows, species, identities = clouds(identity_count=2, photos=3)
+    assert [sum(row) for row in fit(rows, species, identities).held_out.confusion] == [6, 6, 6]
 
 
 def test_rejects_species_with_one_identity():
-    rows, species, whose = clouds()
+    rows, species, identities = clouds()
     with pytest.raises(BadDataset, match="dog: has photos of 1 identities"):
-        fit(rows[:31], species[:31], whose[:31])
+        fit(rows[:31], species[:31], identities[:31])
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 0.0, 3.0])
 def test_rejects_rows_that_are_not_unit_vectors(wrong: float):
-    rows, species, whose = clouds()
+    rows, species, identities = clouds()
     rows[7] = wrong
     with pytest.raises(ValueError, match="the first is row 7"):
-        fit(rows, species, whose)
+        fit(rows, species, identities)
 
 
 def test_rejects_inconsistent_labels():
-    rows, species, whose = clouds()
+    rows, species, identities = clouds()
     with pytest.raises(ValueError, match="two species"):
         fit(rows, species, ["Mia"] * len(rows))
     with pytest.raises(ValueError, match="person"):
-        fit(rows, species, whose, names=("cat", "dog"))
+        fit(rows, species, identities, names=("cat", "dog"))
 
 
 def test_fits_photos_in_folders_with_equal_names(mean_color_bundle: Path, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""A run's weights, through torch, are what its bundle is through ONNX Runtime."""
+"""A run's weights in torch give the same embeddings as its bundle in ONNX Runtime."""
 
 import json
 import shutil
@@ -28,18 +28,18 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def run(shared_run: RunFolder, tmp_path: Path) -> RunFolder:
-    """A copy to spoil."""
+    """A copy of the shared run that a test may change."""
     return RunFolder(shutil.copytree(shared_run.path, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
 def drawn() -> IdentityTable:
-    """Pets it was not trained on."""
+    """Pets the network was not trained on."""
     return DataSpec(("synthetic:dogs:5x2",)).read()
 
 
-def respaced(run: RunFolder, space_id: str) -> None:
-    """The run's bundle, sealed anew, as one of another space."""
+def change_space(run: RunFolder, space_id: str) -> None:
+    """Rewrite the run's bundle with another space id."""
     bundle = load_bundle(run.bundle)
     network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
     run.bundle.write_bytes(seal(network, replace(bundle.metadata, space_id=space_id)))
@@ -47,44 +47,44 @@ def respaced(run: RunFolder, space_id: str) -> None:
 
 @pytest.mark.parametrize("flip", [False, True])
 def test_embeddings_match_bundle(shared_run: RunFolder, drawn: IdentityTable, flip: bool):
-    through_torch = torch_embedder(shared_run.path, CPU, threads=2)
-    assert through_torch.metadata == load_bundle(shared_run.bundle).metadata
-    found, expected = (
+    torch_based = torch_embedder(shared_run.path, CPU, threads=2)
+    assert torch_based.metadata == load_bundle(shared_run.bundle).metadata
+    actual, expected = (
         embed_photos(embedder, drawn.photos, open_photo=open_photo, flip=flip, batch_size=3)
-        for embedder in (through_torch, Embedder(shared_run.bundle, threads=1))
+        for embedder in (torch_based, Embedder(shared_run.bundle, threads=1))
     )
-    assert found.embeddings.dtype == np.float32
-    np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-4)
-    assert not np.array_equal(found.embeddings, expected.embeddings), "torch computed it, not ONNX Runtime"
-    # The pets lie far enough apart for the agreement to mean something.
+    assert actual.embeddings.dtype == np.float32
+    np.testing.assert_allclose(actual.embeddings, expected.embeddings, atol=1e-4)
+    assert not np.array_equal(actual.embeddings, expected.embeddings), "torch computed these, not ONNX Runtime"
+    # The embeddings differ enough for the agreement to be significant.
     assert np.abs(expected.embeddings - expected.embeddings[0]).max() > 1e-2
 
 
 def test_verification_matches_bundle(shared_run: RunFolder, cats: DataSpec):
-    ours, onnx = torch_embedder(str(shared_run.path), CPU), Embedder(shared_run.bundle)
+    torch_based, onnx = torch_embedder(str(shared_run.path), CPU), Embedder(shared_run.bundle)
     first, second, *_ = cats.read().photos
     assert isinstance(first, Path)
     assert isinstance(second, Path)
-    answer, expected = (verify_photos(embedder, first, second) for embedder in (ours, onnx))
+    answer, expected = (verify_photos(embedder, first, second) for embedder in (torch_based, onnx))
     assert answer.similarity == pytest.approx(expected.similarity, abs=1e-4)
     assert answer.threshold == expected.threshold
-    assert ours.embed([]).shape == (0, 16)
-    assert ours.batch_size == onnx.batch_size
+    assert torch_based.embed([]).shape == (0, 16)
+    assert torch_based.batch_size == onnx.batch_size
 
 
 def test_dropout_and_batch_statistics_are_off(shared_run: RunFolder, drawn: IdentityTable):
     embedder = torch_embedder(shared_run.path, CPU)
-    one, again = (
+    together, single = (
         embed_photos(embedder, photos, open_photo=open_photo).embeddings for photos in (drawn.photos, drawn.photos[:1])
     )
-    np.testing.assert_allclose(one[:1], again, atol=1e-5)
+    np.testing.assert_allclose(together[:1], single, atol=1e-5)
 
 
 def test_computes_on_requested_device(shared_run: RunFolder):
     size_px = TINY.input.size_px
-    nowhere = torch_embedder(shared_run.path, torch.device("meta"))
-    with pytest.raises(NotImplementedError, match="meta"):  # which computes shapes, and has no numbers to give back
-        nowhere.run(np.ones((2, 3, size_px, size_px), np.float32))
+    embedder = torch_embedder(shared_run.path, torch.device("meta"))
+    with pytest.raises(NotImplementedError, match="meta"):  # the meta device computes shapes only
+        embedder.run(np.ones((2, 3, size_px, size_px), np.float32))
 
 
 @pytest.mark.parametrize("name", ["recipe.json", "embedder.safetensors", "model.onnx", "data.json"])
@@ -98,9 +98,9 @@ def test_rejects_damaged_files(run: RunFolder):
     whole = run.embedder.read_bytes()
     for damaged in (b"", b"no tensors", whole[:-1]):
         run.embedder.write_bytes(damaged)
-        with pytest.raises(BadRun, match=r"embedder\.safetensors: no weights can be read"):
+        with pytest.raises(BadRun, match=r"embedder\.safetensors: cannot read weights"):
             torch_embedder(run.path, CPU)
-    # A flipped bit of a weight is no error of the format, but these are other weights.
+    # With a flipped bit the file is still valid, but its weights are others than the bundle's.
     run.embedder.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(SpaceMismatch):
         torch_embedder(run.path, CPU)
@@ -126,10 +126,10 @@ def test_run_space_matches_exported_bundle(run: RunFolder):
 
 
 def test_compatible_run_uses_old_space(run: RunFolder):
-    described = json.loads(run.data_json.read_text())
-    described["compatible"] = {"space_id": "the old one", "components": 16}
-    run.data_json.write_text(json.dumps(described))
+    record = json.loads(run.data_json.read_text())
+    record["compatible"] = {"space_id": "the old one", "components": 16}
+    run.data_json.write_text(json.dumps(record))
     with pytest.raises(SpaceMismatch):
         torch_embedder(run.path, CPU)
-    respaced(run, "the old one")
+    change_space(run, "the old one")
     assert torch_embedder(run.path, CPU).metadata.space_id == "the old one"

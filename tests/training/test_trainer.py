@@ -12,30 +12,30 @@ from familiar.loading.dataset import FaceDataset
 from familiar.losses import ArcFace, circle_loss
 from familiar.training import trainer
 from familiar.training.checkpoint import load_state, load_weights
-from familiar.training.data import make_fold
+from familiar.training.data import prepare_data
 from familiar.training.fit import fit
 from familiar.training.loss_settings import CLASSIFIERS, LOSSES
 from familiar.training.network import build_network
 from familiar.training.objective import validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
-from familiar.training.validation import Validation, embed_dataset, validate, validation_pairs
+from familiar.training.validation import ValidationScores, embed_dataset, validate, validation_pairs
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
 pytestmark = pytest.mark.slow
 
 
-def spoil_from(epoch, monkeypatch, spoil):
-    """Have `spoil` change every loss from this epoch on (counted from 1; two steps each)."""
+def corrupt_losses(from_epoch, monkeypatch, corrupt):
+    """Apply `corrupt` to every loss from an epoch on (counted from 1; two steps each)."""
     forward, calls = ArcFace.forward, []
 
-    def spoilt(self, embeddings, labels):
+    def corrupted_forward(self, embeddings, labels):
         calls.append(1)
         loss = forward(self, embeddings, labels)
-        return spoil(self, loss) if len(calls) > 2 * (epoch - 1) else loss
+        return corrupt(self, loss) if len(calls) > 2 * (from_epoch - 1) else loss
 
-    monkeypatch.setattr(ArcFace, "forward", spoilt)
+    monkeypatch.setattr(ArcFace, "forward", corrupted_forward)
 
 
 def nan_loss(_objective, loss):
@@ -49,10 +49,10 @@ def nan_gradient(objective, loss):
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
-@pytest.mark.parametrize("spoil", small_and_exhaustive(nan_gradient, nan_loss))
-def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, spoil, cats):
+@pytest.mark.parametrize("corrupt", small_and_exhaustive(nan_gradient, nan_loss))
+def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, corrupt, cats):
     run = RunFolder(tmp_path)
-    spoil_from(3, monkeypatch, spoil)
+    corrupt_losses(3, monkeypatch, corrupt)
     with pytest.raises(TrainingFailed, match=r"epoch 3, step 1; lower optimizer\.lr.*best\.safetensors"):
         fit(TINY, cats, run.path)
     assert len(history(run)) == 2
@@ -66,14 +66,14 @@ def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, spoil
 
 @pytest.mark.usefixtures("without_curves")
 def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, cats):
-    """No later loss of that epoch would show it, and the epoch is not validated."""
+    """No later loss of the epoch would reveal it, and the epoch is not validated."""
     calls = []
 
-    def last_step(objective, loss):
+    def corrupt_last_step(objective, loss):
         calls.append(1)
         return nan_gradient(objective, loss) if len(calls) == 2 else loss
 
-    spoil_from(1, monkeypatch, last_step)
+    corrupt_losses(1, monkeypatch, corrupt_last_step)
     with pytest.raises(TrainingFailed, match="epoch 1, step 2"):
         fit(TINY, cats, tmp_path)
     assert not RunFolder(tmp_path).state.exists()
@@ -81,7 +81,7 @@ def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, ca
 
 @pytest.mark.usefixtures("without_curves")
 def test_early_failure_does_not_mention_checkpoint(tmp_path, monkeypatch, cats):
-    spoil_from(1, monkeypatch, nan_loss)
+    corrupt_losses(1, monkeypatch, nan_loss)
     with pytest.raises(TrainingFailed) as caught:
         fit(TINY, cats, tmp_path)
     assert "best" not in str(caught.value)
@@ -94,14 +94,14 @@ def test_excessive_learning_rate_raises_training_failed(tmp_path, cats):
         fit(recipe, cats, tmp_path)
 
 
-def found(accuracy=0.7, strangers=0.1):
-    return Validation(accuracy=accuracy, auc=0.7, recall_at_1=0.5, stranger_similarity=strangers)
+def scores(accuracy=0.7, negative_similarity=0.1):
+    return ValidationScores(accuracy=accuracy, auc=0.7, recall_at_1=0.5, mean_negative_similarity=negative_similarity)
 
 
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize(("patience", "epochs"), small_and_exhaustive((2, 3), (1, 2), (0, 5)))
 def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience, epochs, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: found())
+    monkeypatch.setattr(trainer, "validate", lambda *_: scores())
     recipe = TINY.with_settings(
         [
             f"budget.patience={patience}",
@@ -119,8 +119,8 @@ def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience,
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
-    scores = iter([0.6, 0.7, 0.65, 0.9])
-    monkeypatch.setattr(trainer, "validate", lambda *_: found(next(scores)))
+    accuracies = iter([0.6, 0.7, 0.65, 0.9])
+    monkeypatch.setattr(trainer, "validate", lambda *_: scores(next(accuracies)))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=20", "sampler.batch_size=32"])
     result = fit(recipe, cats, tmp_path)
     assert (result.epochs, result.best_epoch, result.best_score) == (6, 4, 0.7)
@@ -135,10 +135,10 @@ def test_time_budget_stops_run_after_validated_epoch(tmp_path, cats):
 
 @pytest.mark.usefixtures("without_steps")
 def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, cats):
-    scores = iter([found(0.7), found(0.9, strangers=0.9995), found(0.9, strangers=0.9999)])
-    monkeypatch.setattr(trainer, "validate", lambda *_: next(scores))
+    validations = iter([scores(0.7), scores(0.9, negative_similarity=0.9995), scores(0.9, negative_similarity=0.9999)])
+    monkeypatch.setattr(trainer, "validate", lambda *_: next(validations))
     recipe = TINY.with_settings(["budget.epochs=5", "validation.every_epochs=1", "sampler.batch_size=32"])
-    with pytest.raises(TrainingFailed, match=r"fell on one point.*lower optimizer\.lr"):
+    with pytest.raises(TrainingFailed, match=r"collapsed to one point.*lower optimizer\.lr"):
         fit(recipe, cats, tmp_path)
     state = load_state(RunFolder(tmp_path).state)
     assert (state["best_epoch"], state["best_score"]) == (1, 0.7)
@@ -148,15 +148,15 @@ def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, c
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize("budget", ["budget.epochs=1", "budget.seconds=1e-6"])
 def test_collapse_in_last_epoch_raises_training_failed(tmp_path, monkeypatch, budget, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: found(strangers=0.9999))
-    with pytest.raises(TrainingFailed, match="fell on one point"):
+    monkeypatch.setattr(trainer, "validate", lambda *_: scores(negative_similarity=0.9999))
+    with pytest.raises(TrainingFailed, match="collapsed to one point"):
         fit(TINY.with_settings([budget]), cats, tmp_path)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_batch_norm_statistics_adapt_within_few_steps(tmp_path, cats):
-    """Batch norms' averages must have caught up with the features after two steps, not after forty."""
+    """Running statistics must match the features after two steps, not after forty."""
     epochs = []
     fit(TINY.with_settings(["validation.every_epochs=1"]), cats, tmp_path, on_epoch=epochs.append)
     assert all(record.stranger_similarity < 0.9 for record in epochs)
@@ -181,25 +181,25 @@ def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
 
 @pytest.mark.usefixtures("without_steps")
 def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
-    seen = []
+    batches = []
 
-    def look(_trainer, batch):
-        seen.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
+    def record_batch(_trainer, batch):
+        batches.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
         return 1.0, 1.0
 
-    monkeypatch.setattr(trainer.Trainer, "_one_step", look)
-    monkeypatch.setattr(trainer, "validate", lambda *_: found())
+    monkeypatch.setattr(trainer.Trainer, "_train_step", record_batch)
+    monkeypatch.setattr(trainer, "validate", lambda *_: scores())
     fit(TINY.with_settings(["budget.epochs=2"]), cats, tmp_path)
-    first, second = ([*seen[step][1], *seen[step + 1][1]] for step in (0, 2))
+    first, second = ([*batches[step][1], *batches[step + 1][1]] for step in (0, 2))
     assert sorted(first) == sorted(second) == sorted([*range(8)] * 4)
     assert first != second
-    bright, again = ({*seen[step][0], *seen[step + 1][0]} for step in (0, 2))
-    assert len(bright & again) < 16
+    brightness, later_brightness = ({*batches[step][0], *batches[step + 1][0]} for step in (0, 2))
+    assert len(brightness & later_brightness) < 16
 
 
 @pytest.mark.usefixtures("without_curves")
 def test_training_learns_identities(tmp_path):
-    """From worse than chance to knowing its eight cats, in evaluation mode too."""
+    """The loss falls from worse than chance, and recall is above chance in evaluation mode."""
     data = save_photos(tmp_path / "cats", "synthetic:cats:12x6:difficulty=0")
     recipe = replace(TINY, augmentation=NOTHING).with_settings(
         [
@@ -212,12 +212,12 @@ def test_training_learns_identities(tmp_path):
     assert losses[0] > np.log(8) > 1.0 > np.mean(losses[-2:])
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
-    photos = make_fold(run.recipe(), read_table(data.read(), run.recipe().input.preprocessing())).train
+    photos = prepare_data(run.recipe(), read_table(data.read(), run.recipe().input.preprocessing())).train
     photos.augmentation = None
     labels = photos.table.labels
-    known = validate(embed_dataset(network, photos), labels, validation_pairs(labels, 1000, 0))
-    assert known.recall_at_1 > 0.25  # by chance 5 in 47
-    assert known.auc > 0.55
+    learned = validate(embed_dataset(network, photos), labels, validation_pairs(labels, 1000, 0))
+    assert learned.recall_at_1 > 0.25  # by chance: 5 in 47
+    assert learned.auc > 0.55
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -227,7 +227,7 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
     )
     steps = []
     fit(recipe, cats, tmp_path, on_step=steps.append)
-    assert [at.steps for at in steps] == [2, 2]
+    assert [progress.steps for progress in steps] == [2, 2]
 
 
 @pytest.mark.exhaustive
@@ -237,8 +237,8 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
     small_and_exhaustive(("auc", 3, 0.9), ("accuracy", 2, 0.7), ("recall_at_1", 1, 0.5)),
 )
 def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_epoch, best_score):
-    seen = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(*next(seen), stranger_similarity=0.1))
+    figures = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(*next(figures), mean_negative_similarity=0.1))
     recipe = TINY.with_settings(
         [
             "budget.epochs=3",
@@ -257,7 +257,7 @@ def test_curves_are_drawn_at_intervals_and_at_the_end(tmp_path, monkeypatch, cat
     epochs = []
     monkeypatch.setattr(trainer, "CURVES_SECONDS", seconds)
     monkeypatch.setattr(trainer, "draw_curves", lambda _, records: epochs.append(len(records)))
-    monkeypatch.setattr(trainer, "validate", lambda *_: Validation(0.6, 0.7, 0.5, stranger_similarity=0.1))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.6, 0.7, 0.5, mean_negative_similarity=0.1))
     fit(TINY, cats, tmp_path)
     assert epochs == drawn
 
@@ -274,7 +274,7 @@ def test_curves_are_drawn_when_training_stops_early(tmp_path, monkeypatch, cats)
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_curves")
 def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
-    """Whatever is mined, and however strict the loss has become since."""
+    """For any miner, and with the hyper-parameters of epoch 0."""
     recipe = TINY.with_settings(
         [
             *(
@@ -294,14 +294,14 @@ def test_validation_loss_covers_all_validation_triplets(tmp_path, cats):
     embeddings = torch.from_numpy(embed_dataset(network, photos))
     triplets = [
         (a, p, n)
-        for a, mine in enumerate(table.labels)
-        for p, other in enumerate(table.labels)
-        for n, third in enumerate(table.labels)
-        if a != p and mine == other != third
+        for a, anchor_label in enumerate(table.labels)
+        for p, positive_label in enumerate(table.labels)
+        for n, negative_label in enumerate(table.labels)
+        if a != p and anchor_label == positive_label != negative_label
     ]
-    chosen = (embeddings[list(rows)] for rows in zip(*triplets, strict=True))
-    wanted = circle_loss(*chosen, margin=0.2, gamma=64.0).item()
-    assert float(history(run)[-1]["validation_loss"]) == pytest.approx(wanted, rel=1e-5)
+    columns = (embeddings[list(rows)] for rows in zip(*triplets, strict=True))
+    expected = circle_loss(*columns, margin=0.2, gamma=64.0).item()
+    assert float(history(run)[-1]["validation_loss"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_only_classifiers_have_no_validation_loss():
@@ -315,11 +315,11 @@ def test_softmax_trains_on_unnormalized_embeddings(tmp_path, cats, monkeypatch):
     lengths = []
     original = trainer.Objective.forward
 
-    def look(objective, embeddings, labels, rows):
+    def record_lengths(objective, embeddings, labels, rows):
         lengths.append(embeddings.detach().norm(dim=1))
         return original(objective, embeddings, labels, rows)
 
-    monkeypatch.setattr(trainer.Objective, "forward", look)
+    monkeypatch.setattr(trainer.Objective, "forward", record_lengths)
     recipe = TINY.with_settings(["loss.name=softmax", "budget.epochs=1"])
     fit(recipe, cats, tmp_path / "raw")
     assert torch.cat(lengths).std() > 0.1

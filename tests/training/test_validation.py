@@ -14,7 +14,7 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, in_order
 from familiar.photos.preprocessing import Preprocessing
-from familiar.training.validation import compared_rows, embed_dataset, validate, validation_pairs
+from familiar.training.validation import embed_dataset, validate, validation_loss_rows, validation_pairs
 from support.tiny_run import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
@@ -43,20 +43,20 @@ def test_takes_all_pairs_when_fewer_than_requested():
 
 
 def test_perfect_embeddings_score_one():
-    found = validate(noisy_identities(0.0), LABELS, validation_pairs(LABELS, 100, 0))
-    assert (found.accuracy, found.auc, found.recall_at_1) == (1.0, 1.0, 1.0)
-    assert not found.collapsed
+    result = validate(noisy_identities(0.0), LABELS, validation_pairs(LABELS, 100, 0))
+    assert (result.accuracy, result.auc, result.recall_at_1) == (1.0, 1.0, 1.0)
+    assert not result.collapsed
 
 
 def test_random_embeddings_score_at_chance():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 5)
     embeddings = normalize(rng.normal(size=(500, 64)).astype(np.float32))
-    found = validate(embeddings, labels, validation_pairs(labels, 2000, 0))
-    assert found.auc == pytest.approx(0.5, abs=0.05)
-    assert 0.5 <= found.accuracy < 0.56
-    assert found.recall_at_1 < 0.05
-    assert found.stranger_similarity == pytest.approx(0.0, abs=0.01)
+    result = validate(embeddings, labels, validation_pairs(labels, 2000, 0))
+    assert result.auc == pytest.approx(0.5, abs=0.05)
+    assert 0.5 <= result.accuracy < 0.56
+    assert result.recall_at_1 < 0.05
+    assert result.mean_negative_similarity == pytest.approx(0.0, abs=0.01)
 
 
 @pytest.mark.slow
@@ -64,34 +64,34 @@ def test_random_embeddings_score_at_chance():
 def test_figures_match_slow_reference(noise, count, seed):
     embeddings = noisy_identities(noise, seed)
     pairs = validation_pairs(LABELS, count, seed)
-    found = validate(embeddings, LABELS, pairs)
+    result = validate(embeddings, LABELS, pairs)
     wide = embeddings.astype(np.float64)
     scores = np.float32([wide[i] @ wide[j] for i, j in zip(pairs.left, pairs.right, strict=True)])
-    same, strangers = scores[pairs.same], scores[~pairs.same]
-    auc = np.mean([(s > d) + 0.5 * (s == d) for s in same for d in strangers])
-    accuracy = max(((same >= threshold).mean() + (strangers < threshold).mean()) / 2 for threshold in (*scores, np.inf))
-    assert found.auc == pytest.approx(auc, abs=1e-6)
-    assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
-    assert found.stranger_similarity == pytest.approx(strangers.mean(), abs=1e-6)
+    same, different = scores[pairs.same], scores[~pairs.same]
+    auc = np.mean([(s > d) + 0.5 * (s == d) for s in same for d in different])
+    accuracy = max(((same >= threshold).mean() + (different < threshold).mean()) / 2 for threshold in (*scores, np.inf))
+    assert result.auc == pytest.approx(auc, abs=1e-6)
+    assert result.accuracy == pytest.approx(accuracy, abs=1e-9)
+    assert result.mean_negative_similarity == pytest.approx(different.mean(), abs=1e-6)
     hits = [
         LABELS[max((other for other in range(24) if other != row), key=lambda other: wide[row] @ wide[other])]
         == LABELS[row]
         for row in range(24)
     ]
-    assert found.recall_at_1 == pytest.approx(np.mean(hits), abs=1e-9)
+    assert result.recall_at_1 == pytest.approx(np.mean(hits), abs=1e-9)
 
 
 def test_accuracy_balances_same_and_different_pairs():
-    """All pairs: 36 of one identity, 240 of two."""
-    guesses = normalize(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
-    assert validate(guesses, LABELS, validation_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
+    """All pairs: 36 positive, 240 negative."""
+    random = normalize(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
+    assert validate(random, LABELS, validation_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
 
 
 def test_reports_collapse_of_near_identical_embeddings():
     embeddings = normalize(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
-    found = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
-    assert found.collapsed
-    assert found.stranger_similarity > 0.999
+    result = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
+    assert result.collapsed
+    assert result.mean_negative_similarity > 0.999
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.0])
@@ -103,7 +103,7 @@ def test_rejects_zero_or_non_finite_embeddings(bad):
 
 
 class MeanColor(nn.Module):
-    """The mean of each color, and in training mode something else."""
+    """Embeds a photo as its mean color; adds 1 in training mode."""
 
     def __init__(self):
         super().__init__()
@@ -122,11 +122,11 @@ def test_embeds_dataset_in_order_and_evaluation_mode(batch_size, training):
     photos = FaceDataset(read.table, read.crops)
     network = MeanColor().train(training)
     with torch.enable_grad():
-        found = embed_dataset(network, photos, batch_size=batch_size)
+        embeddings = embed_dataset(network, photos, batch_size=batch_size)
         assert torch.is_grad_enabled()
     ((images, *_),) = PhotoBatches(photos, in_order(range(8), 8), torch.device("cpu"))
     expected = images.numpy().mean((2, 3))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(embeddings, expected, rtol=1e-5, atol=1e-6)
     assert network.training is training
 
 
@@ -139,9 +139,9 @@ def test_error_names_missing_photo(tmp_path):
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=900), st.integers(0, 5))
-def test_compared_rows_limit_identities_and_photos(labels, seed):
+def test_validation_loss_rows_limit_identities_and_photos(labels, seed):
     _, labels = np.unique(labels, return_inverse=True)
-    rows = compared_rows(labels, seed)
+    rows = validation_loss_rows(labels, seed)
     assert len(set(rows.tolist())) == len(rows)
     counts = np.bincount(labels[rows], minlength=labels.max() + 1)
     assert counts.max() <= 8
@@ -149,5 +149,5 @@ def test_compared_rows_limit_identities_and_photos(labels, seed):
     taken = counts > 0
     assert np.array_equal(counts[taken], np.minimum(np.bincount(labels), 8)[taken])
     if not taken.all():
-        assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), "those with many first"
-    assert np.array_equal(rows, compared_rows(labels, seed)), "the same at every validation"
+        assert np.minimum(np.bincount(labels), 8)[~taken].max() <= counts[taken].min(), "many photos first"
+    assert np.array_equal(rows, validation_loss_rows(labels, seed)), "the same at every validation"

@@ -1,4 +1,4 @@
-"""One function per published way of training; each returns a complete Recipe."""
+"""Recipes: one function per published way of training; each returns a complete `Recipe`."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def recipe_named(name: str) -> Recipe:
-    """A recipe of the list. BadRecipe names them all."""
+    """Return the recipe of that name. BadRecipe, listing all names, if there is none."""
     if name not in RECIPES:
-        raise BadRecipe(f"no recipe is called {name!r}; there are {', '.join(RECIPES)}")
+        raise BadRecipe(f"no recipe is called {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]()

@@ -1,39 +1,42 @@
-"""The circle-loss coursework: triplets mined hard, a loss that grows stricter, recall@1 as the judge."""
+"""Circle loss on hard triplets (arXiv 2002.10857), as a coursework in face verification trained it.
+
+Margin and gamma grow with the epochs, and recall@1 decides which epoch is kept; see docs/reproductions/circle.md.
+"""
 
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 
 def circle_simple() -> Recipe:
-    """SimpleEmbeddingNet, 5 blocks: the network whose LFW figures the coursework reports."""
+    """Circle loss on SimpleEmbeddingNet, 5 blocks: the coursework's network with published LFW results."""
     return _circle("circle-simple", ModelSettings(name="simple", dropout=0.0, initial_weights="none"))
 
 
 def circle_simple_v2() -> Recipe:
-    """SimpleEmbeddingNetV2, 6 blocks: the network whose training the coursework prints."""
+    """Circle loss on SimpleEmbeddingNetV2, 6 blocks: the coursework's network with a published training log."""
     model = ModelSettings(name="simple_v2", dropout=0.0, initial_weights="none", blocks=6)
     return _circle("circle-simple-v2", model)
 
 
 def circle_efficientnet() -> Recipe:
-    """EfficientNet-B0 as the coursework rebuilt it, from random weights."""
+    """Circle loss on EfficientNet-B0 as the coursework rebuilt it, from random weights."""
     model = ModelSettings(name="efficientnet_b0_rebuilt", dropout=0.2, initial_weights="none")
     return _circle("circle-efficientnet", model)
 
 
 def circle_efficientnet_pretrained() -> Recipe:
-    """EfficientNet-B0 with timm's ImageNet weights, frozen, under a flatten head."""
+    """Circle loss on EfficientNet-B0 with timm's ImageNet weights, frozen, and a flatten head."""
     model = ModelSettings(name="efficientnet_b0_frozen", dropout=0.2, initial_weights="imagenet")
     return _circle("circle-efficientnet-pretrained", model)
 

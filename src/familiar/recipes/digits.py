@@ -1,40 +1,40 @@
-"""Softmax, NormFace and ArcFace on MNIST in two components (seed 003): trained on 0 to 4, judged on 5 to 9.
+"""Softmax, NormFace and ArcFace on MNIST with 2-D embeddings: trained on 0 to 4, validated on 5 to 9.
 
-For data as `familiar train mnist:FOLDER` reads them.
+The settings of an essay on ArcFace; see docs/reproductions/digits.md. The data is `mnist:FOLDER`.
 """
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
-TRAINED_ON = ("0", "1", "2", "3", "4")
-UNSMOOTHED = Schedule(0.0)
+TRAINING_DIGITS = ("0", "1", "2", "3", "4")
+NO_SMOOTHING = Schedule(0.0)
 
 
 def digits_softmax() -> Recipe:
-    """MNIST's 0 to 4 in two components, plain softmax without a bias."""
-    return _digits("digits-softmax", LossSettings("softmax", bias=False, label_smoothing=UNSMOOTHED))
+    """MNIST's 0 to 4 with 2-D embeddings, plain softmax without a bias."""
+    return _digits("digits-softmax", LossSettings("softmax", bias=False, label_smoothing=NO_SMOOTHING))
 
 
 def digits_normface() -> Recipe:
-    """The same with embeddings and centers at unit length, scale 16 (the essay's was 1)."""
-    return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=UNSMOOTHED))
+    """NormFace on the same digits: embeddings and centers of unit length, scale 16 (in the essay: 1)."""
+    return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=NO_SMOOTHING))
 
 
 def digits_arcface() -> Recipe:
-    """The same with an angular margin of half a radian."""
-    loss = LossSettings("arcface", scale=Schedule(16.0), margin_rad=Schedule(0.5), label_smoothing=UNSMOOTHED)
+    """ArcFace on the same digits, with an angular margin of 0.5 radians."""
+    loss = LossSettings("arcface", scale=Schedule(16.0), margin_rad=Schedule(0.5), label_smoothing=NO_SMOOTHING)
     return _digits("digits-arcface", loss)
 
 
@@ -44,7 +44,7 @@ def _digits(name: str, loss: LossSettings) -> Recipe:
         model=ModelSettings(name="digits", embedding_dim=2, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=28, resize_px=28, normalization="symmetric"),
         augmentation=NOTHING,
-        split=SplitSettings(train=TRAINED_ON),
+        split=SplitSettings(train=TRAINING_DIGITS),
         sampler=SamplerSettings(batch_size=128),
         loss=loss,
         optimizer=OptimizerSettings(

@@ -1,22 +1,22 @@
-"""FaceNet (seed 001, arXiv 1503.03832): semi-hard triplets mined in large batches, AdaGrad, random initial weights."""
+"""FaceNet (arXiv 1503.03832): semi-hard triplets mined in large batches, AdaGrad, random initial weights."""
 
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
-# "The input consists of randomly cropped face images"; mirrored too, as everyone does since.
+# The paper: "The input consists of randomly cropped face images". Mirroring is common since then.
 RANDOM_CROPS = replace(NOTHING, crop_p=1.0, crop_scale_min=0.8, flip_p=0.5)
 BATCH_OF_1800 = SamplerSettings(identities=45, photos=40, batch_size=1800)
 
@@ -27,7 +27,7 @@ def facenet_nn1() -> Recipe:
 
 
 def facenet_nn2() -> Recipe:
-    """FaceNet's NN2, Inception, as published: 224 px, batches of 1,800 in the memory of 60."""
+    """FaceNet's NN2, Inception, as published: 224 px, batches of 1,800 in the memory of 60 photos."""
     return _facenet("facenet-nn2", "facenet_nn2", 224, chunk_size=60)
 
 
@@ -48,8 +48,8 @@ def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
             name="adagrad",
             lr=0.05,
             backbone_lr=0.05,
-            # TensorFlow's default. Sums that begin at torch's 0 would make the first steps as long as the rate,
-            # whatever the gradient.
+            # TensorFlow's default. With torch's initial sums of 0, the first steps would be as long as the learning
+            # rate, whatever the gradient.
             accumulator=0.1,
             gradient_norm=NO_CLIPPING,
             weight_decay=0.0,

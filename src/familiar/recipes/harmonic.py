@@ -1,4 +1,4 @@
-"""Harmonic embeddings (seed 000), both kinds: prefixes that stand alone, and a new network beside an old one."""
+"""Harmonic embeddings in both senses: prefixes usable as embeddings, and compatibility with an older network."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from familiar.training.recipe import Recipe
 
 
 def harmonic_256() -> Recipe:
-    """256 components of which the first 64 and 128 are embeddings too: semi-hard triplets on NNS2."""
+    """256-d embeddings whose first 64 and 128 components are embeddings too: semi-hard triplets on NNS2."""
     recipe = facenet_small()
     return replace(
         recipe,
@@ -19,6 +19,6 @@ def harmonic_256() -> Recipe:
 
 
 def compatible() -> Recipe:
-    """pet-mobile whose vectors compare with a gallery's old ones: --set loss.compatible_with=OLD.onnx."""
+    """pet-mobile, comparable with the embeddings of an older bundle: --set loss.compatible_with=OLD.onnx."""
     recipe = pet_mobile()
     return replace(recipe, name="compatible", loss=replace(recipe.loss, compatible_with="OLD.onnx"))

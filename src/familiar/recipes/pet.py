@@ -1,20 +1,20 @@
-"""The mobile pet embedder (seed 004): MobileNetV3-Small, GDConv head, ArcFace."""
+"""The mobile pet embedder: MobileNetV3-Small, GDConv head, ArcFace; see docs/reproductions/pets.md."""
 
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NOTHING
 from familiar.training.loss_settings import LossSettings
-from familiar.training.recipe import (
+from familiar.training.recipe import Recipe
+from familiar.training.schedule import Schedule
+from familiar.training.settings import (
     BudgetSettings,
     InputSettings,
     ModelSettings,
     OptimizerSettings,
-    Recipe,
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
 )
-from familiar.training.schedule import Schedule
 
 
 def pet_mobile() -> Recipe:
@@ -23,12 +23,12 @@ def pet_mobile() -> Recipe:
 
 
 def pet_nano() -> Recipe:
-    """The first half of MobileNetV3-Small, 112 px, 128-d, ArcFace: a whole bundle of 308,000 bytes in int8-weights."""
+    """The first half of MobileNetV3-Small, 112 px, 128-d, ArcFace: a bundle of 308,000 bytes in int8-weights."""
     return Recipe(
         name="pet-nano",
         model=ModelSettings(name="nano_mobile", embedding_dim=128, dropout=0.0),
         input=InputSettings(size_px=112, resize_px=112),
-        # A network this small underfits before it overfits: only what moves and relights a face.
+        # A network this small underfits rather than overfits, so faces are only moved and relit.
         augmentation=replace(
             NOTHING,
             rotate_p=0.3,
@@ -49,7 +49,7 @@ def pet_nano() -> Recipe:
 
 
 def quickstart() -> Recipe:
-    """A half-width MobileNetV3-Small from random weights at 64 px: learns drawn pets in minutes on two cores."""
+    """A half-width MobileNetV3-Small from random weights at 64 px: learns synthetic pets in minutes on two cores."""
     return Recipe(
         name="quickstart",
         model=ModelSettings(name="mobilenetv3_small_050", embedding_dim=64, dropout=0.0, initial_weights="none"),

@@ -1,4 +1,4 @@
-"""Fit a network by a recipe: loop, schedules, checkpoints (torch)."""
+"""Train a network by a recipe: training loop, schedules, checkpoints (torch)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: recipes stand in this package too, and need no torch."""
+    """Import `get_triplets` on first use: the recipes in this package must import without torch."""
     if name == "get_triplets":
         from familiar.training.triplets import get_triplets
 

@@ -1,4 +1,4 @@
-"""The space of an old bundle, for a network whose vectors are to compare with those stored by it."""
+"""Reference embeddings by an old bundle, for training a network whose embeddings compare with the bundle's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,32 +13,38 @@ from familiar.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class OldSpace:
-    """What the old bundle makes of each photo that is trained on, and what its space is called."""
+class ReferenceEmbeddings:
+    """The old bundle's embedding of each training photo, and the id of its space."""
 
     space_id: str
     embeddings: Float32[np.ndarray, "photos k"]
 
-    def described(self) -> dict[str, str | int]:
+    def to_record(self) -> dict[str, str | int]:
+        """Return what the run's `data.json` stores about the old bundle."""
         return {"space_id": self.space_id, "components": self.embeddings.shape[1]}
 
 
-def old_space(recipe: Recipe, table: IdentityTable) -> OldSpace | None:
-    """None where the recipe names no old bundle.
+def embed_with_reference_bundle(recipe: Recipe, table: IdentityTable) -> ReferenceEmbeddings | None:
+    """Embed the photos with the bundle that `loss.compatible_with` names.
 
-    BadBundle where that is none; BadRecipe where its vectors are longer than the new ones; the photo's own error where
-    one cannot be read.
+    Returns:
+        The embeddings, one row for each photo of `table`; None if the recipe names no old bundle.
+
+    Raises:
+        BadBundle: the file is not a bundle.
+        BadRecipe: the bundle's embeddings are longer than the new network's.
+        UnreadablePhoto: a photo cannot be read.
     """
     if not recipe.loss.compatible_with:
         return None
     embedder = Embedder(Path(recipe.loss.compatible_with))
-    old, new = embedder.metadata.embedding_dim, recipe.model.embedding_dim
-    if old > new:
+    old_dim, new_dim = embedder.metadata.embedding_dim, recipe.model.embedding_dim
+    if old_dim > new_dim:
         raise BadRecipe(
-            f"vectors of {old} components, as {recipe.loss.compatible_with} gives them, cannot compare with {new}; "
-            f"set model.embedding_dim to {old} or more"
+            f"embeddings of {recipe.loss.compatible_with} have {old_dim} components and cannot be compared with "
+            f"{new_dim}; set model.embedding_dim to {old_dim} or more"
         )
-    found = embed_photos(embedder, table.photos, open_photo=open_photo)
-    if found.skipped:
-        raise found.skipped[0]
-    return OldSpace(embedder.metadata.space_id, found.embeddings)
+    embedded = embed_photos(embedder, table.photos, open_photo=open_photo)
+    if embedded.skipped:
+        raise embedded.skipped[0]
+    return ReferenceEmbeddings(embedder.metadata.space_id, embedded.embeddings)

@@ -1,4 +1,4 @@
-"""A run's weights and the state it resumes from, written so that a crash leaves the last good ones."""
+"""Checkpoints: a run's weights and the state it resumes from, written atomically (a crash keeps the previous file)."""
 
 import io
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from familiar.core.files import write_atomically
 
 
 def save_weights(path: Path, **modules: nn.Module) -> None:
-    """The tensors of each module under its name: `network.trunk...`, `objective.centers`."""
+    """Save the tensors of each module under its keyword: `network.trunk...`, `objective.centers`."""
     tensors = {
         f"{name}.{key}": tensor.detach().cpu().contiguous()
         for name, module in modules.items()
@@ -24,35 +24,40 @@ def save_weights(path: Path, **modules: nn.Module) -> None:
 
 
 def load_weights(path: Path, **modules: nn.Module) -> None:
-    """Into each module the tensors saved under its name. BadRun where they are missing or do not fit."""
+    """Load into each module the tensors saved under its keyword.
+
+    Raises:
+        BadRun: the file is missing or damaged, or its tensors do not fit a module.
+    """
     try:
         tensors = safetensors.torch.load(path.read_bytes())
     except (OSError, safetensors.SafetensorError) as error:
-        raise BadRun(f"{path}: no weights can be read from it ({error})") from error
+        raise BadRun(f"{path}: cannot read weights ({error})") from error
     for name, module in modules.items():
         try:
-            module.load_state_dict(_under(name, tensors))
+            module.load_state_dict(_tensors_of_module(name, tensors))
         except RuntimeError as error:
-            raise BadRun(f"{path}: its weights are of another network ({error})") from error
+            raise BadRun(f"{path}: the weights belong to another network ({error})") from error
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Tensors, numbers, strings and containers of them; read back with `weights_only=True`."""
+    """Save tensors, numbers, strings and containers of them, to be read back with `weights_only=True`."""
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     write_atomically(path, buffer.getvalue())
 
 
 def load_state(path: Path) -> dict[str, Any]:
+    """Load what `save_state` saved. BadRun if the file is missing or damaged."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise BadRun(
-            f"{path.parent}: nothing to resume, {path.name} is missing: it ended before its first epoch did. "
-            "Remove the folder and begin again"
+            f"{path.parent}: nothing to resume: {path.name} is missing, so the run ended before its first epoch did. "
+            "Remove the folder and start again"
         ) from error
-    except Exception as error:  # torch raises many kinds for a damaged file
-        raise BadRun(f"{path}: cannot be resumed from ({error})") from error
+    except Exception as error:  # torch raises many types of exception for a damaged file
+        raise BadRun(f"{path}: cannot resume from this file ({error})") from error
 
 
 def with_current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -60,7 +65,7 @@ def with_current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key.replace("centres", "centers"): tensor for key, tensor in tensors.items()}
 
 
-def _under(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _tensors_of_module(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     prefix = f"{name}."
     return with_current_names(
         {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Settings as JSON and as `key=value` texts, and back: from the types of frozen dataclasses, whichever they are."""
+"""Settings to and from JSON and `key=value` texts, by the field types of frozen dataclasses."""
 
 import dataclasses
 import difflib
@@ -10,114 +10,142 @@ from familiar.training.loss_settings import LOSSES, LossSettings
 from familiar.training.schedule import Schedule
 
 
-def field_types(part: Any, prefix: str = "") -> dict[str, Any]:
-    """The type of every setting, by its key."""
-    kinds: dict[str, Any] = {}
-    for name, kind in get_type_hints(part).items():
-        nested = _is_part(kind)
-        kinds |= field_types(kind, f"{prefix}{name}.") if nested else {prefix + name: kind}
-    return kinds
+def field_types(settings_type: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the type of every setting by its key, such as `optimizer.lr`."""
+    types: dict[str, Any] = {}
+    for name, field_type in get_type_hints(settings_type).items():
+        if _is_settings_group(field_type):
+            types |= field_types(field_type, f"{prefix}{name}.")
+        else:
+            types[prefix + name] = field_type
+    return types
 
 
-def _is_part(kind: Any) -> bool:
-    """Whether it has settings of its own; a schedule is one value."""
-    return dataclasses.is_dataclass(kind) and kind is not Schedule
+def _is_settings_group(field_type: Any) -> bool:
+    """Whether a field's type has settings of its own; a schedule counts as one value."""
+    return dataclasses.is_dataclass(field_type) and field_type is not Schedule
 
 
 def to_primitive(value: Any) -> Any:
-    """Numbers, strings, lists and dictionaries; of a loss's settings those it has."""
+    """Convert settings to numbers, strings, lists and dictionaries; a loss gives only the settings that it has."""
     if isinstance(value, Schedule):
-        return str(value) if value.moves else value.start
+        return str(value) if value.varies else value.start
     if isinstance(value, tuple):
         return [to_primitive(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
-    names = value.settings if isinstance(value, LossSettings) else [each.name for each in dataclasses.fields(value)]
+    names = (
+        value.setting_names if isinstance(value, LossSettings) else [field.name for field in dataclasses.fields(value)]
+    )
     return {name: to_primitive(getattr(value, name)) for name in names}
 
 
-def unknown(key: str, keys: Iterable[str]) -> BadRecipe:
-    """With the nearest of the keys there are."""
-    keys = list(keys)
-    near = [known for known in keys if known.endswith(f".{key}")]
+def unknown_key_error(key: str, known_keys: Iterable[str]) -> BadRecipe:
+    """Return the error for an unknown key; its message suggests the most similar known one."""
+    known_keys = list(known_keys)
+    similar = [known for known in known_keys if known.endswith(f".{key}")]
     initials = "".join(word[:1] for word in key.rpartition(".")[2].split("_"))  # learning_rate: lr
-    near += [known for known in keys if known.endswith(f".{initials}")]
-    near += difflib.get_close_matches(key, keys, n=1, cutoff=0.4)
-    return BadRecipe(f"no setting is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    similar += [known for known in known_keys if known.endswith(f".{initials}")]
+    similar += difflib.get_close_matches(key, known_keys, n=1, cutoff=0.4)
+    return BadRecipe(f"unknown setting {key!r}" + (f"; did you mean {similar[0]!r}?" if similar else ""))
 
 
-def parse(text: str, kind: Any, key: str) -> Any:
-    """A setting's value as JSON would hold it. BadRecipe where the text is none of its type."""
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise BadRecipe(f"{key} is one of {', '.join(get_args(kind))}, not {text!r}")
+def parse_value(text: str, field_type: Any, key: str) -> Any:
+    """Parse the text of a setting into the value that JSON would hold.
+
+    Args:
+        text: the right side of `key=value`.
+        field_type: the type of the setting.
+        key: the name of the setting, for error messages.
+
+    Raises:
+        BadRecipe: the text is not a value of this type.
+    """
+    if get_origin(field_type) is Literal:
+        if text not in get_args(field_type):
+            raise BadRecipe(f"{key} must be one of {', '.join(get_args(field_type))}, not {text!r}")
         return text
-    if kind is str:
+    if field_type is str:
         return text
-    if kind is bool:
+    if field_type is bool:
         if text.lower() not in ("true", "false"):
-            raise BadRecipe(f"{key} is true or false, not {text!r}")
+            raise BadRecipe(f"{key} must be true or false, not {text!r}")
         return text.lower() == "true"
-    if kind is Schedule:
-        return text  # as a recipe's JSON may hold it
-    if get_origin(kind) is tuple:
-        parts = [part.strip() for part in text.strip("()[] ").split(",")]
-        return [parse(part, get_args(kind)[0], key) for part in parts if part]
+    if field_type is Schedule:
+        return text  # a recipe's JSON holds schedules as text too
+    if get_origin(field_type) is tuple:
+        items = [item.strip() for item in text.strip("()[] ").split(",")]
+        return [parse_value(item, get_args(field_type)[0], key) for item in items if item]
     try:
-        return kind(text)
+        return field_type(text)
     except ValueError as error:
-        raise BadRecipe(f"{key} is {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
+        expected = "a whole number" if field_type is int else "a number"
+        raise BadRecipe(f"{key} must be {expected}, not {text!r}") from error
 
 
-def from_primitive(kind: Any, stored: Any) -> Any:
-    """What `plain` was made from. BadRecipe for anything else, with the nearest key for an unknown one."""
-    return _part(kind, stored, "", list(field_types(kind)))
+def from_primitive(settings_type: Any, stored: Any) -> Any:
+    """Convert the output of `to_primitive` back to settings.
+
+    Raises:
+        BadRecipe: anything else; for an unknown key the message suggests the most similar one.
+    """
+    return _settings_from_primitive(settings_type, stored, "", list(field_types(settings_type)))
 
 
-def _part(kind: Any, stored: Any, prefix: str, keys: list[str]) -> Any:
+def _settings_from_primitive(settings_type: Any, stored: Any, prefix: str, known_keys: list[str]) -> Any:
     if not isinstance(stored, dict):
-        raise BadRecipe(f"{prefix.rstrip('.') or 'a recipe'}: wanted an object, got {stored!r}")
-    kinds = get_type_hints(kind)
+        raise BadRecipe(f"{prefix.rstrip('.') or 'a recipe'}: expected an object, got {stored!r}")
+    types = get_type_hints(settings_type)
     values: dict[str, Any] = {}
     for name, value in stored.items():
-        if name not in kinds:
-            raise unknown(prefix + name, keys)
-        if _is_part(kinds[name]):
-            values[name] = _part(kinds[name], value, f"{prefix}{name}.", keys)
+        if name not in types:
+            raise unknown_key_error(prefix + name, known_keys)
+        if _is_settings_group(types[name]):
+            values[name] = _settings_from_primitive(types[name], value, f"{prefix}{name}.", known_keys)
         else:
-            values[name] = _checked(value, kinds[name], prefix + name)
+            values[name] = _checked_value(value, types[name], prefix + name)
     try:
-        return _loss(values) if kind is LossSettings else kind(**values)
+        return _loss_settings(values) if settings_type is LossSettings else settings_type(**values)
     except ValueError as error:
         raise BadRecipe(f"{prefix}{error}") from error
     except TypeError as error:
-        raise BadRecipe(f"{prefix or 'a recipe'}: incomplete ({error})") from error
+        raise BadRecipe(f"{prefix or 'a recipe'}: a setting is missing ({error})") from error
 
 
-def _loss(values: dict[str, Any]) -> LossSettings:
-    """What is left out is as published for that loss. BadRecipe for a setting it has not."""
-    published, _ = LOSSES[values.get("name", LossSettings.name)]
+def _loss_settings(values: dict[str, Any]) -> LossSettings:
+    """Return a loss's settings; missing ones take the values published for that loss.
+
+    Raises:
+        BadRecipe: the loss has no setting of that name.
+    """
+    published = LOSSES[values.get("name", LossSettings.name)].published
     for name in values:
-        if name not in published.settings:
-            own = ", ".join(published.settings)
-            raise BadRecipe(f"{published.name} has no setting {name}; it has {own}")
+        if name not in published.setting_names:
+            known_names = ", ".join(published.setting_names)
+            raise BadRecipe(f"{published.name} has no setting {name}; its settings are {known_names}")
     return dataclasses.replace(published, **values)
 
 
-def _checked(value: Any, kind: Any, key: str) -> Any:
-    """The value as the recipe holds it. BadRecipe where it is not of its type."""
-    if kind is Schedule:
+def _checked_value(value: Any, field_type: Any, key: str) -> Any:
+    """Convert a JSON value to the value that the settings hold. BadRecipe if it has another type."""
+    if field_type is Schedule:
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             try:
                 return Schedule.parse(str(value))
             except ValueError as error:
                 raise BadRecipe(f"{key}: {error}") from error
-    elif get_origin(kind) is tuple:
+    elif get_origin(field_type) is tuple:
         if isinstance(value, list | tuple):
-            return tuple(_checked(item, get_args(kind)[0], key) for item in value)
-    elif get_origin(kind) is Literal:
-        if value in get_args(kind):
+            return tuple(_checked_value(item, get_args(field_type)[0], key) for item in value)
+    elif get_origin(field_type) is Literal:
+        if value in get_args(field_type):
             return value
-    elif isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool):
+    elif _is_instance(value, field_type):
         return value
-    raise BadRecipe(f"{key}: {value!r} does not fit")
+    raise BadRecipe(f"{key}: {value!r} has the wrong type, or is not one of the allowed values")
+
+
+def _is_instance(value: Any, field_type: type) -> bool:
+    """Whether a value has the type: an integer is a number too, but true and false are not."""
+    accepted = (int, float) if field_type is float else field_type
+    return isinstance(value, accepted) and isinstance(value, bool) == (field_type is bool)

@@ -1,4 +1,4 @@
-"""Which photos a run trains on and which it validates on, and the record of it in the run."""
+"""The photos a run trains on and validates on, and the record of them in the run's folder."""
 
 import dataclasses
 import json
@@ -11,26 +11,35 @@ from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.datasets.split import Split, split_by_identity, split_by_name
 from familiar.loading.crops import ReadTable
 from familiar.loading.dataset import FaceDataset
-from familiar.training.backward_compatibility import OldSpace, old_space
-from familiar.training.distillation import Lessons, lessons
+from familiar.training.backward_compatibility import ReferenceEmbeddings, embed_with_reference_bundle
+from familiar.training.distillation import TeacherEmbeddings, embed_with_teachers
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """The photos to train on, augmented, and those to validate on, as they are."""
+class TrainingData:
+    """All photos of a run and their split into training and validation photos.
+
+    Attributes:
+        split: the identities of each side.
+        photos: all readable photos.
+        train: the photos to train on, with augmentation.
+        validation: the photos to validate on, without augmentation.
+        reference_embeddings: of the training photos by an old bundle, if the network must be compatible with one.
+        teacher_embeddings: of the training photos by teachers, if the recipe names any.
+    """
 
     split: Split
-    read: ReadTable
+    photos: ReadTable
     train: FaceDataset
     validation: FaceDataset
-    old: OldSpace | None
-    lessons: Lessons | None
+    reference_embeddings: ReferenceEmbeddings | None
+    teacher_embeddings: TeacherEmbeddings | None
 
 
-def split_of(recipe: Recipe, table: IdentityTable) -> Split:
-    """The sides the recipe asks for. BadDataset where one would have too few identities."""
+def split_identities(recipe: Recipe, table: IdentityTable) -> Split:
+    """Split the identities as the recipe says. BadDataset if a side would have too few of them."""
     settings = recipe.split
     if settings.train:
         return split_by_name(table, settings.train, recipe.seed)
@@ -39,78 +48,86 @@ def split_of(recipe: Recipe, table: IdentityTable) -> Split:
     return split_by_identity(table, recipe.seed, settings.validation, settings.test)
 
 
-def make_fold(recipe: Recipe, read: ReadTable) -> Fold:
-    """BadDataset where there are too few identities, or no pair to validate on."""
-    table = read.table
-    split = split_of(recipe, table)
+def prepare_data(recipe: Recipe, photos: ReadTable) -> TrainingData:
+    """Split the photos and embed the training photos with the old bundle and the teachers, if the recipe names any.
+
+    Raises:
+        BadDataset: there are too few identities, or no validation identity has two photos.
+    """
+    table = photos.table
+    split = split_identities(recipe, table)
     train = table.of_identities(split.train).with_at_least(recipe.split.min_photos)
     validation = table.of_identities(split.validation)
     if len(train.names) < 2:
         raise BadDataset(
-            f"{len(train.names)} identities have {recipe.split.min_photos} photos or more; training needs two"
+            f"training needs two identities with {recipe.split.min_photos} photos or more, got {len(train.names)}"
         )
-    if recipe.by_identities and len(train.names) < recipe.sampler.identities:
+    if recipe.batches_by_identity and len(train.names) < recipe.sampler.identities:
         raise BadDataset(
-            f"{len(train.names)} identities to train on do not fill a batch; lower sampler.identities "
+            f"{len(train.names)} training identities are too few to fill a batch; lower sampler.identities "
             f"from {recipe.sampler.identities}"
         )
     if validation.photos_per_identity.max() < 2:
-        raise BadDataset("no held-out identity has two photos, so there is no pair to validate on")
-    return Fold(
+        raise BadDataset("no validation identity has two photos, so there is no pair to validate on")
+    return TrainingData(
         split,
-        read,
-        FaceDataset(train, read.crops.of(train), recipe.augmentation, recipe.seed),
-        FaceDataset(validation, read.crops.of(validation)),
-        old_space(recipe, train),
-        lessons(recipe, train),
+        photos,
+        FaceDataset(train, photos.crops.of(train), recipe.augmentation, recipe.seed),
+        FaceDataset(validation, photos.crops.of(validation)),
+        embed_with_reference_bundle(recipe, train),
+        embed_with_teachers(recipe, train),
     )
 
 
-def record_data(run: RunFolder, data: DataSpec, fold: Fold) -> None:
+def record_data(run: RunFolder, spec: DataSpec, data: TrainingData) -> None:
     """Write `split.json` and `data.json`."""
-    sides = {"train": fold.train.table, "validation": fold.validation.table}
-    described = {
-        "spec": dataclasses.asdict(data),
-        "contents": fold.read.contents,
-        "compatible": None if fold.old is None else fold.old.described(),
-        "distilled": None if fold.lessons is None else fold.lessons.described(),
-        **{side: _counts(table) for side, table in sides.items()},
+    reference, teachers = data.reference_embeddings, data.teacher_embeddings
+    sides = {"train": data.train.table, "validation": data.validation.table}
+    record = {
+        "spec": dataclasses.asdict(spec),
+        "contents": data.photos.contents,
+        "compatible": None if reference is None else reference.to_record(),
+        "distilled": None if teachers is None else teachers.to_record(),
+        **{side: _counts_by_root(table) for side, table in sides.items()},
     }
-    write_atomically(run.split_json, fold.split.to_json().encode())
+    write_atomically(run.split_json, data.split.to_json().encode())
     write_atomically(
-        run.data_json, json.dumps(described, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        run.data_json, json.dumps(record, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
     )
 
 
 def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
-    """BadRun, with the settings that differ, where the run was begun with another recipe."""
-    if changed := _differences(run.recipe().to_primitive(), recipe.to_primitive()):
-        raise BadRun(f"{run.path}: was begun with another recipe: {', '.join(changed)}")
+    """Raise BadRun, listing the settings that differ, if the run was started with another recipe."""
+    if changes := _differences(run.recipe().to_primitive(), recipe.to_primitive()):
+        raise BadRun(f"{run.path}: the run was started with another recipe: {', '.join(changes)}")
 
 
-def check_same_data(run: RunFolder, fold: Fold) -> None:
-    """BadRun where the run was begun with other photos, another old bundle or other teachers."""
-    if run.data()["contents"] != fold.read.contents:
-        raise BadRun(f"{run.path}: was begun with other photos: files were added, removed or changed since")
-    if fold.old is not None and run.data()["compatible"] != fold.old.described():
-        raise BadRun(f"{run.path}: was begun with another bundle to be compatible with")
-    if fold.lessons is not None and run.data()["distilled"] != fold.lessons.described():
-        raise BadRun(f"{run.path}: was begun with other teachers")
+def check_same_data(run: RunFolder, data: TrainingData) -> None:
+    """Raise BadRun if the run was started with other photos, another old bundle or other teachers."""
+    record = run.data()
+    if record["contents"] != data.photos.contents:
+        raise BadRun(
+            f"{run.path}: the run was started with other photos: files were added, removed or changed since then"
+        )
+    if data.reference_embeddings is not None and record["compatible"] != data.reference_embeddings.to_record():
+        raise BadRun(f"{run.path}: the run was started with another bundle in loss.compatible_with")
+    if data.teacher_embeddings is not None and record["distilled"] != data.teacher_embeddings.to_record():
+        raise BadRun(f"{run.path}: the run was started with other teachers")
 
 
-def _differences(then: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """Every setting that changed: `optimizer.lr was 0.001, is 0.002`."""
-    changed: list[str] = []
-    for name, was in then.items():
-        if isinstance(was, dict):
-            changed += _differences(was, now[name], f"{prefix}{name}.")
-        elif was != now.get(name):
-            changed.append(f"{prefix}{name} was {was}, is {now.get(name)}")
-    return changed
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """List every setting that changed: `optimizer.lr was 0.001, is 0.002`."""
+    changes: list[str] = []
+    for name, value in before.items():
+        if isinstance(value, dict):
+            changes += _differences(value, now[name], f"{prefix}{name}.")
+        elif value != now.get(name):
+            changes.append(f"{prefix}{name} was {value}, is {now.get(name)}")
+    return changes
 
 
-def _counts(table: IdentityTable) -> dict[str, dict[str, int]]:
-    """Identities and photos, by root."""
+def _counts_by_root(table: IdentityTable) -> dict[str, dict[str, int]]:
+    """Count identities and photos of each root folder."""
     roots: dict[str, dict[str, int]] = {}
     for name, photos in zip(table.names, table.photos_per_identity, strict=True):
         root = roots.setdefault(name.split("/", 1)[0], {"identities": 0, "photos": 0})

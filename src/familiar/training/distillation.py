@@ -1,4 +1,4 @@
-"""What teachers make of the photos: vectors that a network learns besides the labels."""
+"""Teacher embeddings: vectors of other bundles that a network learns in addition to the labels."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +15,19 @@ from familiar.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
-    """The vector to learn for each photo that is trained on, and whose spaces they come from."""
+class TeacherEmbeddings:
+    """The vector to learn for each training photo, and the ids of the teachers' spaces."""
 
     space_ids: tuple[str, ...]
     embeddings: Float32[np.ndarray, "photos k"]
 
-    def described(self) -> dict[str, list[str]]:
+    def to_record(self) -> dict[str, list[str]]:
+        """Return what the run's `data.json` stores about the teachers."""
         return {"space_ids": list(self.space_ids)}
 
 
 def check_teachers(recipe: Recipe) -> None:
-    """BadRecipe where a teacher's file is missing."""
+    """Raise BadRecipe if a teacher's file is missing."""
     for teacher in recipe.distill.teacher:
         try:
             resolve_model(teacher)
@@ -34,26 +35,32 @@ def check_teachers(recipe: Recipe) -> None:
             raise BadRecipe(f"distill.teacher: {error}") from error
 
 
-def lessons(recipe: Recipe, table: IdentityTable) -> Lessons | None:
-    """None where the recipe names no teacher.
+def embed_with_teachers(recipe: Recipe, table: IdentityTable) -> TeacherEmbeddings | None:
+    """Embed the photos with the bundles that `distill.teacher` names.
 
-    Each teacher sees the photo and its mirror image. Several are one: their vectors side by side, so that a
-    similarity is the mean of theirs; longer than the network's own, they are shortened to its length.
+    Each teacher embeds the photo and its mirror image. The vectors of several teachers are concatenated, so that a
+    similarity is the mean of theirs. If that is longer than the network's embedding, it is projected to the network's
+    length by PCA.
 
-    BadBundle where a teacher is none; BadRecipe where photos are too few to shorten by; the photo's own error where
-    one cannot be read.
+    Returns:
+        The embeddings, one row for each photo of `table`; None if the recipe names no teacher.
+
+    Raises:
+        BadBundle: a teacher is not a bundle.
+        BadRecipe: there are too few photos for the projection.
+        UnreadablePhoto: a photo cannot be read.
     """
     embedders = [Embedder(Path(teacher)) for teacher in recipe.distill.teacher]
     if not embedders:
         return None
     parts: list[Float32[np.ndarray, "photos k"]] = []
     for embedder in embedders:
-        found = embed_photos(embedder, table.photos, open_photo=open_photo, flip=True)
-        if found.skipped:
-            raise found.skipped[0]
-        parts.append(found.embeddings)
+        embedded = embed_photos(embedder, table.photos, open_photo=open_photo, flip=True)
+        if embedded.skipped:
+            raise embedded.skipped[0]
+        parts.append(embedded.embeddings)
     try:
-        taught = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
+        embeddings = pca_project(normalize(np.concatenate(parts, axis=1)), recipe.model.embedding_dim)
     except ValueError as error:
         raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
-    return Lessons(tuple(embedder.metadata.space_id for embedder in embedders), taught)
+    return TeacherEmbeddings(tuple(embedder.metadata.space_id for embedder in embedders), embeddings)

@@ -1,4 +1,4 @@
-"""One call from labeled photos to a finished run, begun or continued."""
+"""Train a network: from labeled photos to a finished run, started or resumed."""
 
 import os
 import shutil
@@ -13,17 +13,25 @@ import torch
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadRun, FamiliarError
 from familiar.core.files import remove_unfinished_files, write_atomically
-from familiar.datasets.folders import DataSpec, IdentityTable
+from familiar.datasets.folders import DataSpec
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
+from familiar.models.network import EmbeddingNetwork
 from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights, save_weights
-from familiar.training.data import check_same_data, check_same_recipe, make_fold, record_data, split_of
+from familiar.training.data import (
+    TrainingData,
+    check_same_data,
+    check_same_recipe,
+    prepare_data,
+    record_data,
+    split_identities,
+)
 from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
-from familiar.training.loss_settings import MINED
-from familiar.training.mining_plot import picture_of_mining
-from familiar.training.network import build_network, initial_network, make_trainable, settled_as
+from familiar.training.loss_settings import MINING_LOSSES
+from familiar.training.mining_plot import plot_mining
+from familiar.training.network import build_network, initial_network, initialize_batch_norm, with_normalization_from
 from familiar.training.objective import check_loss
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -31,12 +39,22 @@ from familiar.training.tensorboard import TensorBoard, require_tensorboard
 from familiar.training.trainer import StepProgress, Trainer
 
 COMPILERS = ("g++", "clang++", "cl")
-GPU_WORKERS = 8  # at most; beyond it the processes wait for each other's memory
+GPU_WORKERS = 8  # at most; with more, the processes wait for each other's memory
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """`best_score` is of the figure `validation.best_by`; `stopped`: "finished", "patience" or "time"."""
+    """The outcome of a training.
+
+    Attributes:
+        run: the run's folder.
+        epochs: number of epochs trained.
+        best_epoch: the epoch that validated best, counted from 1.
+        best_score: its value of the figure that `validation.best_by` names.
+        seconds: wall-clock time of this call's training.
+        stopped: "finished", "patience" or "time".
+        skipped_photos: number of photos that could not be read.
+    """
 
     run: Path
     epochs: int
@@ -58,21 +76,34 @@ def fit(
     cache: CropCache | None = None,
     tensorboard: bool = False,
     compiled: bool = False,
-    on_photo: Callable[[int, int], None] = lambda _done, _of: None,
+    on_photo: Callable[[int, int], None] = lambda _done, _total: None,
     on_step: Callable[[StepProgress], None] = lambda _: None,
     on_epoch: Callable[[EpochRecord], None] = lambda _: None,
 ) -> FitResult:
-    """Train on `data` by `recipe` and leave a run in `run_dir`.
+    """Train on `data` by `recipe` and write a run to `run_dir`.
 
-    `resume` continues a run from its newest whole epoch; on one CPU and with the same number of torch's threads
-    it ends in the very weights an unbroken run would have reached. `workers` are processes that load photos (by
-    default none on a CPU, where each takes one of torch's threads); without a `cache` photos are decoded every
-    epoch. Neither changes a photo. `compiled`: the network's steps become machine code of their own, faster after
-    a start of a minute or so, with sums that differ in their last bits.
+    Args:
+        recipe: how to train.
+        data: the photos.
+        run_dir: the run's folder, which is created.
+        resume: continue the run from its last complete epoch. On one CPU and with the same number of torch threads, it
+            ends with exactly the weights of an uninterrupted run.
+        device: by default a GPU if there is one.
+        workers: number of processes that load photos; by default none on a CPU, where each takes one of torch's
+            threads. The photos are the same for any number.
+        cache: of decoded crops; without it, photos are decoded in every epoch. The photos are the same either way.
+        tensorboard: also write the history as TensorBoard event files.
+        compiled: compile the network's steps to machine code; faster after a minute or so, but sums differ in their
+            last bits.
+        on_photo: called with the numbers of photos read and of all photos.
+        on_step: called after each step.
+        on_epoch: called after each epoch.
 
-    BadRun where `run_dir` holds a run already (unless `resume`), another process trains in it, or it was begun
-    with another recipe or other photos; BadDataset where the photos are too few; TrainingFailed where the loss is
-    not finite or the embeddings collapse - the last good checkpoint stays.
+    Raises:
+        BadRun: `run_dir` contains a run already (unless `resume`), another process trains in it, or the run was
+            started with another recipe or other photos.
+        BadDataset: there are too few photos.
+        TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
     """
     run = RunFolder(run_dir)
     if tensorboard:
@@ -84,24 +115,35 @@ def fit(
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
         workers = 0 if device.type == "cpu" else min(GPU_WORKERS, max(1, available_cores() - 1))
-    _check_begun(run, resume)
+    _check_run_state(run, resume)
     table = data.read()
-    # Too few identities are found out here too, before anything is downloaded.
-    split_of(recipe, table)
-    with run.locked():
-        _check_begun(run, resume)  # again, since another process may have begun it meanwhile
-        trainer = _trainer(run, recipe, data, table, resume, device, workers, compiled, cache, on_photo)
+    split_identities(recipe, table)  # too few identities are detected before anything is downloaded
+    with run.lock():
+        _check_run_state(run, resume)  # again, since another process may have started it in the meantime
+        torch.manual_seed(recipe.seed)
+        has_state = resume and run.state.exists()
+        network, recipe = _network_for_run(run, recipe, has_state)
+        if resume:
+            check_same_recipe(run, recipe)
+        photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
+        training_data = prepare_data(recipe, photos)
+        if resume:
+            check_same_data(run, training_data)
+            remove_unfinished_files(run.path)
+        else:
+            _write_run_records(run, recipe, data, training_data)
+        if not has_state:
+            initialize_batch_norm(network, training_data.train)
+        if recipe.quantize.aware:
+            round_to_8_bits(network)
+        network = network.to(device=device).to(memory_format=torch.channels_last)
+        trainer = Trainer(recipe, network, training_data, run, device, workers, compiled)
+        if has_state:
+            trainer.restore()
         started = time.perf_counter()
-        board = TensorBoard(run.tensorboard, trainer.records) if tensorboard else nullcontext()
-        with threads_beside(workers), board:
-
-            def after_epoch(record: EpochRecord) -> None:
-                if isinstance(board, TensorBoard):
-                    board.add(record)
-                on_epoch(record)
-
-            stopped = trainer.train(on_step, after_epoch)
-        _leave_best(run, trainer)
+        with torch_threads_for(workers):
+            stopped = _train(trainer, tensorboard, on_step, on_epoch)
+        _export_best_weights(run, trainer)
     return FitResult(
         run=run_dir,
         epochs=len(trainer.records),
@@ -109,83 +151,76 @@ def fit(
         best_score=trainer.best_score,
         seconds=time.perf_counter() - started,
         stopped=stopped,
-        skipped_photos=len(table) - len(trainer.fold.read.table),
+        skipped_photos=len(table) - len(photos.table),
     )
 
 
-def _trainer(
-    run: RunFolder,
-    recipe: Recipe,
-    data: DataSpec,
-    table: IdentityTable,
-    resume: bool,
-    device: torch.device,
-    workers: int,
-    compiled: bool,
-    cache: CropCache | None,
-    on_photo: Callable[[int, int], None],
-) -> Trainer:
-    """At the first epoch of a run that is begun here, or after the newest whole one of a run that is continued."""
-    torch.manual_seed(recipe.seed)
-    trained = resume and run.state.exists()
-    if trained:
-        # The stored state holds the weights; only what they settled about the input is still to be known.
-        network, recipe = build_network(recipe), settled_as(recipe, run.recipe())
-    else:
-        network, recipe = initial_network(recipe)
-    if resume:
-        check_same_recipe(run, recipe)
-    fold = make_fold(recipe, read_table(table, recipe.input.preprocessing(), cache, on_photo))
-    if resume:
-        check_same_data(run, fold)
-        remove_unfinished_files(run.path)
-    else:
-        record_data(run, data, fold)
-        # Last, since its presence is what makes the folder a run.
-        write_atomically(run.recipe_json, recipe.to_json().encode())
-    if not trained:
-        make_trainable(network, fold.train)
-    if recipe.quantize.aware:
-        round_to_8_bits(network)
-    network = network.to(device=device).to(memory_format=torch.channels_last)
-    trainer = Trainer(recipe, network, fold, run, device, workers, compiled)
-    if trained:
-        trainer.restore()
-    return trainer
+def _check_run_state(run: RunFolder, resume: bool) -> None:
+    if run.recipe_json.exists() and not resume:
+        raise BadRun(f"{run.path}: holds a run already; continue it with --resume, or choose another folder")
+    if resume and not run.recipe_json.exists():
+        raise BadRun(f"{run.path}: holds no run to resume; start it without --resume, or check the path")
 
 
-def _leave_best(run: RunFolder, trainer: Trainer) -> None:
-    """The network of the best epoch, and what mining picks by it."""
+def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[EmbeddingNetwork, Recipe]:
+    """Build the network; return it and the recipe with its normalization resolved.
+
+    A stored state holds the weights, so a run that has one needs no initial weights.
+    """
+    if has_state:
+        return build_network(recipe), with_normalization_from(recipe, run.recipe())
+    return initial_network(recipe)
+
+
+def _write_run_records(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData) -> None:
+    record_data(run, spec, data)
+    # Last, since its presence is what makes the folder a run.
+    write_atomically(run.recipe_json, recipe.to_json().encode())
+
+
+def _train(
+    trainer: Trainer,
+    tensorboard: bool,
+    on_step: Callable[[StepProgress], None],
+    on_epoch: Callable[[EpochRecord], None],
+) -> str:
+    """Train until the budget is spent, and return the reason for the end (`FitResult.stopped`)."""
+    with TensorBoard(trainer.run.tensorboard, trainer.records) if tensorboard else nullcontext() as board:
+
+        def after_epoch(record: EpochRecord) -> None:
+            if board is not None:
+                board.add(record)
+            on_epoch(record)
+
+        return trainer.train(on_step, after_epoch)
+
+
+def _export_best_weights(run: RunFolder, trainer: Trainer) -> None:
+    """Save the network of the best epoch, and a picture of what mining picks with it."""
     network, recipe = trainer.network, trainer.recipe
     load_weights(run.best, network=network)
     save_weights(run.embedder, network=network)
-    if recipe.loss.name in MINED:
+    if recipe.loss.name in MINING_LOSSES:
         margin = trainer.objective.mining_margin
-        picture_of_mining(network, trainer.fold.train, run.triplets_png, margin, recipe.seed)
-
-
-def _check_begun(run: RunFolder, resume: bool) -> None:
-    if run.recipe_json.exists() and not resume:
-        raise BadRun(f"{run.path}: holds a run already; continue it with --resume, or name another folder")
-    if resume and not run.recipe_json.exists():
-        raise BadRun(f"{run.path}: holds no run that could be resumed")
+        plot_mining(network, trainer.data.train, run.triplets_png, margin, recipe.seed)
 
 
 def require_compiler() -> None:
-    """FamiliarError where there is none for what torch.compile writes."""
-    named = os.environ.get("CXX")
-    if not any(shutil.which(name) for name in ([named] if named else COMPILERS)):
+    """Raise FamiliarError if there is no C++ compiler, which torch.compile needs."""
+    chosen = os.environ.get("CXX")
+    if not any(shutil.which(name) for name in ([chosen] if chosen else COMPILERS)):
         raise FamiliarError(
-            f"compiling needs a C++ compiler ({named or ', '.join(COMPILERS)}) and none is found; install one, or "
+            f"--compile needs a C++ compiler, but none of {chosen or ', '.join(COMPILERS)} was found; install one, or "
             "train without --compile"
         )
 
 
 @contextmanager
-def threads_beside(workers: int) -> Iterator[None]:
-    """torch's threads and the loading workers share the cores; one too many, and each step waits for the last.
+def torch_threads_for(workers: int) -> Iterator[None]:
+    """Lower the number of torch's threads, so that they and the loading workers share the cores.
 
-    On two cores a worker beside two threads made training several times slower. OMP_NUM_THREADS wins.
+    With one thread too many each step waits for the slowest: on two cores, a worker and two threads made training
+    several times slower. The environment variable OMP_NUM_THREADS takes precedence.
     """
     before = torch.get_num_threads()
     if workers and "OMP_NUM_THREADS" not in os.environ:

@@ -1,8 +1,9 @@
-"""Gradients of a batch too large for memory, chunk by chunk (Gao et al. 2021, arXiv 2101.06983).
+"""Gradient caching: gradients of a batch too large for memory (Gao et al. 2021, arXiv 2101.06983).
 
 A loss that compares all photos of a batch with each other needs all embeddings at once, but not what the network
 computed on the way to them. So the batch is embedded in chunks without a graph; the loss is computed once on all
-embeddings; then each chunk is embedded again, with the same random numbers, and given its share of the gradient.
+embeddings; then each chunk is embedded again, with the same random numbers, and its part of the gradient is propagated
+backward.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,14 +21,26 @@ Loss = Callable[[Float[Tensor, "n d"]], Float[Tensor, ""]]
 def backward(
     network: nn.Module, embed: Embed, loss: Loss, images: Float[Tensor, "n 3 s s"], chunk_size: int = 0
 ) -> float:
-    """The loss's value; its gradients are added to the parameters. `embed` is `network` or some use of it.
+    """Compute the loss of a batch and add its gradients to the parameters' gradients.
 
-    With a `chunk_size` no more photos than that are in the network at a time; 0: all of them. The gradients are the
-    whole batch's where every photo is embedded on its own, as with batch norms in evaluation mode. Batch norms in
-    training mode take the statistics of each chunk, so that the gradients are those of a batch embedded in chunks,
-    kept whole; their running statistics move once, by their own momentum, towards the chunks' mean. Chunks are of
-    equal size, but for one photo. Each takes photos from all over the batch: samplers put an identity's photos side by
-    side, and a batch norm that saw one identity would take away what its photos have in common.
+    Where every photo is embedded on its own, as with batch norms in evaluation mode, the gradients are those of the
+    whole batch. Batch norms in training mode use the statistics of each chunk, so that the gradients are those of a
+    batch embedded in chunks, with a loss over the whole batch; their running statistics are updated once, by their own
+    momentum, towards the mean over the chunks.
+
+    Chunks have equal sizes, give or take one photo, and take photos from all over the batch: samplers place an
+    identity's photos next to each other, and a batch norm over one identity would remove what its photos have in
+    common.
+
+    Args:
+        network: the network to train.
+        embed: `network`, or a function that calls it.
+        loss: from the embeddings of the whole batch.
+        images: the batch.
+        chunk_size: how many photos go through the network at a time; 0 for all of them.
+
+    Returns:
+        The loss.
     """
     if not 0 < chunk_size < len(images):
         value = loss(embed(images))
@@ -37,7 +50,7 @@ def backward(
     chunks = [images[first::count] for first in range(count)]
     states: list[list[Tensor]] = []
     parts: list[Tensor] = []
-    with torch.no_grad(), _statistics_move_once(network, [len(chunk) for chunk in chunks]) as next_chunk:
+    with torch.no_grad(), _update_statistics_once(network, [len(chunk) for chunk in chunks]) as next_chunk:
         for chunk in chunks:
             next_chunk()
             states.append(_random_state(images.device))
@@ -49,17 +62,17 @@ def backward(
     value.backward()
     assert embeddings.grad is not None
     after = _random_state(images.device)
-    with _statistics_stay(network):
+    with _freeze_statistics(network):
         for first, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
             _set_random_state(images.device, state)
-            again = embed(chunk)
-            again.backward(embeddings.grad[first::count].to(again.dtype))
+            chunk_embeddings = embed(chunk)
+            chunk_embeddings.backward(embeddings.grad[first::count].to(chunk_embeddings.dtype))
     _set_random_state(images.device, after)
     return value.item()
 
 
-def _moving_norms(network: nn.Module) -> list[_BatchNorm]:
-    """Batch norms whose running statistics a forward pass would move."""
+def _updating_batch_norms(network: nn.Module) -> list[_BatchNorm]:
+    """Return the batch norms whose running statistics a forward pass would update."""
     return [
         module
         for module in network.modules()
@@ -68,10 +81,18 @@ def _moving_norms(network: nn.Module) -> list[_BatchNorm]:
 
 
 @contextmanager
-def _statistics_move_once(network: nn.Module, sizes: Iterable[int]) -> Iterator[Callable[[], None]]:
-    """Running statistics take the plain mean over the chunks, then move towards it by each norm's own momentum."""
-    norms = _moving_norms(network)
-    before = [(norm.momentum, *(value.clone() for value in _statistics(norm))) for norm in norms]
+def _update_statistics_once(network: nn.Module, sizes: Iterable[int]) -> Iterator[Callable[[], None]]:
+    """Update running statistics once for all chunks: towards the mean over them, by each norm's own momentum.
+
+    Args:
+        network: the network in training mode.
+        sizes: number of photos in each chunk.
+
+    Yields:
+        A function to call before each chunk.
+    """
+    norms = _updating_batch_norms(network)
+    before = [(norm.momentum, *(value.clone() for value in _running_statistics(norm))) for norm in norms]
     remaining, seen = iter(sizes), 0
 
     def next_chunk() -> None:
@@ -85,9 +106,9 @@ def _statistics_move_once(network: nn.Module, sizes: Iterable[int]) -> Iterator[
         yield next_chunk
     finally:
         for norm, (momentum, old_mean, old_variance, old_count) in zip(norms, before, strict=True):
-            mean, variance, count = _statistics(norm)
+            mean, variance, count = _running_statistics(norm)
             count.copy_(old_count + 1)
-            # Without a momentum torch takes the plain average over steps.
+            # Without a momentum, torch averages over all steps equally.
             share = 1 / count.item() if momentum is None else momentum
             mean.copy_(torch.lerp(old_mean, mean, share))
             variance.copy_(torch.lerp(old_variance, variance, share))
@@ -95,9 +116,10 @@ def _statistics_move_once(network: nn.Module, sizes: Iterable[int]) -> Iterator[
 
 
 @contextmanager
-def _statistics_stay(network: nn.Module) -> Iterator[None]:
-    norms = _moving_norms(network)
-    before = [(norm.momentum, _statistics(norm)[2].clone()) for norm in norms]
+def _freeze_statistics(network: nn.Module) -> Iterator[None]:
+    """Keep running statistics unchanged during forward passes in training mode."""
+    norms = _updating_batch_norms(network)
+    before = [(norm.momentum, _running_statistics(norm)[2].clone()) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0
     try:
@@ -105,11 +127,11 @@ def _statistics_stay(network: nn.Module) -> Iterator[None]:
     finally:
         for norm, (momentum, count) in zip(norms, before, strict=True):
             norm.momentum = momentum
-            _statistics(norm)[2].copy_(count)
+            _running_statistics(norm)[2].copy_(count)
 
 
-def _statistics(norm: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
-    """Running mean, running variance, number of steps."""
+def _running_statistics(norm: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
+    """Return running mean, running variance and number of steps."""
     mean, variance, count = norm.running_mean, norm.running_var, norm.num_batches_tracked
     assert mean is not None
     assert variance is not None
@@ -118,11 +140,12 @@ def _statistics(norm: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _random_state(device: torch.device) -> list[Tensor]:
-    of_device = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *of_device]
+    """Return the state of the CPU's generator and, on a GPU, the GPU's."""
+    gpu_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *gpu_states]
 
 
 def _set_random_state(device: torch.device, state: list[Tensor]) -> None:
     torch.set_rng_state(state[0])
-    for of_device in state[1:]:
-        torch.cuda.set_rng_state(of_device, device)
+    for gpu_state in state[1:]:
+        torch.cuda.set_rng_state(gpu_state, device)

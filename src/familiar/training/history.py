@@ -1,17 +1,18 @@
-"""What happened epoch by epoch: a CSV for programs, a picture for people."""
+"""The history of a run: one record per epoch, written as CSV and drawn as curves."""
 
 import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from familiar.core.files import write_atomically
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """One epoch; the validation figures are None in epochs that were not validated."""
+    """One epoch. The fields are the columns of `history.csv`; validation figures are None if it was not validated."""
 
     epoch: int  # counts from 1
     loss: float
@@ -19,18 +20,19 @@ class EpochRecord:
     backbone_lr: float
     margin: float | None  # of the loss, in its own unit
     gamma: float | None
-    active_triplets: float | None  # share of the newest batch's that still cost something
+    active_triplets: float | None  # share of the last batch's triplets that still cost something
     gradient_norm: float
-    validation_accuracy: float | None
-    validation_auc: float | None
-    validation_recall_at_1: float | None
-    validation_loss: float | None  # of all triplets, as the run began with it; None for classifiers
-    stranger_similarity: float | None  # mean over pairs of different identities; near 1 is a collapse
+    validation_accuracy: float | None = None
+    validation_auc: float | None = None
+    validation_recall_at_1: float | None = None
+    validation_loss: float | None = None  # of all triplets, with epoch 0's hyper-parameters; None for classifiers
+    stranger_similarity: float | None = None  # mean over pairs of different identities; near 1 is a collapse
     photos_per_second: float
     seconds: float
 
 
 def write_history(path: Path, records: Sequence[EpochRecord]) -> None:
+    """Write the records as CSV, None as an empty field."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(EpochRecord)], lineterminator="\n")
     writer.writeheader()
@@ -39,51 +41,70 @@ def write_history(path: Path, records: Sequence[EpochRecord]) -> None:
 
 
 def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
-    """Loss, validation, learning rates with the margin, and speed, over the epochs."""
+    """Draw loss, validation, learning rates with the margin, and speed over the epochs, as a PNG."""
     # Figure without pyplot: no window system, no global state.
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10, 6), layout="constrained")
     loss, validation, rates, speed = figure.subplots(2, 2).flat
-    epochs = [record.epoch for record in records]
-    loss.plot(epochs, [record.loss for record in records], color="tab:blue", label="training")
-    loss.set_title("loss")
-    seen = [record for record in records if record.validation_accuracy is not None]
-    if any(record.validation_loss is not None for record in seen):
-        at = [record.epoch for record in seen]
-        loss.plot(
-            at,
-            [float("nan") if record.validation_loss is None else record.validation_loss for record in seen],
+    validated = [record for record in records if record.validation_accuracy is not None]
+    _draw_loss(loss, records, validated)
+    _draw_validation(validation, validated)
+    _draw_rates(rates, records)
+    _draw_speed(speed, records)
+    for axes in (loss, validation, rates, speed):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=110)
+    write_atomically(path, png.getvalue())
+
+
+def _column(records: Sequence[EpochRecord], name: str) -> list[float]:
+    """Return one field of every record, NaN for None."""
+    values = (getattr(record, name) for record in records)
+    return [float("nan") if value is None else value for value in values]
+
+
+def _draw_loss(axes: Any, records: Sequence[EpochRecord], validated: Sequence[EpochRecord]) -> None:
+    axes.plot(_column(records, "epoch"), _column(records, "loss"), color="tab:blue", label="training")
+    if any(record.validation_loss is not None for record in validated):
+        axes.plot(
+            _column(validated, "epoch"),
+            _column(validated, "validation_loss"),
             color="tab:orange",
             marker=".",
             label="unseen identities, all triplets",
         )
-        loss.legend()
+        axes.legend()
+    axes.set_title("loss")
+
+
+def _draw_validation(axes: Any, validated: Sequence[EpochRecord]) -> None:
     for name, label in (
         ("validation_accuracy", "verification accuracy"),
         ("validation_auc", "ROC AUC"),
         ("validation_recall_at_1", "recall@1"),
     ):
-        values = [getattr(record, name) for record in seen]
-        validation.plot([record.epoch for record in seen], values, marker=".", label=label)
-    validation.set_title("validation (unseen identities)")
-    validation.legend()
-    rates.semilogy(epochs, [record.lr for record in records], label="head")
-    rates.semilogy(epochs, [record.backbone_lr for record in records], label="trunk", linestyle=":")
-    rates.set_title("learning rate (left), margin (right)")
-    rates.legend(loc="upper left")
-    margin = rates.twinx()
-    margins = [float("nan") if record.margin is None else record.margin for record in records]
-    margin.plot(epochs, margins, color="tab:gray", linestyle="--")
-    margin.set_ylim(bottom=0)
-    speed.plot(epochs, [record.photos_per_second for record in records], color="tab:green")
-    speed.set_title("photos per second")
-    speed.set_ylim(bottom=0)
-    for axes in (loss, validation, rates, speed):
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
-    write_atomically(path, picture.getvalue())
+        axes.plot(_column(validated, "epoch"), _column(validated, name), marker=".", label=label)
+    axes.set_title("validation (unseen identities)")
+    axes.legend()
+
+
+def _draw_rates(axes: Any, records: Sequence[EpochRecord]) -> None:
+    epochs = _column(records, "epoch")
+    axes.semilogy(epochs, _column(records, "lr"), label="head")
+    axes.semilogy(epochs, _column(records, "backbone_lr"), label="trunk", linestyle=":")
+    axes.set_title("learning rate (left), margin (right)")
+    axes.legend(loc="upper left")
+    margin_axes = axes.twinx()
+    margin_axes.plot(epochs, _column(records, "margin"), color="tab:gray", linestyle="--")
+    margin_axes.set_ylim(bottom=0)
+
+
+def _draw_speed(axes: Any, records: Sequence[EpochRecord]) -> None:
+    axes.plot(_column(records, "epoch"), _column(records, "photos_per_second"), color="tab:green")
+    axes.set_title("photos per second")
+    axes.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""The network a recipe starts from: built, given its initial weights, and the input they were made for."""
+"""The network a recipe starts from: its layers, its initial weights, and the normalization these weights need."""
 
 import logging
 from dataclasses import replace
@@ -22,22 +22,31 @@ from familiar.models.weights import (
     reinflate_batch_norm,
     settle_batch_norm,
 )
-from familiar.training.recipe import Normalization, Recipe
+from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.settings import Normalization
 
 log = logging.getLogger(__name__)
 
-STATISTICS_PHOTOS = 512  # gives each channel's mean and variance to a few per cent
+STATISTICS_PHOTOS = 512  # enough for each channel's mean and variance to within a few per cent
 
 
 def build_network(recipe: Recipe) -> EmbeddingNetwork:
-    """The recipe's network with random weights."""
+    """Build the recipe's network with random weights."""
     model = recipe.model
     return network_spec(model.name).build(recipe.input.size_px, model.embedding_dim, model.dropout, **model.options)
 
 
 def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
-    """The network with its initial weights, and the recipe with the normalization they need settled."""
+    """Build the network with its initial weights.
+
+    Returns:
+        The network, and the recipe with the normalization that these weights need in place of "auto".
+
+    Raises:
+        BadWeights: the weights are missing, damaged or of another network.
+        BadRecipe: the normalization that a weights file needs is unknown.
+    """
     network = build_network(recipe)
     weights = recipe.model.initial_weights
     needed: Normalization = "imagenet"
@@ -47,30 +56,31 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
         file = RunFolder(Path(weights)).embedder if Path(weights).is_dir() else Path(weights)
         if holds_whole_network(file):
             load_network_file(network, file)
-            return network, _normalized_as_its_run(recipe, file)
+            return network, _with_normalization_of_run(recipe, file)
         load_weights_file(network.trunk, file)
-        # Only Keras's MobileNetV3 is met with its batch norms folded, and Keras trains on [-1, 1].
+        # The only published weights with folded batch norms are Keras's MobileNetV3, and Keras trains on [-1, 1].
         needed = "symmetric" if has_folded_batch_norm(network.trunk) else "imagenet"
     return network, _with_normalization(recipe, needed)
 
 
-def settled_as(recipe: Recipe, earlier: Recipe) -> Recipe:
-    """The recipe with whatever it leaves to the initial weights as a run begun earlier settled it."""
+def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
+    """Return the recipe with the normalization of an earlier run's recipe in place of "auto"."""
     return _with_normalization(recipe, earlier.input.normalization)
 
 
-def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
-    """Give batch norms that need them the statistics of some of the photos: folded ones, and frozen random ones.
+def initialize_batch_norm(network: EmbeddingNetwork, photos: FaceDataset) -> None:
+    """Give batch norms without useful statistics those of some of the photos.
 
-    Any other network is left as it is.
+    These are batch norms that were folded into their convolutions, and random ones in a frozen trunk. Any other
+    network is left unchanged.
     """
     folded = has_folded_batch_norm(network.trunk)
     random = network.frozen_trunk and has_fresh_batch_norm(network.trunk)
     if not folded and not random:
         return
-    plain = FaceDataset(photos.table, photos.crops)
-    rows = np.random.default_rng(photos.seed).permutation(len(plain))[:STATISTICS_PHOTOS]
-    batches = PhotoBatches(plain, in_order(rows.tolist(), 64), torch.device("cpu"))
+    unaugmented = FaceDataset(photos.table, photos.crops)
+    rows = np.random.default_rng(photos.seed).permutation(len(unaugmented))[:STATISTICS_PHOTOS]
+    batches = PhotoBatches(unaugmented, in_order(rows.tolist(), 64), torch.device("cpu"))
     images = (batch.images for batch in batches)
     if folded:
         reinflate_batch_norm(network.trunk, images)
@@ -79,17 +89,21 @@ def make_trainable(network: EmbeddingNetwork, photos: FaceDataset) -> None:
         settle_batch_norm(network.trunk, images)
 
 
-def _normalized_as_its_run(recipe: Recipe, file: Path) -> Recipe:
-    """BadRecipe where neither the recipe nor the folder of the file says how the photos were normalized."""
+def _with_normalization_of_run(recipe: Recipe, file: Path) -> Recipe:
+    """Return the recipe with the normalization of the run that a weights file belongs to, in place of "auto".
+
+    Raises:
+        BadRecipe: the recipe says "auto" and the file's folder has no recipe.
+    """
     if recipe.input.normalization != "auto":
         return recipe
     run = RunFolder(file.parent)
     if not run.recipe_json.exists():
         raise BadRecipe(
-            f"{file}: no {run.recipe_json.name} beside it says how its photos were normalized; set "
+            f"{file}: there is no {run.recipe_json.name} in its folder to say how its photos were normalized; set "
             "input.normalization to imagenet or symmetric, as it was trained"
         )
-    return settled_as(recipe, run.recipe())
+    return with_normalization_from(recipe, run.recipe())
 
 
 def _with_normalization(recipe: Recipe, needed: Normalization) -> Recipe:

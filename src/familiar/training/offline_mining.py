@@ -1,4 +1,4 @@
-"""Mining across photos instead of within batches (FaceNet, arXiv 1503.03832, section 3.2, "offline")."""
+"""Offline mining: triplets across photos instead of within batches (FaceNet, arXiv 1503.03832, section 3.2)."""
 
 from collections.abc import Iterator
 
@@ -14,34 +14,41 @@ from familiar.losses.blockwise import FAR, distance_blocks
 from familiar.losses.mining import Triplets
 from familiar.training.validation import embed_dataset
 
-ROUNDING = 1e-6  # of a distance: the two ways between two photos are to be judged alike
-OFFLINE_STREAM = 3  # keeps these draws apart from others that use the same seed
+ROUNDING_TOLERANCE = 1e-6  # of a distance, which must count the same from either of its two photos
+OFFLINE_STREAM = 3  # separates these random draws from others that use the same seed
 
 
-def mine_across(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], skip: float = 0.02) -> Triplets:
-    """For each row its farthest positive and nearest negative among all rows, block by block.
+def mine_hardest_triplets(
+    embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], skip: float = 0.02
+) -> Triplets:
+    """Find each row's farthest positive and nearest negative among all rows, block by block.
 
-    The hardest of all are wrong labels and unreadable faces more often than lessons. So the share `skip` of rows whose
-    farthest positive lies farthest says from where on positives are suspicious, likewise for the nearest negatives, and
-    each row takes its hardest that is not. Rows for which none is left have no triplet.
+    The very hardest triplets are more often due to wrong labels and unreadable faces than useful. So the share `skip`
+    of the rows whose farthest positive is farthest sets a limit beyond which positives are suspicious, likewise for the
+    nearest negatives, and each row takes the hardest within the limits. Rows without any have no triplet.
+
+    Args:
+        embeddings: unit rows.
+        labels: identities of the rows.
+        skip: in [0, 0.5].
     """
     n = len(labels)
     farthest, nearest = embeddings.new_full((n,), -FAR), embeddings.new_full((n,), FAR)
-    for some, block in distance_blocks(embeddings, labels):
-        farthest[some] = block.positives(pad=-FAR).amax(dim=1)
-        nearest[some] = block.negatives(fill=FAR).amin(dim=1)
-    suspicious_from = _quantile(farthest[farthest > -FAR], 1 - skip) + ROUNDING
-    suspicious_to = _quantile(nearest[nearest < FAR], skip) - ROUNDING
+    for block_rows, block in distance_blocks(embeddings, labels):
+        farthest[block_rows] = block.positives(pad=-FAR).amax(dim=1)
+        nearest[block_rows] = block.negatives(fill=FAR).amin(dim=1)
+    max_positive = _quantile(farthest[farthest > -FAR], 1 - skip) + ROUNDING_TOLERANCE
+    min_negative = _quantile(nearest[nearest < FAR], skip) - ROUNDING_TOLERANCE
     anchors, positives, negatives = [], [], []
-    for some, block in distance_blocks(embeddings, labels):
+    for block_rows, block in distance_blocks(embeddings, labels):
         to_positives = block.positives(pad=-FAR)
-        far, which = to_positives.masked_fill_(to_positives > suspicious_from, -FAR).max(dim=1, keepdim=True)
+        far, column = to_positives.masked_fill_(to_positives > max_positive, -FAR).max(dim=1, keepdim=True)
         to_negatives = block.negatives(fill=FAR)
-        near, column = to_negatives.masked_fill_(to_negatives < suspicious_to, FAR).min(dim=1)
-        found = ((far[:, 0] > -FAR) & (near < FAR)).nonzero().squeeze(1)
-        anchors.append(found + some.start)
-        positives.append(block.places.gather(1, which)[found, 0])
-        negatives.append(column[found])
+        near, negative = to_negatives.masked_fill_(to_negatives < min_negative, FAR).min(dim=1)
+        hits = ((far[:, 0] > -FAR) & (near < FAR)).nonzero().squeeze(1)
+        anchors.append(hits + block_rows.start)
+        positives.append(block.places.gather(1, column)[hits, 0])
+        negatives.append(negative[hits])
     none = labels.new_empty(0)
     return Triplets(*(torch.cat([none, *parts]) for parts in (anchors, positives, negatives)))
 
@@ -49,8 +56,16 @@ def mine_across(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], s
 class OfflineTriplets(Sampler[list[PhotoKey]]):
     """Batches of mined triplets: first the anchors, then their positives, then their negatives.
 
-    `mine` finds triplets for the next `every_steps` batches; iterating gives those batches. An epoch has as many as
-    shuffled batches would have.
+    `mine_triplets` finds triplets for the next `every_steps` batches, a round; iterating gives those batches. An epoch
+    has as many batches as it would have with shuffled ones.
+
+    Args:
+        dataset: the training photos.
+        batch_size: photos in a batch, rounded down to whole triplets.
+        every_steps: batches in a round.
+        subset: how many photos to mine in; 0 for all.
+        skip: share of suspiciously hard triplets to leave out, in [0, 0.5].
+        seed: of the random draws.
     """
 
     def __init__(
@@ -62,9 +77,9 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
         skip: float,
         seed: int = 0,
     ) -> None:
-        self.plain = FaceDataset(dataset.table, dataset.crops)
-        self.triplets_a_batch = max(1, batch_size // 3)
-        self.steps = max(1, len(dataset) // (3 * self.triplets_a_batch))
+        self.unaugmented = FaceDataset(dataset.table, dataset.crops)
+        self.triplets_per_batch = max(1, batch_size // 3)
+        self.steps = max(1, len(dataset) // (3 * self.triplets_per_batch))
         self.every_steps = every_steps
         self.subset = subset or len(dataset)
         self.skip = skip
@@ -78,36 +93,36 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
     def __iter__(self) -> Iterator[list[PhotoKey]]:
         return iter(self._batches)
 
-    def rounds(self) -> range:
-        """The first step of each round of an epoch."""
+    def round_starts(self) -> range:
+        """Return the first step of each round of an epoch."""
         return range(0, self.steps, self.every_steps)
 
-    def mine(self, network: nn.Module, first_step: int) -> None:
-        """Triplets by the network as it stands, for the round that begins with `first_step`.
+    def mine_triplets(self, network: nn.Module, first_step: int) -> None:
+        """Find the triplets of the round that begins with `first_step`, with the network's current weights.
 
-        BadDataset where the photos hold none.
+        Raises:
+            BadDataset: the photos contain no triplet.
         """
         generator = np.random.default_rng((OFFLINE_STREAM, self.seed, self.epoch, first_step))
-        rows = self._some_identities(generator)
-        labels = self.plain.table.labels
-        embeddings = torch.from_numpy(embed_dataset(network, self.plain, rows))
-        triplets = mine_across(embeddings, torch.from_numpy(labels[rows]), self.skip)
+        rows = self._sample_identities(generator)
+        labels = self.unaugmented.table.labels
+        embeddings = torch.from_numpy(embed_dataset(network, self.unaugmented, rows))
+        triplets = mine_hardest_triplets(embeddings, torch.from_numpy(labels[rows]), self.skip)
         if len(triplets) == 0:
             raise BadDataset("no triplet can be mined: no identity has two photos that are not suspiciously far apart")
         columns = np.stack([triplets.anchors, triplets.positives, triplets.negatives])
         steps = min(self.every_steps, self.steps - first_step)
-        wanted = steps * self.triplets_a_batch
-        order = np.concatenate([generator.permutation(len(triplets)) for _ in range(-(-wanted // len(triplets)))])[
-            :wanted
-        ]
+        count = steps * self.triplets_per_batch
+        repeats = -(-count // len(triplets))
+        order = np.concatenate([generator.permutation(len(triplets)) for _ in range(repeats)])[:count]
         self._batches = [
             [PhotoKey(self.epoch, int(row)) for row in rows[columns[:, chosen]].ravel()]
-            for chosen in order.reshape(steps, self.triplets_a_batch)
+            for chosen in order.reshape(steps, self.triplets_per_batch)
         ]
 
-    def _some_identities(self, generator: np.random.Generator) -> Int64[np.ndarray, " rows"]:
-        """Rows of whole identities, drawn until there are `subset` of them."""
-        labels = self.plain.table.labels
+    def _sample_identities(self, generator: np.random.Generator) -> Int64[np.ndarray, " rows"]:
+        """Draw whole identities until they have `subset` photos; return the rows of these."""
+        labels = self.unaugmented.table.labels
         counts = np.bincount(labels)
         order = generator.permutation(len(counts))
         enough = int(np.searchsorted(np.cumsum(counts[order]), self.subset)) + 1
@@ -115,8 +130,11 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
 
 
 def _quantile(values: Tensor, share: float) -> Tensor:
-    """The value below which that share lies; exact for any number of them, unlike `torch.quantile`."""
+    """Return the value below which that share of the values lies; exact for any number of them.
+
+    `torch.quantile` refuses large tensors. 0 if there are no values.
+    """
     if len(values) == 0:
         return values.new_zeros(())
-    place = min(int(share * len(values)), len(values) - 1)
-    return values.sort().values[place]
+    index = min(int(share * len(values)), len(values) - 1)
+    return values.sort().values[index]

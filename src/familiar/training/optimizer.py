@@ -1,4 +1,4 @@
-"""The optimizers of the published recipes, with a low rate for a pretrained trunk and a higher one for the rest."""
+"""The optimizers of the published recipes, with separate learning rates for a pretrained trunk and the rest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,21 +8,26 @@ import torch
 from torch import Tensor, nn
 
 from familiar.models.network import EmbeddingNetwork
-from familiar.training.recipe import OptimizerSettings
 from familiar.training.schedule import decaying_rate, learning_rate
+from familiar.training.settings import OptimizerSettings
 
 OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSettings], torch.optim.Optimizer]] = {
     "adamw": lambda groups, _: torch.optim.AdamW(groups),
     "adam": lambda groups, _: torch.optim.Adam(groups),
-    "adagrad": lambda groups, s: torch.optim.Adagrad(groups, initial_accumulator_value=s.accumulator),
+    "adagrad": lambda groups, settings: torch.optim.Adagrad(groups, initial_accumulator_value=settings.accumulator),
 }
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """torch's optimizer and the rates its groups follow; `sparse` updates the rows of what has sparse gradients.
+    """A torch optimizer together with the learning rate schedules of its groups.
 
-    `projection` is the weight of the layer that makes the embedding.
+    Attributes:
+        dense: has two parameter groups, the trunk and everything else.
+        sparse: updates parameters with sparse gradients, if there are any.
+        projection: the weight of the layer that makes the embedding.
+        settings: rates, schedule and clipping.
+        epochs: length of the run.
     """
 
     dense: torch.optim.Optimizer
@@ -32,14 +37,18 @@ class Optimizer:
     epochs: int
 
     def zero_grad(self) -> None:
+        """Reset the gradients."""
         self.dense.zero_grad()
         if self.sparse is not None:
             self.sparse.zero_grad()
 
     def step(self) -> float:
-        """Clip, update; the norm the gradient had.
+        """Clip the gradient and update the parameters.
 
-        Sparse gradients are not clipped: Adam's steps do not depend on their length.
+        Sparse gradients are not clipped: Adam's steps do not depend on their norm.
+
+        Returns:
+            The norm of the gradient before clipping.
         """
         if self.settings.embedding_l2 and self.projection.grad is not None:
             self.projection.grad.add_(self.projection.detach(), alpha=2 * self.settings.embedding_l2)
@@ -51,21 +60,23 @@ class Optimizer:
         return norm.item()
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
         return {"dense": self.dense.state_dict()} | (
             {} if self.sparse is None else {"sparse": self.sparse.state_dict()}
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
         self.dense.load_state_dict(state["dense"])
         if self.sparse is not None:
             self.sparse.load_state_dict(state["sparse"])
 
     def set_rates(self, at_epoch: float) -> None:
-        """Rates for the step at `at_epoch`, a fraction of epochs counted from 0."""
+        """Set the learning rates for the step at `at_epoch`, in epochs from 0, with fractions."""
         settings = self.settings
         for group in [*self.dense.param_groups, *(self.sparse.param_groups if self.sparse else [])]:
             peak = group["peak_lr"]
-            # A trunk frozen by a rate of 0 stays so: the rate must not rise from it to the final one.
+            # A trunk frozen by a rate of 0 must stay frozen: its rate must not rise from there to the final one.
             final = min(settings.final_lr, peak)
             if settings.schedule == "cosine":
                 rate = learning_rate(peak, final, settings.warmup_epochs, self.epochs, at_epoch)
@@ -75,8 +86,8 @@ class Optimizer:
             group["lr"] = rate
 
     @property
-    def rates(self) -> tuple[float, float]:
-        """(head and classifier, trunk) as they stand."""
+    def current_rates(self) -> tuple[float, float]:
+        """Learning rates of (head and classifier, trunk)."""
         trunk, rest = self.dense.param_groups
         return rest["lr"], trunk["lr"]
 
@@ -84,10 +95,18 @@ class Optimizer:
 def build_optimizer(
     network: EmbeddingNetwork, objective: nn.Module, settings: OptimizerSettings, epochs: int
 ) -> Optimizer:
+    """Build the optimizer for a network and its objective.
+
+    Args:
+        network: its parameters without gradient are left out.
+        objective: parameters named in a module's `sparse_parameters` get a `SparseAdam`.
+        settings: the optimizer and its rates.
+        epochs: length of the run, for the schedules.
+    """
     sparse = [
         getattr(module, name) for module in objective.modules() for name in getattr(module, "sparse_parameters", ())
     ]
-    dense = [each for each in objective.parameters() if all(each is not other for other in sparse)]
+    dense = [parameter for parameter in objective.parameters() if all(parameter is not other for other in sparse)]
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     decay = settings.weight_decay
     groups = [

@@ -1,4 +1,4 @@
-"""The folder a training run leaves behind: which file is where, and reading them back."""
+"""The folder of a training run: the paths of its files, and reading them."""
 
 import hashlib
 import json
@@ -19,28 +19,30 @@ from familiar.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths of a run's artifacts; nothing is read or made until asked."""
+    """The paths of a run's files. Creating the object reads and writes nothing."""
 
     path: Path
 
     @property
     def recipe_json(self) -> Path:
+        """The recipe; its presence makes the folder a run."""
         return self.path / run_files.RECIPE
 
     @property
     def data_json(self) -> Path:
-        """Which photos it was trained on: where they were, how many, what they held."""
+        """The record of the photos: where they were, how many, and a hash of their contents."""
         return self.path / run_files.DATA
 
     @property
     def split_json(self) -> Path:
+        """The identities of training, validation and test."""
         return self.path / run_files.SPLIT
 
     @property
     def space_id(self) -> str:
-        """Of its embeddings: the old space it was trained to compare with, else one of its weights' own.
+        """The id of the embeddings' space: that of the old bundle the run is compatible with, else one of its own.
 
-        The weights decide it, so that the same run exported twice gives the same one.
+        Its own depends on the weights alone, so that exporting a run twice gives the same id.
         """
         if compatible := self.data().get("compatible"):
             return compatible["space_id"]
@@ -48,10 +50,12 @@ class RunFolder:
 
     @property
     def history_csv(self) -> Path:
+        """One row per epoch."""
         return self.path / run_files.HISTORY
 
     @property
     def curves_png(self) -> Path:
+        """The history as curves."""
         return self.path / run_files.CURVES
 
     @property
@@ -61,27 +65,27 @@ class RunFolder:
 
     @property
     def last(self) -> Path:
-        """Network and classifier after the newest epoch."""
+        """Network and classifier after the last epoch."""
         return self.path / run_files.LAST_WEIGHTS
 
     @property
     def triplets_png(self) -> Path:
-        """What each way of mining picks, where the loss mines triplets."""
+        """Triplets that each miner picks, if the loss mines triplets."""
         return self.path / run_files.TRIPLETS
 
     @property
     def tensorboard(self) -> Path:
-        """TensorBoard's event files, where they were asked for."""
+        """The folder of TensorBoard event files, if they were requested."""
         return self.path / run_files.TENSORBOARD
 
     @property
     def lock_file(self) -> Path:
-        """Held by the process that trains in this folder."""
+        """Locked by the process that trains in this folder."""
         return self.path / run_files.LOCK
 
     @property
     def state(self) -> Path:
-        """All that `--resume` needs, in one file, so that it is never half of one epoch and half of another."""
+        """Everything `--resume` needs, in one file, so that it never mixes two epochs."""
         return self.path / run_files.STATE
 
     @property
@@ -91,22 +95,26 @@ class RunFolder:
 
     @property
     def bundle(self) -> Path:
+        """The exported bundle."""
         return self.path / run_files.BUNDLE
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the folder and keep other processes from training in it. BadRun where one does.
+    def lock(self) -> Iterator[None]:
+        """Create the folder and keep other processes from training in it.
 
-        The hold ends with the process, however that ends; a folder that stays empty is removed again.
+        The lock ends with the process, however that ends; a folder that stays empty is removed again.
+
+        Raises:
+            BadRun: another process trains in the folder, or it cannot be created.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.lock_file)
             lock.acquire(timeout=0)
         except Timeout:
-            raise BadRun(f"{self.path}: another process is training in it") from None
+            raise BadRun(f"{self.path}: another process is training in this folder; wait, or choose another") from None
         except OSError as error:
-            raise BadRun(f"{self.path}: cannot be a run's folder ({error.strerror})") from error
+            raise BadRun(f"{self.path}: cannot be used as a run's folder ({error.strerror})") from error
         try:
             yield
         finally:
@@ -117,30 +125,28 @@ class RunFolder:
                 self.path.rmdir()
 
     def recipe(self) -> Recipe:
+        """Read the recipe. BadRun if it is missing or damaged."""
         try:
             return Recipe.from_json(self.recipe_json.read_text(encoding="utf-8"))
         except OSError as error:
-            raise BadRun(f"{self.path}: no run of ours ({self.recipe_json.name}: {error.strerror})") from error
+            raise BadRun(f"{self.path}: not a run folder ({self.recipe_json.name}: {error.strerror})") from error
         except (UnicodeDecodeError, BadRecipe) as error:
             raise BadRun(f"{self.recipe_json}: cannot be read ({error})") from error
 
     def data(self) -> dict[str, Any]:
+        """Read the record of the photos. BadRun if it is missing, damaged or incomplete."""
         try:
             stored = json.loads(self.data_json.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRun(f"{self.data_json}: cannot be read ({error})") from error
-        if not isinstance(stored, dict) or not stored.keys() >= {
-            "spec",
-            "contents",
-            "train",
-            "validation",
-        }:
-            raise BadRun(f"{self.data_json}: is no record of a run's photos")
+        if not isinstance(stored, dict) or not stored.keys() >= {"spec", "contents", "train", "validation"}:
+            raise BadRun(f"{self.data_json}: is not the record of a run's photos; was it edited or cut short?")
         return stored
 
     def data_spec(self) -> DataSpec:
-        """What the run read its photos from."""
+        """Read the sources of the photos."""
         return DataSpec.recorded(self.path)
 
     def split(self) -> Split:
+        """Read the identities of training, validation and test."""
         return Split.read(self.split_json)

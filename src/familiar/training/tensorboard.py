@@ -1,4 +1,4 @@
-"""A run's history as TensorBoard's event files, for whoever watches many runs in one place."""
+"""A run's history as TensorBoard event files."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,13 +10,19 @@ from familiar.training.history import EpochRecord
 
 
 def require_tensorboard() -> None:
-    """FamiliarError where the package is missing: to be asked before there is anything to lose."""
+    """Raise FamiliarError if the package is missing. Call it before training, while there is nothing to lose."""
     if find_spec("tensorboard") is None:
         raise FamiliarError("TensorBoard is not installed: pip install 'familiar-faces[tensorboard]'")
 
 
 class TensorBoard:
-    """Writes into `folder`, `earlier` first: also what an earlier part of a resumed run did not write."""
+    """Writer of event files; use it as a context manager.
+
+    Args:
+        folder: for the event files.
+        earlier: records of a resumed run's earlier epochs, which are written first: the interrupted run may not have
+            written them all, or not have used TensorBoard.
+    """
 
     def __init__(self, folder: Path, earlier: Sequence[EpochRecord]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -32,6 +38,7 @@ class TensorBoard:
         self._writer.close()
 
     def add(self, record: EpochRecord) -> None:
+        """Write one epoch."""
         for name, value in asdict(record).items():
             if name != "epoch" and value is not None:
                 self._writer.add_scalar(name, value, record.epoch)

@@ -1,4 +1,4 @@
-"""A run's own weights at work, with PyTorch: what its bundle is with ONNX Runtime, for a server that has a GPU."""
+"""Embed with a run's own weights in PyTorch instead of its bundle in ONNX Runtime, for a server with a GPU."""
 
 from pathlib import Path
 
@@ -15,26 +15,31 @@ from familiar.training.run import RunFolder
 
 
 def torch_embedder(run_dir: Path | str, device: torch.device | None = None, threads: int | None = None) -> Embedder:
-    """An embedder that computes by `embedder.safetensors`; all else it takes from the run's `model.onnx`.
+    """Return an embedder that computes with `embedder.safetensors` and takes everything else from `model.onnx`.
 
-    `device`: by default a GPU where there is one, and for that an embedder's own `batch_size` is small. On a CPU each
-    of `threads` computes a batch of its own, and torch's threads for one batch are of no use: set them to one.
+    Args:
+        run_dir: a run with an exported bundle.
+        device: by default a GPU if there is one, for which an embedder's own `batch_size` is small.
+        threads: how many batches are computed at the same time on a CPU. Set torch's threads to one then: more threads
+            for one batch bring nothing.
 
-    BadRun where a file of the run is missing or damaged, BadBundle where that is its bundle, SpaceMismatch where
-    the bundle was not made of these weights.
+    Raises:
+        BadRun: a file of the run is missing or damaged.
+        BadBundle: the run's bundle is damaged.
+        SpaceMismatch: the bundle was not made from these weights.
     """
     run = RunFolder(Path(run_dir))
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
     if not run.bundle.is_file():
         raise BadRun(
-            f"{run.path}: has no {run.bundle.name}, which says what its similarities mean; "
-            f"make it: familiar export {run.path} --output {run.bundle}"
+            f"{run.path}: has no {run.bundle.name}, which is needed to interpret similarities; "
+            f"create it: familiar export {run.path} --output {run.bundle}"
         )
     bundle = load_bundle(run.bundle)
     if bundle.metadata.space_id != run.space_id:
         raise SpaceMismatch(
-            f"{run.bundle}: its embeddings are of another space than those of {run.embedder.name} beside it; "
+            f"{run.bundle}: its embeddings belong to another space than those of {run.embedder.name} in the same run; "
             f"export it again: familiar export {run.path} --output {run.bundle}"
         )
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")

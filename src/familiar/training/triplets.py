@@ -1,4 +1,4 @@
-"""Which triplets of a batch each way of mining picks, as a list."""
+"""The triplets that a miner picks from a batch of images, as a list."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,20 +16,26 @@ def get_triplets(
     *,
     margin: float = 0.2,
 ) -> list[tuple[int, int, int]]:
-    """(anchor, positive, negative) as places in the batch, in rising order, as `method` of `MINERS` picks them.
+    """Embed a batch of images and mine triplets.
 
-    `batch` holds images and their labels, in either order: the labels are its first tensor of one dimension and
-    integers. `model` makes an embedding of each image, unit rows as `margin` is meant (squared distance, [0, 4];
-    only "semi_hard" asks for it).
+    The model runs without gradient and in evaluation mode: batch norm statistics do not change and there is no
+    dropout. Every module is in its previous mode afterwards. A training loop has embeddings already; it should mine
+    from those (`MINERS`) and save the second pass.
 
-    The model runs without gradient and in evaluation mode: picking triplets moves no batch norm's statistics and
-    draws no dropout. Every module is in its own mode again afterwards. A training loop has embeddings already; it
-    mines from those (`MINERS`) and spares itself the second pass.
+    Args:
+        batch: images and their labels, in either order; the labels are the first tensor of one dimension and integers.
+        model: computes an embedding of each image; unit rows, if `margin` is to mean what it says.
+        method: one of `MINERS`.
+        margin: squared distance, [0, 4]; only "semi_hard" uses it.
 
-    ValueError for an unknown method, and where the batch is none.
+    Returns:
+        (anchor, positive, negative) as indices in the batch, in increasing order.
+
+    Raises:
+        ValueError: the method is unknown, or `batch` is not images and labels.
     """
     if method not in MINERS:
-        raise ValueError(f"no method is called {method!r}; there are {', '.join(MINERS)}")
+        raise ValueError(f"unknown mining method {method!r}; choose one of {', '.join(MINERS)}")
     images, labels = _images_and_labels(batch)
     with torch.no_grad(), evaluating(model):
         embeddings = model(images)
@@ -41,5 +47,7 @@ def _images_and_labels(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     images = [column for column in batch if column.ndim > 1]
     if not labels or not images or len(labels[0]) != len(images[0]):
         shapes = ", ".join(f"{tuple(column.shape)} of {column.dtype}" for column in batch)
-        raise ValueError(f"a batch is images and as many integer labels in one dimension, not {shapes or 'nothing'}")
+        raise ValueError(
+            f"a batch must be images and as many integer labels in one dimension, not {shapes or 'nothing'}"
+        )
     return images[0], labels[0]

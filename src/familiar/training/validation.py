@@ -1,4 +1,4 @@
-"""How well a network tells unseen identities apart, while it is being trained."""
+"""Validation during training: how well a network tells unseen identities apart."""
 
 from dataclasses import dataclass
 
@@ -17,30 +17,33 @@ from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
 from familiar.models.network import evaluating
 
-COLLAPSED_SIMILARITY = 0.999  # a working network's strangers lie near 0
-COMPARED_IDENTITIES, COMPARED_PHOTOS = 64, 8  # nearly two million triplets
-COMPARED_STREAM = 5  # keeps these draws apart from others that use the same seed
+COLLAPSED_SIMILARITY = 0.999  # a working network's negative pairs have similarities near 0
+# Photos for the validation loss; 64 identities of 8 photos have nearly two million triplets.
+LOSS_IDENTITIES, LOSS_PHOTOS = 64, 8
+LOSS_STREAM = 5  # separates these random draws from others that use the same seed
 
 
 @dataclass(frozen=True)
-class Validation:
-    """`accuracy` is that of the best threshold on these pairs; `recall_at_1` None where no photo has a mate.
+class ValidationScores:
+    """How well the embeddings tell identities apart.
 
-    Both kinds of pairs weigh the same in `accuracy`: where few photos have mates, strangers are the most,
-    and calling everyone one would look good.
-
-    `stranger_similarity` is the mean over pairs of different identities.
+    Attributes:
+        accuracy: balanced accuracy of verification at the best threshold on these pairs. Balanced, because where few
+            identities have two photos, nearly all pairs are negative, and rejecting every pair would look good.
+        auc: area under the ROC curve of these pairs.
+        recall_at_1: share of photos whose nearest photo shows the same identity; None if no identity has two photos.
+        mean_negative_similarity: mean over pairs of different identities.
     """
 
     accuracy: float
     auc: float
     recall_at_1: float | None
-    stranger_similarity: float
+    mean_negative_similarity: float
 
     @property
     def collapsed(self) -> bool:
-        """Whether every photo lands on one point."""
-        return self.stranger_similarity > COLLAPSED_SIMILARITY
+        """Whether all photos have nearly the same embedding."""
+        return self.mean_negative_similarity > COLLAPSED_SIMILARITY
 
 
 @torch.no_grad()
@@ -50,7 +53,14 @@ def embed_dataset(
     rows: Int64[np.ndarray, " n"] | None = None,
     batch_size: int = 128,
 ) -> Float32[np.ndarray, "n d"]:
-    """Embeddings of the rows, by default of all, in evaluation mode; the network's mode is left as it was."""
+    """Embed rows of a dataset in evaluation mode; the network's mode is restored afterwards.
+
+    Args:
+        network: computes the embeddings, on the device of its parameters.
+        dataset: the photos.
+        rows: which photos, by default all.
+        batch_size: photos in a batch.
+    """
     device = next(network.parameters()).device
     keys = in_order(range(len(dataset)) if rows is None else rows.tolist(), batch_size)
     with evaluating(network):
@@ -59,33 +69,44 @@ def embed_dataset(
 
 
 def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:
-    """The same pairs at every validation of a run."""
+    """Draw the pairs to verify, the same at every validation of a run."""
     return sample_pairs(labels, count, seed=seed)
 
 
-def compared_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
-    """The rows whose triplets a run is watched by: some photos of some identities, those with many first."""
-    generator = np.random.default_rng((COMPARED_STREAM, seed))
+def validation_loss_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:
+    """Draw the photos of the validation loss: up to 8 of each of up to 64 identities, those with many photos first."""
+    generator = np.random.default_rng((LOSS_STREAM, seed))
     shuffled = generator.permutation(len(labels))
     counts = np.bincount(labels)
     order = generator.permutation(len(counts))
-    chosen = order[np.argsort(-np.minimum(counts[order], COMPARED_PHOTOS), kind="stable")]
-    rows = [shuffled[labels[shuffled] == label][:COMPARED_PHOTOS] for label in chosen[:COMPARED_IDENTITIES].tolist()]
+    by_count = order[np.argsort(-np.minimum(counts[order], LOSS_PHOTOS), kind="stable")]
+    rows = [shuffled[labels[shuffled] == label][:LOSS_PHOTOS] for label in by_count[:LOSS_IDENTITIES].tolist()]
     return np.concatenate(rows)
 
 
-def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: Pairs) -> Validation:
-    """TrainingFailed where an embedding has no direction: not finite, or zero after an overflow."""
+def validate(embeddings: Float32[np.ndarray, "n d"], labels: np.ndarray, pairs: Pairs) -> ValidationScores:
+    """Score embeddings.
+
+    Args:
+        embeddings: unit rows.
+        labels: their identities.
+        pairs: to verify.
+
+    Raises:
+        TrainingFailed: an embedding is not finite, or zero after an overflow.
+    """
     try:
         check_unit_rows(embeddings)
     except ValueError as error:
-        raise TrainingFailed(f"the network's embeddings have no direction ({error}); lower optimizer.lr") from error
+        raise TrainingFailed(
+            f"the network's embeddings are not finite unit vectors ({error}); lower optimizer.lr"
+        ) from error
     similarities = pair_similarities(embeddings, pairs)
     counts = roc_counts(similarities[pairs.same], similarities[~pairs.same])
-    found = retrieval(embeddings, labels) if np.bincount(labels).max() > 1 else None
-    return Validation(
+    has_positive_pairs = np.bincount(labels).max() > 1
+    return ValidationScores(
         accuracy=best_accuracy(counts, balanced=True)[0],
         auc=roc_auc(counts),
-        recall_at_1=None if found is None else found.recall_at_k[1],
-        stranger_similarity=float(similarities[~pairs.same].mean()),
+        recall_at_1=retrieval(embeddings, labels).recall_at_k[1] if has_positive_pairs else None,
+        mean_negative_similarity=float(similarities[~pairs.same].mean()),
     )

@@ -1,0 +1,294 @@
+"""The groups of settings of a recipe: frozen dataclasses that check their ranges."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from familiar.core.errors import BadRecipe
+from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
+
+Normalization = Literal["auto", "imagenet", "symmetric"]
+AutoBool = Literal["auto", "true", "false"]
+
+NO_CLIPPING = 1e9  # a gradient_norm that no gradient reaches
+NORMALIZATIONS = {  # mean and std over values in [0, 1]
+    "imagenet": (IMAGENET_MEAN_RGB, IMAGENET_STD_RGB),
+    "symmetric": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),  # x / 127.5 - 1, as Keras trains MobileNetV3
+}
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A network of the catalog and changes to it; "auto", and 0 blocks, keep what the catalog says.
+
+    Attributes:
+        name: in the catalog (`familiar models`).
+        embedding_dim: length of the embedding.
+        dropout: probability, before the embedding layer.
+        initial_weights: "none", "imagenet" (as the network's library publishes them, downloaded once), a file of
+            weights for the trunk, or a run for trunk and head.
+        head: kind of head.
+        frozen_trunk: whether only the head is trained.
+        blocks, pooling, batch_norm: for networks that have these options.
+    """
+
+    name: str = "mobilenetv3_small_100"
+    embedding_dim: int = 128
+    dropout: float = 0.4
+    initial_weights: str = "imagenet"
+    head: str = "auto"
+    frozen_trunk: AutoBool = "auto"
+    blocks: int = 0
+    pooling: Literal["auto", "max", "average"] = "auto"
+    batch_norm: AutoBool = "auto"
+
+    def __post_init__(self) -> None:
+        check_range("embedding_dim", self.embedding_dim, 2, 4096)
+        check_range("dropout", self.dropout, 0, 0.95)
+        check_range("blocks", self.blocks, 0, 6)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that differ from the catalog, as `NetworkSpec.build` takes them."""
+        options = {name: getattr(self, name) for name in ("head", "frozen_trunk", "blocks", "pooling", "batch_norm")}
+        switches = {"true": True, "false": False}
+        return {name: switches.get(value, value) for name, value in options.items() if value not in ("auto", 0)}
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """How photos are turned into the network's input.
+
+    Attributes:
+        size_px: side of the square input.
+        resize: "stretch" the photo to the square, or resize its short side to `resize_px` and crop the center.
+        resize_px: for "center_crop".
+        margin: share of the face box that is added on each side.
+        normalization: "auto" is replaced by what the initial weights need when training starts.
+    """
+
+    size_px: int = 224
+    resize: Literal["stretch", "center_crop"] = "stretch"
+    resize_px: int = 224
+    margin: float = 0.0
+    normalization: Normalization = "auto"
+
+    def __post_init__(self) -> None:
+        self._preprocessing_with("imagenet")  # checks the ranges, which are the same for every normalization
+
+    def preprocessing(self) -> Preprocessing:
+        """Return the preprocessing. BadRecipe as long as the normalization is "auto"."""
+        if self.normalization == "auto":
+            raise BadRecipe(
+                "input.normalization is still auto: it depends on the initial weights, which are not loaded yet; "
+                "set it to imagenet or symmetric"
+            )
+        return self._preprocessing_with(self.normalization)
+
+    def _preprocessing_with(self, normalization: Literal["imagenet", "symmetric"]) -> Preprocessing:
+        mean, std = NORMALIZATIONS[normalization]
+        return Preprocessing(
+            size_px=self.size_px,
+            resize=self.resize,
+            resize_px=self.resize_px,
+            margin=self.margin,
+            mean=mean,
+            std=std,
+        )
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """How identities are divided into training, validation and test.
+
+    Attributes:
+        validation, test: shares of the identities that are held out.
+        min_photos: identities with fewer photos are not trained on.
+        train: folder names of the identities to train on; all others are for validation.
+        validate: folder names of the identities to validate on; all others are for training.
+    """
+
+    validation: float = 0.1
+    test: float = 0.1
+    min_photos: int = 1
+    train: tuple[str, ...] = ()
+    validate: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.train and self.validate:
+            raise ValueError("train and validate exclude each other: set only one of them")
+        check_range("validation", self.validation, 0.001, 0.5)
+        check_range("test", self.test, 0, 0.5)
+        if self.validation + self.test >= 1:
+            raise ValueError("validation and test leave no identity to train on; their sum must be less than 1")
+        check_range("min_photos", self.min_photos, 1, 1000)
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """How photos are put into batches.
+
+    Attributes:
+        name: "shuffled": batches of `batch_size`; "identities": `identities` with `photos` each; "auto": by identities
+            if the loss compares a batch's photos with each other, else shuffled.
+        batch_size: for "shuffled".
+        identities, photos: for "identities".
+        chunk_size: how many photos go through the network at once, for batches that do not fit into memory (gradient
+            caching); 0 for all.
+    """
+
+    name: Literal["auto", "shuffled", "identities"] = "auto"
+    batch_size: int = 96
+    identities: int = 24
+    photos: int = 4
+    chunk_size: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("chunk_size", self.chunk_size, 0, 65536)
+        # With an odd number of photos a chunk could have only one, and batch norm needs two.
+        if 0 < self.chunk_size < 4:
+            raise ValueError(f"chunk_size must be 0 or at least 4, not {self.chunk_size}")
+        check_range("batch_size", self.batch_size, 2, 65536)
+        check_range("identities", self.identities, 2, 65536)
+        check_range("photos", self.photos, 1, 65536)
+
+
+@dataclass(frozen=True)
+class MiningSettings:
+    """Where losses that mine triplets look for them.
+
+    Attributes:
+        mode: "online" in each batch; "offline" across photos embedded with the current weights, among which each
+            anchor gets its hardest positive and negative.
+        every_steps: steps between two rounds of offline mining.
+        subset: number of photos for offline mining; 0 for all.
+        skip: share of suspiciously hard positives and negatives that offline mining leaves out.
+    """
+
+    mode: Literal["online", "offline"] = "online"
+    every_steps: int = 100
+    subset: int = 2000
+    skip: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_range("every_steps", self.every_steps, 1, 1_000_000)
+        check_range("subset", self.subset, 0, 100_000_000)
+        check_range("skip", self.skip, 0, 0.5)
+
+
+@dataclass(frozen=True)
+class DistillSettings:
+    """Bundles to learn from in addition to the labels.
+
+    Attributes:
+        teacher: the bundles.
+        weight: factor of the mean of 1 - cosine to their vectors, which is added to the loss.
+    """
+
+    teacher: tuple[str, ...] = ()
+    weight: float = 4.0
+
+    def __post_init__(self) -> None:
+        check_range("weight", self.weight, 0, 1000)
+
+
+@dataclass(frozen=True)
+class QuantizeSettings:
+    """Quantization-aware training.
+
+    Attributes:
+        aware: train and validate with weights and activations rounded to 8 bits, as an int8 bundle computes.
+    """
+
+    aware: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The optimizer and its learning rates.
+
+    Attributes:
+        name: the algorithm.
+        lr: highest rate of head and classifier.
+        backbone_lr: highest rate of the trunk.
+        weight_decay: decoupled in AdamW, part of the gradient in the other two.
+        embedding_l2: factor of the squared weights of the layer that makes the embedding; its gradient is added.
+        accumulator: initial value of AdaGrad's sums of squared gradients.
+        warmup_epochs: in which the rates increase from 0.
+        schedule: "cosine": half a cosine to `final_lr`; "exponential": constant until the share `decay_from` of the
+            epochs, then exponentially down to `final_lr` at the share `decay_to`.
+        decay_from, decay_to: shares of the epochs, for "exponential".
+        final_lr: rate at the end.
+        gradient_norm: longer gradients are clipped to this norm.
+    """
+
+    name: Literal["adamw", "adam", "adagrad"] = "adamw"
+    lr: float = 5e-4
+    backbone_lr: float = 5e-5
+    weight_decay: float = 5e-4
+    embedding_l2: float = 0.0
+    accumulator: float = 0.1
+    warmup_epochs: float = 5
+    schedule: Literal["cosine", "exponential"] = "cosine"
+    decay_from: float = 0.0
+    decay_to: float = 1.0
+    final_lr: float = 1e-6
+    gradient_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("embedding_l2", self.embedding_l2, 0, 10)
+        check_range("accumulator", self.accumulator, 0, 1e6)
+        check_range("decay_to", self.decay_to, 0, 1)
+        if not 0 <= self.decay_from <= self.decay_to:
+            raise ValueError(f"decay_from must be in [0, decay_to], not {self.decay_from}")
+        if self.schedule == "exponential" and not self.final_lr:
+            raise ValueError("final_lr must be above 0 for schedule=exponential")
+        for name in ("lr", "backbone_lr", "final_lr"):
+            check_range(name, getattr(self, name), 0, 10)
+        check_range("weight_decay", self.weight_decay, 0, 10)
+        check_range("warmup_epochs", self.warmup_epochs, 0, 10000)
+        check_range("gradient_norm", self.gradient_norm, 1e-6, 1e9)
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """When to stop.
+
+    Attributes:
+        epochs: at most.
+        patience: number of validations without improvement; 0 for no limit.
+        seconds: of wall-clock time; 0 for no limit.
+    """
+
+    epochs: int = 40
+    patience: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_range("epochs", self.epochs, 1, 100_000)
+        check_range("patience", self.patience, 0, 100_000)
+        check_range("seconds", self.seconds, 0, 1e9)
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """How the network is validated.
+
+    Attributes:
+        every_epochs: epochs between two validations; the last epoch is always validated.
+        pairs: number of fixed pairs of held-out photos; all pairs, if there are fewer.
+        best_by: the figure that decides which epoch's network is kept, and when patience ends.
+    """
+
+    every_epochs: int = 3
+    pairs: int = 5000
+    best_by: Literal["accuracy", "auc", "recall_at_1"] = "accuracy"
+
+    def __post_init__(self) -> None:
+        check_range("every_epochs", self.every_epochs, 1, 100_000)
+        check_range("pairs", self.pairs, 2, 10_000_000)
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise ValueError if a setting is outside [low, high] or not a number."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}], not {value}")
