@@ -13,9 +13,9 @@ from PIL import Image
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import (
     Alike,
+    assign_leaders,
     find_duplicates,
     fine_structure,
-    near_leaders,
     perceptual_hash,
     thumbnail,
 )
@@ -107,7 +107,7 @@ def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 @given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
 def test_leaders_match_slow_reference(rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int) -> None:
     hashes, structures = rows
-    leaders, similarity = near_leaders(hashes, structures, max_bits, 0.8, block_rows)
+    leaders, similarity = assign_leaders(hashes, structures, max_bits, 0.8, block_rows)
     assert leaders.tolist() == slow_leaders(hashes, structures, max_bits, 0.8)
     for row, leader in enumerate(leaders):
         if leader == row:
@@ -123,7 +123,7 @@ def turned(degrees: float) -> list[float]:
 
 def test_similar_frames_do_not_chain_into_one_leader() -> None:
     structures = np.array([turned(20 * frame) for frame in range(9)]).astype(np.int8)  # cos 20° = .94
-    leaders, similarity = near_leaders(np.zeros(9, np.uint64), structures)
+    leaders, similarity = assign_leaders(np.zeros(9, np.uint64), structures)
     assert leaders.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8]
     assert similarity[1] == pytest.approx(np.cos(np.radians(20)), abs=0.01)
 
@@ -131,18 +131,18 @@ def test_similar_frames_do_not_chain_into_one_leader() -> None:
 def test_duplicate_needs_similar_hash_and_structure() -> None:
     alike, other = noise(3).ravel()[:64].astype(np.int8), noise(4).ravel()[:64].astype(np.int8)
     one, far = np.uint64(0), np.uint64(2**9 - 1)
-    assert near_leaders(np.array([one, one]), np.stack([alike, alike]))[0].tolist() == [0, 0]
-    assert near_leaders(np.array([one, far]), np.stack([alike, alike]))[0].tolist() == [0, 1]
-    assert near_leaders(np.array([one, one]), np.stack([alike, other]))[0].tolist() == [0, 1]
+    assert assign_leaders(np.array([one, one]), np.stack([alike, alike]))[0].tolist() == [0, 0]
+    assert assign_leaders(np.array([one, far]), np.stack([alike, alike]))[0].tolist() == [0, 1]
+    assert assign_leaders(np.array([one, one]), np.stack([alike, other]))[0].tolist() == [0, 1]
 
 
 def test_copies_share_leader_but_featureless_rows_do_not() -> None:
     structures = np.tile(noise(5).ravel().astype(np.int8), (1000, 1))
     seen: list[int] = []
-    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
+    leaders, _ = assign_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
     assert not leaders.any()
     assert seen == [300, 600, 900, 1000]
-    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures * 0)
+    leaders, _ = assign_leaders(np.zeros(1000, np.uint64), structures * 0)
     assert leaders.tolist() == list(range(1000))
 
 
@@ -231,7 +231,7 @@ def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) 
     others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)
     found = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
-    across = [tuple(found.identities_of(group.rows)) for kind in KINDS if kind.across for group in found.groups(kind)]
+    across = [tuple(found.identity_names(group.rows)) for kind in KINDS if kind.across for group in found.groups(kind)]
     assert sorted(across) == [tuple(f"lfw_112/{name}" for name in pair) for pair in LFW_FAULTS]
     similarity = [group.similarity for kind in KINDS if kind.across for group in found.groups(kind)]
     assert all(one >= next_one for one, next_one in pairwise(similarity))

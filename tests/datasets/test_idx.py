@@ -211,18 +211,18 @@ def test_file_is_read_again_only_after_change(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(idx, "read_idx", counted)
     file = written(tmp_path, idx_bytes(ARRAY))
     photos = [IdxPhoto(file, "mnist:train/0", index) for index in (0, 1)]
-    before = [photo.content for photo in photos]
+    before = [photo.content_sha256 for photo in photos]
     assert read == [file]
     file.write_bytes(idx_bytes(ARRAY[::-1]))
     os.utime(file, ns=(1, 1))
-    assert [photo.content for photo in photos] == before[::-1]
+    assert [photo.content_sha256 for photo in photos] == before[::-1]
     np.testing.assert_array_equal(photos[0].draw().rgb_u8[..., 0], ARRAY[1])
     assert read == [file, file]
 
 
 def test_content_depends_on_size_and_every_pixel(tmp_path: Path) -> None:
     def content(array: np.ndarray, name: str) -> str:
-        return IdxPhoto(written(tmp_path, idx_bytes(array[None]), name), "a", 0).content
+        return IdxPhoto(written(tmp_path, idx_bytes(array[None]), name), "a", 0).content_sha256
 
     image = np.arange(12, dtype=np.uint8).reshape(3, 4)
     others = (image.reshape(4, 3), image ^ (image == 5), image[:, ::-1])
@@ -239,7 +239,7 @@ def test_changed_file_raises_unreadable_photo(tmp_path: Path, how: str) -> None:
         photo.file.unlink()
     else:
         photo.file.write_bytes(idx_bytes(np.zeros((3, 28, 28), np.uint8)) if how == "shorter" else b"text")
-    for ask in (photo.draw, lambda: photo.content):
+    for ask in (photo.draw, lambda: photo.content_sha256):
         with pytest.raises(UnreadablePhoto, match=r"^mnist:train/2/00000022: cannot be read any more \("):
             ask()
 

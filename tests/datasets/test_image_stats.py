@@ -8,7 +8,7 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets import image_stats
-from familiar.datasets.image_stats import PhotoFacts, facts_of, facts_of_all
+from familiar.datasets.image_stats import PhotoFacts, facts_of_all, read_image_stats
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
@@ -32,21 +32,21 @@ from familiar.datasets.synthetic import SyntheticPhoto
 def test_reports_format_mode_and_size(tmp_path: Path, mode: str, name: str, stored_as: str, colorless: bool) -> None:
     color = Image.new("RGB", (300, 200), (200, 60, 20))
     Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else color.convert(mode).save(tmp_path / name)
-    found = facts_of(tmp_path / name)
-    assert (found.stored_as, found.colorless, found.size_px) == (stored_as, colorless, (300, 200))
+    found = read_image_stats(tmp_path / name)
+    assert (found.stored_as, found.grayscale, found.size_px) == (stored_as, colorless, (300, 200))
 
 
 @pytest.mark.parametrize(("name", "stored_as"), [("a.png", "PNG RGB 16 bit"), ("a.tiff", "TIFF RGB 16 bit")])
 def test_16_bit_color_is_reported(tmp_path: Path, name: str, stored_as: str) -> None:
     cv2.imwrite(str(tmp_path / name), np.full((20, 30, 3), 40_000, np.uint16))
-    assert facts_of(tmp_path / name).stored_as == stored_as
+    assert read_image_stats(tmp_path / name).stored_as == stored_as
 
 
 def test_pixel_values_cover_all_channels(tmp_path: Path) -> None:
     pixels = np.full((40, 50, 3), (100, 130, 160), np.uint8)
     pixels[3, 4] = (7, 130, 250)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = facts_of(tmp_path / "a.png")
+    found = read_image_stats(tmp_path / "a.png")
     assert (found.lowest_value, found.mean_value, found.highest_value) == (7, 130, 250)
 
 
@@ -54,16 +54,16 @@ def test_pixel_values_cover_all_channels(tmp_path: Path) -> None:
 def test_blank_allows_small_noise(tmp_path: Path, deviation: int, blank: bool) -> None:
     grain = np.random.default_rng(0).normal(0, deviation, (320, 320, 3))
     Image.fromarray((np.array([30, 120, 90]) + grain).clip(0, 255).astype(np.uint8)).save(tmp_path / "a.png")
-    assert facts_of(tmp_path / "a.png").blank == blank
+    assert read_image_stats(tmp_path / "a.png").blank == blank
 
 
 def test_color_contrast_is_neither_blank_nor_colorless(tmp_path: Path) -> None:
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:, :32], pixels[:, 32:] = (60, 30, 20), (20, 30, 60)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = facts_of(tmp_path / "a.png")
+    found = read_image_stats(tmp_path / "a.png")
     assert not found.blank
-    assert not found.colorless
+    assert not found.grayscale
 
 
 def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
     Image.fromarray(pixels.reshape(20, 30, 3)).save(tmp_path / "other shape.png")
     pixels[29, 19, 2] ^= 1
     Image.fromarray(pixels).save(tmp_path / "one bit.png")
-    digests = [facts_of(tmp_path / name).digest for name in ("a.png", "b.bmp", "other shape.png", "one bit.png")]
+    digests = [read_image_stats(tmp_path / name).digest for name in ("a.png", "b.bmp", "other shape.png", "one bit.png")]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
 
@@ -81,15 +81,15 @@ def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
 def test_large_photo_reports_full_size(tmp_path: Path) -> None:
     Image.new("RGB", (2400, 1800)).save(tmp_path / "a.jpg")
     Image.new("RGB", (2402, 1800)).save(tmp_path / "b.jpg")
-    one, other = facts_of(tmp_path / "a.jpg"), facts_of(tmp_path / "b.jpg")
+    one, other = read_image_stats(tmp_path / "a.jpg"), image_stats(tmp_path / "b.jpg")
     assert one.size_px == (2400, 1800)
     assert one.digest != other.digest
 
 
 def test_synthetic_photo_reports_size_and_hash() -> None:
-    found = facts_of(SyntheticPhoto("cats", 0, 0))
+    found = read_image_stats(SyntheticPhoto("cats", 0, 0))
     assert (found.stored_as, found.size_px) == ("drawn", (224, 224))
-    assert found.hash != facts_of(SyntheticPhoto("cats", 1, 0)).hash
+    assert found.hash != read_image_stats(SyntheticPhoto("cats", 1, 0)).hash
 
 
 def test_facts_keep_order_with_errors_in_sequence(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.inspection import (
     KINDS,
     Bin,
-    Kind,
+    DuplicateKind,
     contact_sheet,
     histogram,
     inspect_table,
@@ -170,10 +170,10 @@ def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
         kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)] for kind in KINDS
     }
     assert named == {
-        Kind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
-        Kind(exact=False, across=True): [["twice/Mia/2.jpg", "twice/Tom/2.png"]],
-        Kind(exact=True, across=False): [["twice/Zoe/1.png", "twice/Zoe/2.png"]],
-        Kind(exact=False, across=False): [["twice/Zoe/3.png", "twice/Zoe/4.jpg"]],
+        DuplicateKind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
+        DuplicateKind(exact=False, across=True): [["twice/Mia/2.jpg", "twice/Tom/2.png"]],
+        DuplicateKind(exact=True, across=False): [["twice/Zoe/1.png", "twice/Zoe/2.png"]],
+        DuplicateKind(exact=False, across=False): [["twice/Zoe/3.png", "twice/Zoe/4.jpg"]],
     }
 
 
@@ -182,9 +182,9 @@ def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
     again = Image.open(twice / "Ada" / "1.png")
     again.save(twice / "Tom" / "worst.jpg", quality=8)
     found = inspect_table(scan_folders(twice))
-    first, second = found.groups(Kind(exact=False, across=True))
+    first, second = found.groups(DuplicateKind(exact=False, across=True))
     assert first.similarity > second.similarity > 0.9
-    assert found.identities_of(second.rows) == ["twice/Ada", "twice/Tom"]
+    assert found.identity_names(second.rows) == ["twice/Ada", "twice/Tom"]
 
 
 # The sample

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
-from familiar.datasets.synthetic.face import face
-from familiar.datasets.synthetic.traits import SPECIES, Species, identity_vector
+from familiar.datasets.synthetic.face import render_face
+from familiar.datasets.synthetic.species import SPECIES, Species
+from familiar.datasets.synthetic.traits import identity_vector
 from support.tiers import small_and_exhaustive
 
 Feature = Callable[[np.ndarray], np.ndarray]
@@ -48,17 +49,17 @@ def test_drawing_is_independent_from_previous_draws() -> None:
         for index in (0, 2):
             pixels(identity=identity, index=index, size_px=96)
     assert np.array_equal(pixels(size_px=96), first)
-    face.cache_clear()
+    render_face.cache_clear()
     assert np.array_equal(pixels(size_px=96), first)
 
 
 def test_drawing_does_not_modify_cached_face() -> None:
-    kept = face(0, "dogs", 5, 0.5, 96)
+    kept = render_face(0, "dogs", 5, 0.5, 96)
     before = [plane.copy() for plane in (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)]
     for index in range(6):
         pixels("dogs", 5, index, size_px=96)
     after = (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)
-    assert face(0, "dogs", 5, 0.5, 96) is kept
+    assert render_face(0, "dogs", 5, 0.5, 96) is kept
     assert all(np.array_equal(left, right) for left, right in zip(before, after, strict=True))
 
 
@@ -80,7 +81,7 @@ def test_drawing_is_invariant_to_thread_count() -> None:
         cv2.setNumThreads(1)
         alone = pixels(difficulty=1.0)
         cv2.setNumThreads(4)
-        face.cache_clear()
+        render_face.cache_clear()
         assert np.array_equal(pixels(difficulty=1.0), alone)
     finally:
         cv2.setNumThreads(threads)

@@ -423,7 +423,7 @@ def test_pack_deleted_after_lookup_still_gives_same_pixels(
     cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run makes room."""
-    find = crops_module._find_or_make
+    find = crops_module._open_or_write_pack
 
     def find_and_lose(cache: CropCache, *rest: Any) -> Any:
         found = find(cache, *rest)
@@ -559,7 +559,7 @@ def only_warned_of(caplog: pytest.LogCaptureFixture, cache: CropCache) -> bool:
 def test_full_disk_warns_and_reads_without_cache(
     cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = module.Draft.add
+    add = module.PackWriter.add
 
     def add_to_full_disk(draft: Any, crop: np.ndarray) -> None:
         if draft.crops == 2 and draft.file is not None:
@@ -567,7 +567,7 @@ def test_full_disk_warns_and_reads_without_cache(
             draft.file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the draft closes it
         add(draft, crop)
 
-    monkeypatch.setattr(module.Draft, "add", add_to_full_disk)
+    monkeypatch.setattr(module.PackWriter, "add", add_to_full_disk)
     found = read(cats, cache)
     assert only_warned_of(caplog, cache)
     assert os.strerror(errno.ENOSPC) in caplog.text

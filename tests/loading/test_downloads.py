@@ -14,7 +14,7 @@ from familiar.datasets.folders import DataSpec, open_photo, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.loading import downloads
 from familiar.loading.downloads import DOWNLOADS, download_lfw, download_mnist
-from support.dataset_mirror import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
+from support.dataset_mirror import PEOPLE, Mirror, redirect_lfw, serve_folder, serve_lfw, serve_mnist
 from support.idx_files import write_mnist
 
 # Of an answer that is an error, the libraries leave the socket to the garbage collector.
@@ -26,7 +26,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(downloads, "RETRY_AFTER_S", 1e-3)
     (tmp_path / "served").mkdir()
-    with serving(tmp_path / "served") as mirror:
+    with serve_folder(tmp_path / "served") as mirror:
         yield mirror
 
 
@@ -73,9 +73,9 @@ def test_existing_dataset_is_not_downloaded_again(
     for name, download in DOWNLOADS.items():
         assert download(tmp_path / name)
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")}
-        mirror.asked.clear()
+        mirror.requested_paths.clear()
         assert not download(tmp_path / name)
-        assert not mirror.asked
+        assert not mirror.requested_paths
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")} == before
 
 
@@ -131,7 +131,7 @@ def test_rejects_folder_with_other_files(mirror: Mirror, tmp_path: Path, monkeyp
                 CannotWrite, match=rf"{name}: holds something else than (MNIST|LFW) .*name a new folder"
             ):
                 download(tmp_path / name)
-    assert not mirror.asked
+    assert not mirror.requested_paths
     assert left_in(tmp_path) == {"mine", "file"}
     assert left_in(tmp_path / "mine") == {"letter.txt"}
 
@@ -195,9 +195,9 @@ def test_failed_lfw_download_leaves_no_files(
         archive.write_bytes(archive.read_bytes() + b"more")
     elif fault == "no archive":  # though its sum is the published one
         archive.write_bytes(b"text")
-        look_here(mirror, monkeypatch)
+        redirect_lfw(mirror, monkeypatch)
     else:
-        look_here(mirror, monkeypatch, "http://127.0.0.1:9/")
+        redirect_lfw(mirror, monkeypatch, "http://127.0.0.1:9/")
     assert refusal(download_lfw, tmp_path / "lfw").startswith("LFW cannot be downloaded (")
 
 

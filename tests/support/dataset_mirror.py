@@ -29,11 +29,11 @@ class Mirror:
     def __init__(self, folder: Path, url: str, asked: list[str]) -> None:
         self.folder = folder
         self.url = url
-        self.asked = asked
+        self.requested_paths = asked
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Mirror]:
+def serve_folder(folder: Path) -> Iterator[Mirror]:
     asked: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -78,10 +78,10 @@ def serve_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, *, without: str = "") -
     for target in _lfw.TARGETS:
         (mirror.folder / target.filename).write_text(PAIRS)
 
-    look_here(mirror, patch)
+    redirect_lfw(mirror, patch)
 
 
-def look_here(mirror: Mirror, patch: pytest.MonkeyPatch, url: str = "") -> None:
+def redirect_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, url: str = "") -> None:
     """scikit-learn's places and sums of LFW's files are those of the mirror."""
 
     def here(remote: RemoteFileMetadata) -> RemoteFileMetadata:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from familiar.core.errors import FamiliarError, TrainingFailed
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import draw_change, photo_generator
-from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
+from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, init_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 from familiar.photos.preprocessing import Preprocessing
 
@@ -45,9 +45,9 @@ class PhotoBatches:
         self._loader = DataLoader(
             dataset,
             batch_sampler=keys,  # pyright: ignore[reportArgumentType] - any iterable will do
-            collate_fn=_as_it_is,  # pyright: ignore[reportArgumentType] - a whole batch, made at once
+            collate_fn=_keep_batch,  # pyright: ignore[reportArgumentType] - a whole batch, made at once
             num_workers=workers,
-            worker_init_fn=start_worker,
+            worker_init_fn=init_worker,
             multiprocessing_context=process_context() if workers else None,
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
@@ -97,5 +97,5 @@ def _mean_and_std(mean: tuple[float, ...], std: tuple[float, ...], device: torch
     return torch.tensor(mean, device=device) * 255, torch.tensor(std, device=device) * 255
 
 
-def _as_it_is(batch: Batch | FamiliarError) -> Batch | FamiliarError:
+def _keep_batch(batch: Batch | FamiliarError) -> Batch | FamiliarError:
     return batch

@@ -40,7 +40,7 @@ Pixels = UInt8[np.ndarray, "s s 3"]
 FORMAT = 1
 DEFAULT_MAX_BYTES = 20 * 10**9
 # Packs, drafts, and packs set aside: in a folder that may hold what is the user's, all that is touched.
-_OURS = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
+_PACK_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
 _ABANDONED_SECONDS = 3600  # a pack nobody has written to for so long was left by a run that was killed
 
 
@@ -52,7 +52,7 @@ class CropCache:
     max_bytes: int = DEFAULT_MAX_BYTES
 
 
-class Draft:
+class PackWriter:
     """A pack that is being written. A disk that fills up costs the pack, not the run."""
 
     def __init__(self, pack: Path) -> None:
@@ -69,9 +69,9 @@ class Draft:
             self.file.write(np.ascontiguousarray(crop).data)
             self.crops += 1
         except OSError as error:
-            self._give_up(error)
+            self._abandon(error)
 
-    def finish(self, unreadable: list[int]) -> bool:
+    def commit(self, unreadable: list[int]) -> bool:
         """Whether the pack is there now, this one or that of another run which was faster."""
         if self.file is None:
             return False
@@ -84,22 +84,22 @@ class Draft:
             self.folder.rename(self.pack)
         except OSError as error:
             if self.pack.is_dir():
-                self.drop()
+                self.discard()
                 return True
-            self._give_up(error)
+            self._abandon(error)
             return False
         return True
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         if self.file is not None:
             with contextlib.suppress(OSError):  # what is still buffered may not fit either
                 self.file.close()
             self.file = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _give_up(self, error: OSError) -> None:
+    def _abandon(self, error: OSError) -> None:
         log.warning("crops are not kept in %s: %s", self.folder.parent, error.strerror)
-        self.drop()
+        self.discard()
 
 
 def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) -> list[int] | None:
@@ -120,11 +120,11 @@ def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) 
     return None
 
 
-def make_room(cache: CropCache, needed: int) -> None:
+def evict_packs(cache: CropCache, needed: int) -> None:
     """Drop the packs not used for longest until `needed` bytes are free, and what killed runs left."""
     packs: list[tuple[float, int, Path]] = []
     for folder in cache.folder.iterdir():
-        if not _OURS.fullmatch(folder.name):
+        if not _PACK_NAMES.fullmatch(folder.name):
             continue
         try:
             used = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))

@@ -25,10 +25,10 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import crop_photo
 from familiar.loading.cache import (
     CropCache,
-    Draft,
+    PackWriter,
     Pixels,
     crop_bytes,
-    make_room,
+    evict_packs,
     open_pack,
     pack_key,
     remove_pack,
@@ -39,7 +39,7 @@ from familiar.photos.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
 
-_ALONE = 200  # so few photos are decoded sooner than processes start
+_MIN_PHOTOS_FOR_POOL = 200  # so few photos are decoded sooner than processes start
 _WINDOW_BYTES = 2**26  # of crops decoded ahead of the writer
 
 
@@ -117,11 +117,11 @@ def read_table(
         with contextlib.suppress(OSError):  # warned of where a pack would be written
             cache.folder.mkdir(parents=True, exist_ok=True)
         remembered = cache.folder / "contents.sqlite"
-    contents = _contents(table.photos, remembered)
+    contents = _photo_contents(table.photos, remembered)
     if cache is None or cache.max_bytes < crop_bytes(preprocessing):
-        pack, unreadable = None, _unreadable(table.photos, preprocessing, on_photo)
+        pack, unreadable = None, _decode_errors(table.photos, preprocessing, on_photo)
     else:
-        pack, unreadable = _find_or_make(cache, table.photos, contents, preprocessing, on_photo)
+        pack, unreadable = _open_or_write_pack(cache, table.photos, contents, preprocessing, on_photo)
     for reason in unreadable.values():
         log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
@@ -135,7 +135,7 @@ def read_table(
     )
 
 
-def _contents(photos: tuple[PhotoRef, ...], remembered: Path | None) -> list[str | None]:
+def _photo_contents(photos: tuple[PhotoRef, ...], remembered: Path | None) -> list[str | None]:
     """What decides each photo's pixels: a file's bytes, a drawn photo's name, an image's pixels themselves."""
     files = [photo for photo in photos if isinstance(photo, Path)]
     of_file = dict(zip(files, content_hashes(files, remembered), strict=True))
@@ -147,7 +147,7 @@ def _contents(photos: tuple[PhotoRef, ...], remembered: Path | None) -> list[str
             case SyntheticPhoto():
                 return photo.name
             case IdxPhoto():
-                return photo.content
+                return photo.content_sha256
 
     return [content(photo) for photo in photos]
 
@@ -160,7 +160,7 @@ def _digest(table: IdentityTable, contents: list[str | None]) -> str:
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def _find_or_make(
+def _open_or_write_pack(
     cache: CropCache,
     photos: tuple[PhotoRef, ...],
     contents: list[str | None],
@@ -175,41 +175,41 @@ def _find_or_make(
         # Opened again to say why, of the file as it is called now.
         found = {row: str(error) for row, error in again.items() if isinstance(error, FamiliarError)}
         if len(found) == len(rows):
-            make_room(cache, 0)  # the bound may be a tighter one today
+            evict_packs(cache, 0)  # the bound may be a tighter one today
             return pack, found
         remove_pack(pack)
     if room < len(photos):
         log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", room, len(photos))
     try:
-        make_room(cache, min(room, len(photos)) * crop_bytes(preprocessing))
-        draft = Draft(pack)
+        evict_packs(cache, min(room, len(photos)) * crop_bytes(preprocessing))
+        draft = PackWriter(pack)
     except OSError as error:
         log.warning("crops are not kept in %s: %s", cache.folder, error.strerror)
-        return None, _unreadable(photos, preprocessing, on_photo)
+        return None, _decode_errors(photos, preprocessing, on_photo)
     try:
         unreadable: dict[int, str] = {}
         blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
-        for row, crop in enumerate(_decoded(photos, preprocessing)):
+        for row, crop in enumerate(_decode_all(photos, preprocessing)):
             if isinstance(crop, FamiliarError):
                 unreadable[row] = str(crop)
                 crop = blank  # so that a crop's row does not hang on what could be read
             if row < room:
                 draft.add(crop)
             on_photo(row + 1, len(photos))
-        kept = draft.finish(list(unreadable))
+        kept = draft.commit(list(unreadable))
     except BaseException:
-        draft.drop()
+        draft.discard()
         raise
     return pack if kept else None, unreadable
 
 
-def _unreadable(
+def _decode_errors(
     photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, on_photo: Callable[[int, int], None]
 ) -> dict[int, str]:
     """Why files cannot be decoded, by row. Drawn photos always can."""
     files = [(row, photo) for row, photo in enumerate(photos) if isinstance(photo, Path)]
     reasons: dict[int, str] = {}
-    decoded = _decoded(tuple(photo for _, photo in files), preprocessing)
+    decoded = _decode_all(tuple(photo for _, photo in files), preprocessing)
     for done, ((row, _), crop) in enumerate(zip(files, decoded, strict=True), start=1):
         if isinstance(crop, FamiliarError):
             reasons[row] = str(crop)
@@ -217,11 +217,11 @@ def _unreadable(
     return reasons
 
 
-def _decoded(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
+def _decode_all(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
     """Every crop in order, or why there is none; by all cores where there are many."""
     decode = partial(_crop_or_error, preprocessing=preprocessing)
     cores = available_cores()
-    if len(photos) < _ALONE or cores == 1:
+    if len(photos) < _MIN_PHOTOS_FOR_POOL or cores == 1:
         yield from map(decode, photos)
         return
     drawn = any(isinstance(photo, SyntheticPhoto) for photo in photos)

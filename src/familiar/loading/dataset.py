@@ -96,7 +96,7 @@ def in_order(rows: Sequence[int], batch_size: int) -> list[list[PhotoKey]]:
     return [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
 
 
-def start_worker(_worker: int) -> None:
+def init_worker(_worker: int) -> None:
     """One thread per worker process: the processes are the parallelism."""
     end_with_parent()
     cv2.setNumThreads(0)

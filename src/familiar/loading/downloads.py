@@ -47,7 +47,7 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
         except BadDataset as error:
             raise CannotWrite(f"{folder}: holds something else than {name} ({error}); name a new folder") from error
         return False
-    with _draft_of(folder) as draft:
+    with _draft_folder(folder) as draft:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of each new attempt; the last one's failure is told
@@ -66,7 +66,7 @@ def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Cal
 
 
 @contextmanager
-def _draft_of(folder: Path) -> Iterator[Path]:
+def _draft_folder(folder: Path) -> Iterator[Path]:
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
     try:
         draft.mkdir(parents=True)

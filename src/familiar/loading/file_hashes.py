@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-_SETTLED_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would look unchanged
+_MIN_AGE_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would look unchanged
 _TABLE = "CREATE TABLE IF NOT EXISTS contents (path BLOB PRIMARY KEY, stamp TEXT, sha256 TEXT) WITHOUT ROWID"
 
 
-def content_hashes(paths: Sequence[Path], memory: Path | None = None) -> list[str | None]:
+def content_hashes(paths: Sequence[Path], database: Path | None = None) -> list[str | None]:
     """SHA-256 of each file, hexadecimal; None where it cannot be read.
 
     `memory` is an SQLite file, made if missing, of hashes by path, size, times and inode. It only saves time:
     where it cannot be used, every file is read.
     """
     stamps = [_stamp(path) for path in paths]
-    known = _recall(memory, paths) if memory else {}
+    known = _load_hashes(database, paths) if database else {}
     found: dict[int, str | None] = {}
     for row, (path, stamp) in enumerate(zip(paths, stamps, strict=True)):
         remembered = known.get(os.fsencode(path.absolute()))
@@ -29,14 +29,14 @@ def content_hashes(paths: Sequence[Path], memory: Path | None = None) -> list[st
     unknown = [row for row in range(len(paths)) if row not in found]
     with ThreadPoolExecutor() as pool:
         found |= zip(unknown, pool.map(lambda row: _sha256(paths[row]), unknown), strict=True)
-    if memory and unknown:
+    if database and unknown:
         now = time.time_ns()
-        _remember(
-            memory,
+        _store_hashes(
+            database,
             [
                 (os.fsencode(paths[row].absolute()), stamp, sha256)
                 for row in unknown
-                if (stamp := stamps[row]) and (sha256 := found[row]) and _changed_ns(stamp) < now - _SETTLED_NS
+                if (stamp := stamps[row]) and (sha256 := found[row]) and _changed_ns(stamp) < now - _MIN_AGE_NS
             ],
         )
     return [found[row] for row in range(len(paths))]
@@ -62,7 +62,7 @@ def _sha256(path: Path) -> str | None:
         return None
 
 
-def _recall(memory: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]:
+def _load_hashes(memory: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]:
     try:
         with closing(sqlite3.connect(memory, timeout=10)) as database:
             database.execute(_TABLE)
@@ -81,7 +81,7 @@ def _recall(memory: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]
         return {}
 
 
-def _remember(memory: Path, rows: list[tuple[bytes, str, str]]) -> None:
+def _store_hashes(memory: Path, rows: list[tuple[bytes, str, str]]) -> None:
     try:
         with closing(sqlite3.connect(memory, timeout=10)) as database, database:
             database.execute(_TABLE)

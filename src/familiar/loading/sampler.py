@@ -50,28 +50,28 @@ class IdentityBatches(Sampler[list[PhotoKey]]):
             raise ValueError(f"a batch of {identities} identities x {photos} photos is none")
         if identities > len(starts):
             raise ValueError(f"batches of {identities} identities, but there are only {len(starts)}")
-        self.rows_of = np.split(by_label, starts[1:])
+        self.rows_by_identity = np.split(by_label, starts[1:])
         self.identities = identities
         self.photos = photos
         self.seed = seed
         self.epoch = 0
 
     def __len__(self) -> int:
-        return len(self.rows_of) // self.identities
+        return len(self.rows_by_identity) // self.identities
 
     def __iter__(self) -> Iterator[list[PhotoKey]]:
         generator = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch))
-        order = generator.permutation(len(self.rows_of))
+        order = generator.permutation(len(self.rows_by_identity))
         for batch in range(len(self)):
             chosen = order[batch * self.identities : (batch + 1) * self.identities]
             yield [
                 PhotoKey(self.epoch, int(row))
                 for identity in chosen
-                for row in _draw(self.rows_of[identity], self.photos, generator)
+                for row in _draw_rows(self.rows_by_identity[identity], self.photos, generator)
             ]
 
 
-def _draw(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+def _draw_rows(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
     if len(rows) >= count:
         return generator.choice(rows, count, replace=False)
     again = generator.choice(rows, count - len(rows), replace=True)

@@ -57,7 +57,7 @@ OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "jpeg": lambda picture: on_photo.compress(picture, 70),
     "downscale": lambda picture: on_photo.downscale(picture, 0.4),
     "shadow": lambda picture: on_photo.cast_shadow(picture, Shadow(0.5, HALF)),
-    "cover": lambda picture: on_photo.cover(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
+    "cover": lambda picture: on_photo.black_out(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
 }
 
 
@@ -290,14 +290,14 @@ def test_shade_matches_pointwise_minimum_depth() -> None:
         x, y = (column + 0.5) / 9, (row + 0.5) / 9
         depth = min(a * x + b * y + d for a, b, d in planes)
         wanted = min(max(depth / on_photo.SHADOW_BORDER + 0.5, 0), 1)
-        assert on_photo.shade(planes, 9)[row, column] == pytest.approx(wanted, abs=1e-5)
+        assert on_photo.shadow_depth(planes, 9)[row, column] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_cover_blackens_only_its_boxes() -> None:
-    covered = on_photo.cover(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
+    covered = on_photo.black_out(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
     wanted = plain(9)
     wanted[8:10, 4:8] = 0
     wanted[0, 0] = 0
     assert np.array_equal(covered, wanted)
-    assert not on_photo.cover(plain(9), [Box(0, 0, 1, 1)]).any()
-    assert np.array_equal(on_photo.cover(plain(9), []), plain(9))
+    assert not on_photo.black_out(plain(9), [Box(0, 0, 1, 1)]).any()
+    assert np.array_equal(on_photo.black_out(plain(9), []), plain(9))

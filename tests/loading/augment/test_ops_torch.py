@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from familiar.loading.augment import ops_torch as on_batch
-from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scaled
+from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scale_steps
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
@@ -171,10 +171,10 @@ def test_large_crops_keep_their_shape() -> None:
 def test_hue_third_turn_maps_red_to_green() -> None:
     red = torch.zeros(1, 3, 2, 2)
     red[:, 0] = 200
-    turned = on_batch.turn_hue(red, torch.tensor([[1 / 3]]))
+    turned = on_batch.shift_hue(red, torch.tensor([[1 / 3]]))
     assert turned[0, :, 0, 0].tolist() == pytest.approx([0, 200, 0], abs=1e-3)
     gray = torch.full((1, 3, 2, 2), 90.0)
-    assert torch.equal(on_batch.turn_hue(gray, torch.tensor([[0.3]])), gray)
+    assert torch.equal(on_batch.shift_hue(gray, torch.tensor([[0.3]])), gray)
 
 
 def test_downscale_averages_and_keeps_constants() -> None:
@@ -200,11 +200,11 @@ def slow_block(values: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def test_quantization_matches_jpeg_standard_formula() -> None:
-    from familiar.loading.augment.jpeg_artifacts import _constants
+    from familiar.loading.augment.jpeg_artifacts import _constants_on
 
     values = np.random.default_rng(1).integers(-128, 128, (16, 8)).astype(np.float32)
     steps = np.array(LUMA_STEPS, np.float32)
-    cosines = _constants(torch.device("cpu"))[0]
+    cosines = _constants_on(torch.device("cpu"))[0]
     ours = quantize(torch.from_numpy(values)[None, None], torch.from_numpy(steps)[None], cosines)[0, 0]
     wanted = np.concatenate([slow_block(values[:8], steps), slow_block(values[8:], steps)])
     assert ours.numpy() == pytest.approx(wanted, abs=1)
@@ -212,7 +212,7 @@ def test_quantization_matches_jpeg_standard_formula() -> None:
 
 def test_quantization_steps_scale_as_in_libjpeg() -> None:
     luma = torch.tensor(LUMA_STEPS, dtype=torch.float32)
-    at = scaled(luma, torch.tensor([[50.0], [100.0], [75.0], [25.0], [1.0]]))
+    at = scale_steps(luma, torch.tensor([[50.0], [100.0], [75.0], [25.0], [1.0]]))
     assert torch.equal(at[0], luma)
     assert (at[1] == 1).all()
     assert at[2, 0, :3].tolist() == [8, 6, 5]  # (16 x 50 + 50) / 100, whole

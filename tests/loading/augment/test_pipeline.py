@@ -19,10 +19,10 @@ from familiar.loading.augment.pipeline import (
 )
 from familiar.loading.augment.settings import (
     CIRCLE_AUGMENTATION,
-    MOST_HOLES,
+    MAX_BLUR_KERNEL_PX,
+    MAX_HOLES,
     NOTHING,
     RANGES,
-    WIDEST_BLUR,
     Augmentation,
 )
 from support.tiers import small_and_exhaustive
@@ -88,8 +88,8 @@ def test_each_field_applies_its_operation() -> None:
         Change(jpeg_quality=75): on_photo.compress(picture, 75),
         Change(downscale=0.5): on_photo.downscale(picture, 0.5),
         Change(shadow=SHADOW): on_photo.cast_shadow(picture, SHADOW),
-        Change(holes=(box, box)): on_photo.cover(picture, [box, box]),
-        Change(erase=box): on_photo.cover(picture, [box]),
+        Change(holes=(box, box)): on_photo.black_out(picture, [box, box]),
+        Change(erase=box): on_photo.black_out(picture, [box]),
     }
     assert len(wanted) == len(fields(Change))
     for change, changed in wanted.items():
@@ -256,7 +256,7 @@ def test_boxes_stay_inside_with_area_and_ratio_in_range(
 
 
 def test_shadows_enter_from_every_edge_and_keep_light() -> None:
-    shades = [on_photo.shade(change.shadow.planes, 32) for change in draws(ALL, 300)]
+    shades = [on_photo.shadow_depth(change.shadow.planes, 32) for change in draws(ALL, 300)]
     edges = [(shade[0].max(), shade[-1].max(), shade[:, 0].max(), shade[:, -1].max()) for shade in shades]
     assert all(max(each) > 0.9 for each in edges)
     assert all(np.mean([each[side] > 0.9 for each in edges]) > 0.25 for side in range(4))
@@ -356,4 +356,4 @@ def extreme(side: int) -> Augmentation:
 def test_range_ends_keep_crop_shape(end: int, side: int) -> None:
     for change in draws(extreme(end), 5):
         assert apply_change(noise(side), change).shape == (side, side, 3)
-    assert (extreme(1).dropout_holes_max, extreme(1).blur_kernel_max) == (MOST_HOLES, WIDEST_BLUR)
+    assert (extreme(1).dropout_holes_max, extreme(1).blur_kernel_max) == (MAX_HOLES, MAX_BLUR_KERNEL_PX)

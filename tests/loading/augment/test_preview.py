@@ -20,7 +20,7 @@ from familiar.loading.augment.preview import (
     TILE_PX,
     VARIANT_ROWS,
     augmentation_sheet,
-    rows_of,
+    operation_rows,
 )
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NOTHING, Augmentation
 
@@ -37,17 +37,17 @@ def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.nd
 
 
 def test_rows_list_enabled_operations() -> None:
-    assert rows_of(NOTHING) == []
-    assert [row.name for row in rows_of(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
+    assert operation_rows(NOTHING) == []
+    assert [row.name for row in operation_rows(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
     pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
-    assert [row.name for row in rows_of(Augmentation())] == pets
+    assert [row.name for row in operation_rows(Augmentation())] == pets
     faces = ["crop", "flip", "brightness", "contrast", "saturation", "hue", "gray", "blur", "erase"]
-    assert [row.name for row in rows_of(CIRCLE_AUGMENTATION)] == faces
+    assert [row.name for row in operation_rows(CIRCLE_AUGMENTATION)] == faces
 
 
 def test_tiles_show_range_ends_with_captions() -> None:
-    rows = {row.name: row for row in rows_of(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
+    rows = {row.name: row for row in operation_rows(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
     captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
     assert captions["rotate"] == ["-25°", "+12°", "+25°"]
     assert captions["brightness"] == ["x 0.70", "x 1.15", "x 1.30"]
@@ -62,7 +62,7 @@ def test_tiles_show_range_ends_with_captions() -> None:
 
 def test_row_strength_increases_from_left_to_right() -> None:
     smooth = np.kron(photo(8), np.ones((16, 16, 1))).astype(np.uint8)
-    rows = {row.name: row for row in rows_of(Augmentation())}
+    rows = {row.name: row for row in operation_rows(Augmentation())}
     for name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
         changed = [apply_change(smooth, change).astype(int) for _, change in rows[name].tiles]
         losses = [np.abs(one - smooth).mean() for one in changed]

@@ -36,12 +36,12 @@ def compress(images: Images, quality: Float32[Tensor, "k 1"]) -> Images:
     """What a JPEG file of that quality keeps: 8 x 8 cosine transform, quantized, color at half resolution."""
     side = images.shape[-1]
     padded = F.pad(images.round(), (0, -side % 16, 0, -side % 16), mode="replicate")
-    luma = luma_of(padded)
+    luma = to_luma(padded)
     from_blue, from_red = (padded[:, 2:] - luma) * (0.5 / 0.886), (padded[:, :1] - luma) * (0.5 / 0.701)
     color = F.avg_pool2d(torch.cat([from_blue, from_red], 1), 2)
-    cosines, of_luma, of_color = _constants(images.device)
-    luma = quantize(luma - 128, scaled(of_luma, quality), cosines) + 128
-    color = quantize(color, scaled(of_color, quality), cosines)
+    cosines, of_luma, of_color = _constants_on(images.device)
+    luma = quantize(luma - 128, scale_steps(of_luma, quality), cosines) + 128
+    color = quantize(color, scale_steps(of_color, quality), cosines)
     color = F.interpolate(color, scale_factor=2, mode="bilinear")  # libjpeg's "fancy" upsampling
     from_blue, from_red = color[:, :1] * (0.886 / 0.5), color[:, 1:] * (0.701 / 0.5)
     red, blue = luma + from_red, luma + from_blue
@@ -60,14 +60,14 @@ def quantize(
     return (cosines.T @ kept @ cosines).transpose(3, 4).reshape(planes.shape).round()
 
 
-def scaled(steps: Float32[Tensor, "8 8"], quality: Float32[Tensor, "k 1"]) -> Float32[Tensor, "k 8 8"]:
+def scale_steps(steps: Float32[Tensor, "8 8"], quality: Float32[Tensor, "k 1"]) -> Float32[Tensor, "k 8 8"]:
     """libjpeg's scaling: the table itself at quality 50, every step 1 at 100."""
     percent = torch.where(quality < 50, torch.floor(5000 / quality), 200 - 2 * quality)
     return torch.floor((steps * percent[:, :, None] + 50) / 100).clamp(1, 255)
 
 
 @cache
-def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _constants_on(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The orthonormal cosine transform of 8 values, and the two tables; kept, since sending them waits."""
     cosines = [
         [(sqrt(1 / 8) if row == 0 else 0.5) * cos(pi * row * (2 * at + 1) / 16) for at in range(8)] for row in range(8)
@@ -76,6 +76,6 @@ def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor(cosines).to(device), of_luma.to(device), of_color.to(device)
 
 
-def luma_of(images: Images) -> Float32[Tensor, "k 1 s s"]:
+def to_luma(images: Images) -> Float32[Tensor, "k 1 s s"]:
     red, green, blue = LUMA_RGB
     return red * images[:, :1] + green * images[:, 1:2] + blue * images[:, 2:]

@@ -16,7 +16,7 @@ Pixels = UInt8[np.ndarray, "s s 3"]
 
 SHADOW_BORDER = 0.1  # how wide a shadow's soft border is, in shares of the side
 
-Plane = tuple[float, float, float]  # (a, b, d): a x + b y + d is above 0 inside, x and y in shares of the side
+HalfPlane = tuple[float, float, float]  # (a, b, d): a x + b y + d is above 0 inside, x and y in shares of the side
 
 
 class Box(NamedTuple):
@@ -61,7 +61,7 @@ class Shadow(NamedTuple):
     """`loss` is the share of light taken where all `planes` are above 0."""
 
     loss: float
-    planes: tuple[Plane, Plane, Plane]
+    planes: tuple[HalfPlane, HalfPlane, HalfPlane]
 
 
 def mirror(rgb_u8: Pixels) -> Pixels:
@@ -134,9 +134,9 @@ def to_gray(rgb_u8: Pixels) -> Pixels:
     return cv2.cvtColor(cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
 
 
-def blur(rgb_u8: Pixels, by: Blur) -> Pixels:
+def blur(rgb_u8: Pixels, kernel: Blur) -> Pixels:
     """Gaussian, mirrored at the border."""
-    return cv2.GaussianBlur(rgb_u8, (by.kernel_px, by.kernel_px), by.sigma_px)
+    return cv2.GaussianBlur(rgb_u8, (kernel.kernel_px, kernel.kernel_px), kernel.sigma_px)
 
 
 def add_noise(rgb_u8: Pixels, noise: Noise) -> Pixels:
@@ -172,18 +172,18 @@ def low_side(side: int, share: float) -> int:
 
 def cast_shadow(rgb_u8: Pixels, shadow: Shadow) -> Pixels:
     """Darkened where the shadow lies, with a soft border."""
-    light = 1 - np.float32(shadow.loss) * shade(shadow.planes, rgb_u8.shape[0])
+    light = 1 - np.float32(shadow.loss) * shadow_depth(shadow.planes, rgb_u8.shape[0])
     return cv2.multiply(rgb_u8, cv2.merge([light, light, light]), dtype=cv2.CV_8U)
 
 
-def shade(planes: Sequence[Plane], side: int) -> Float32[np.ndarray, "s s"]:
+def shadow_depth(planes: Sequence[HalfPlane], side: int) -> Float32[np.ndarray, "s s"]:
     """0 outside of all planes' common inside, 1 deep in it."""
     at = ((np.arange(side) + 0.5) / side).astype(np.float32)
     depth = np.min([a * at + (b * at[:, None] + d) for a, b, d in planes], axis=0)
     return np.clip(depth / np.float32(SHADOW_BORDER) + np.float32(0.5), 0, 1)
 
 
-def cover(rgb_u8: Pixels, boxes: Sequence[Box]) -> Pixels:
+def black_out(rgb_u8: Pixels, boxes: Sequence[Box]) -> Pixels:
     """Black in the boxes."""
     covered = rgb_u8.copy()
     for box in boxes:

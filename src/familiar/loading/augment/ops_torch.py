@@ -16,10 +16,10 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from familiar.loading.augment.jpeg_artifacts import Images, compress, luma_of
+from familiar.loading.augment.jpeg_artifacts import Images, compress, to_luma
 from familiar.loading.augment.ops_numpy import SHADOW_BORDER, Blur, Box, Jitter, low_side, matrix_px
 from familiar.loading.augment.pipeline import Change
-from familiar.loading.augment.settings import MOST_HOLES
+from familiar.loading.augment.settings import MAX_HOLES
 
 Numbers = Float32[Tensor, "k p"]
 
@@ -45,10 +45,10 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
         "jpeg": compress,
         "downscale": downscale,
         "shadow": cast_shadow,
-        "holes": cover,
-        "erase": cover,
+        "holes": black_out,
+        "erase": black_out,
     }
-    chosen = _on_device(changes, images.shape[-1], images.device)
+    chosen = _operation_batches(changes, images.shape[-1], images.device)
     for name, operation in operations.items():
         if name in chosen:
             rows, numbers = chosen[name]
@@ -56,19 +56,19 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
     return images.round_().to(torch.uint8)
 
 
-class Chosen(NamedTuple):
+class OperationBatch(NamedTuple):
     """Which photos an operation is for, and its numbers for each."""
 
     rows: Int64[Tensor, " k"]
     numbers: Numbers
 
 
-def _on_device(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, Chosen]:
+def _operation_batches(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, OperationBatch]:
     """Each operation that was drawn for any photo, by its name in `batch`."""
     widest = max((change.blur.kernel_px for change in changes if change.blur is not None), default=1)
     listed: dict[str, list[list[float]]] = {}
     for row, change in enumerate(changes):
-        for name, numbers in _numbers(change, side, widest).items():
+        for name, numbers in _operation_numbers(change, side, widest).items():
             listed.setdefault(name, []).append([row, *numbers])
     if not listed:
         return {}
@@ -78,10 +78,10 @@ def _on_device(changes: Sequence[Change], side: int, device: torch.device) -> di
         flat = flat.pin_memory()  # or the copy would wait for what the device is doing
     parts = flat.to(device, non_blocking=True).split([table.size for table in tables])
     sent = (part.view(table.shape) for part, table in zip(parts, tables, strict=True))
-    return {name: Chosen(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
+    return {name: OperationBatch(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
 
 
-def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[float]]:
+def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[float]]:
     """What each operation chosen for one photo has to be told."""
     numbers: dict[str, Sequence[float]] = {}
     if change.warps:
@@ -93,7 +93,7 @@ def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[
     if change.gray:
         numbers["gray"] = ()
     if change.blur is not None:
-        numbers["blur"] = _taps(change.blur, widest_blur)
+        numbers["blur"] = _kernel_taps(change.blur, widest_blur)
     if change.noise is not None:
         numbers["noise"] = (change.noise.std,)
     if change.jpeg_quality is not None:
@@ -106,9 +106,9 @@ def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[
             *(value for plane in change.shadow.planes for value in plane),
         )
     if change.holes:
-        numbers["holes"] = _corners(change.holes, MOST_HOLES, side)
+        numbers["holes"] = _box_corners(change.holes, MAX_HOLES, side)
     if change.erase is not None:
-        numbers["erase"] = _corners([change.erase], 1, side)
+        numbers["erase"] = _box_corners([change.erase], 1, side)
     return numbers
 
 
@@ -123,13 +123,13 @@ def _jitter_numbers(jitter: Jitter) -> dict[str, Sequence[float]]:
     return {f"{of[which][0]} {step}": of[which][1] for step, which in enumerate(jitter.order)}
 
 
-def _taps(by: Blur, widest: int) -> list[float]:
+def _kernel_taps(by: Blur, widest: int) -> list[float]:
     """OpenCV's kernel between zeros."""
     taps = cv2.getGaussianKernel(by.kernel_px, by.sigma_px)[:, 0]
     return np.pad(taps, (widest - by.kernel_px) // 2).tolist()
 
 
-def _corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
+def _box_corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
     """Boxes in pixels, then empty ones."""
     corners = [float(corner) for box in boxes for corner in box.in_px(side)]
     return corners + [0.0] * (4 * most - len(corners))
@@ -152,12 +152,12 @@ def mirror(images: Images, _: Numbers) -> Images:
 def blend(images: Images, numbers: Numbers) -> Images:
     """Brightness, contrast, saturation: (factor, share of the mean gray, share of each pixel's gray)."""
     factor, of_mean, of_pixel = numbers.T[..., None, None, None]
-    gray = luma_of(images)
+    gray = to_luma(images)
     target = of_mean * gray.mean((2, 3), keepdim=True) + of_pixel * gray
     return target + factor * (images - target)
 
 
-def turn_hue(images: Images, turns: Numbers) -> Images:
+def shift_hue(images: Images, turns: Numbers) -> Images:
     """In HSV, without going there and back: value and chroma stay, only the sixth of the circle changes."""
     red, green, blue = images.unbind(1)
     value = images.amax(1)
@@ -169,11 +169,11 @@ def turn_hue(images: Images, turns: Numbers) -> Images:
     return value[:, None] - chroma[:, None] * torch.minimum(away, 4 - away).clamp(0, 1)
 
 
-ADJUSTMENTS = {"blend": blend, "hue": turn_hue}
+ADJUSTMENTS = {"blend": blend, "hue": shift_hue}
 
 
 def to_gray(images: Images, _: Numbers) -> Images:
-    return luma_of(images).expand_as(images)
+    return to_luma(images).expand_as(images)
 
 
 def blur(images: Images, taps: Numbers) -> Images:
@@ -218,7 +218,7 @@ def cast_shadow(images: Images, numbers: Numbers) -> Images:
     return images * (1 - numbers[:, :1, None, None] * shade)
 
 
-def cover(images: Images, corners: Numbers) -> Images:
+def black_out(images: Images, corners: Numbers) -> Images:
     """Black in the boxes, given as (left, top, right, bottom) in pixels one after another."""
     at = torch.arange(images.shape[-1], device=images.device)
     left, top, right, bottom = corners.view(len(corners), -1, 4, 1).unbind(2)

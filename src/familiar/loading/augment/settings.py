@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-MOST_HOLES = 8
-WIDEST_BLUR = 31  # mirrored borders reach no further in a crop of 16 px, the smallest
+MAX_HOLES = 8
+MAX_BLUR_KERNEL_PX = 31  # mirrored borders reach no further in a crop of 16 px, the smallest
 
 RANGES = {  # of the settings that are no probabilities
     "crop_scale_min": (0.01, 1),
@@ -17,8 +17,8 @@ RANGES = {  # of the settings that are no probabilities
     "contrast": (0, 0.99),
     "saturation": (0, 0.99),
     "hue": (0, 0.5),
-    "blur_kernel_min": (1, WIDEST_BLUR),
-    "blur_kernel_max": (1, WIDEST_BLUR),
+    "blur_kernel_min": (1, MAX_BLUR_KERNEL_PX),
+    "blur_kernel_max": (1, MAX_BLUR_KERNEL_PX),
     "blur_sigma_min": (0, 20),
     "blur_sigma_max": (0, 20),
     "noise_std_min": (0, 1),
@@ -29,8 +29,8 @@ RANGES = {  # of the settings that are no probabilities
     "downscale_max": (0.01, 1),
     "shadow_min": (0, 1),
     "shadow_max": (0, 1),
-    "dropout_holes_min": (1, MOST_HOLES),
-    "dropout_holes_max": (1, MOST_HOLES),
+    "dropout_holes_min": (1, MAX_HOLES),
+    "dropout_holes_max": (1, MAX_HOLES),
     "dropout_side_min": (0, 1),
     "dropout_side_max": (0, 1),
     "erase_area_min": (0, 1),
