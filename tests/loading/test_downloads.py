@@ -138,7 +138,7 @@ def test_rejects_folder_with_other_files(mirror: Mirror, tmp_path: Path, monkeyp
 
 def test_rejects_incomplete_mnist_folder(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", {"train": 10})
-    with pytest.raises(CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"):
+    with pytest.raises(CannotWrite, match=r"holds something else than MNIST \(.*has no t10k-images-idx3-ubyte"):
         download_mnist(tmp_path / "mnist")
 
 

@@ -45,9 +45,9 @@ def contact_sheet(photos: Sequence[Photo], columns: int, tile_px: int = 96) -> U
         scale = tile_px / max(width, height)
         fitted = (max(1, round(width * scale)), max(1, round(height * scale)))
         rgb_u8 = cv2.resize(photo.rgb_u8, fitted, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
-        top = position // columns * tile_px + (tile_px - fitted[1]) // 2
-        left = position % columns * tile_px + (tile_px - fitted[0]) // 2
-        sheet[top : top + fitted[1], left : left + fitted[0]] = rgb_u8
+        y = position // columns * tile_px + (tile_px - fitted[1]) // 2
+        x = position % columns * tile_px + (tile_px - fitted[0]) // 2
+        sheet[y : y + fitted[1], x : x + fitted[0]] = rgb_u8
     return sheet
 
 

@@ -83,7 +83,7 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Source:
             if inner.is_dir():
                 ignored["folders within an identity's folder"] += 1
             elif Path(inner.name).suffix.lower() not in PHOTO_SUFFIXES:
-                ignored["files that are no photos"] += 1
+                ignored["files that are not photos"] += 1
             else:
                 photos.append(Path(inner.path))
         if photos:
