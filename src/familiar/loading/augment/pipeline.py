@@ -1,7 +1,7 @@
-"""How crops are changed at random in training: the draw, and one photo changed as drawn.
+"""Random changes of crops in training: drawing a change, and applying it to one photo.
 
-All of it is keyed by (seed, epoch, photo). A draw knows no pixels: `photo` applies it to one crop while
-loading, `batch` to a batch on the training device.
+Changes are keyed by (seed, epoch, photo) and independent of pixels: `ops_numpy` applies them to one crop while
+loading, `ops_torch` to a batch on the training device.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,15 @@ from familiar.loading.augment.settings import MAX_HOLES, Augmentation
 
 Drawn = TypeVar("Drawn")
 
-AUGMENTATION_STREAM = 1  # keeps these draws apart from others that use the same seed
-MIN_SIGMA_PX = 0.01  # no blur at all; OpenCV would take 0 as a sigma that follows from the kernel
-RANDOM_NUMBERS_PER_CHANGE = 96  # at least as many as are used; a new operation draws last, to leave the others theirs
+AUGMENTATION_STREAM = 1  # makes these draws independent of others with the same seed
+MIN_SIGMA_PX = 0.01  # no visible blur; OpenCV would derive a sigma of 0 from the kernel
+RANDOM_NUMBERS_PER_CHANGE = (
+    96  # at least as many as are used; a new operation must draw last, so that the others keep their numbers
+)
 
 
 class Move(NamedTuple):
-    """Scaled about the center, then shifted by shares of the side."""
+    """A scaling about the center, then a shift by shares of the side."""
 
     right: float
     down: float
@@ -32,9 +34,9 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one crop, in this order: None, False or empty where an operation was not chosen.
+    """The operations applied to one crop, in this order: None, False or empty if an operation was not drawn.
 
-    `angle_deg` is counter-clockwise. It fits crops of any size.
+    It applies to crops of any size. `angle_deg` is counter-clockwise.
     """
 
     crop: Box | None = None
@@ -53,13 +55,16 @@ class Change:
 
     @property
     def warps(self) -> bool:
-        """Whether pixels must be interpolated, which a mirror image alone does not need."""
+        """Whether pixels must be interpolated; a flip alone does not need it."""
         return not (self.crop is None and self.angle_deg is None and self.move is None)
 
     def origin(self) -> Float64[np.ndarray, "2 3"]:
-        """Where a pixel comes from: (x, y, 1) of the result to (x, y) of the crop, both from the center, side 1.
+        """Compute the matrix of `ops_numpy.warp`.
 
-        One matrix for crop, turn, mirror and move, so that pixels are interpolated once.
+        It combines crop, rotation, flip and move, so that pixels are interpolated only once.
+
+        Returns:
+            The map from (x, y, 1) of the result to (x, y) of the crop, both relative to the center, with side 1.
         """
         matrix = np.eye(3)
         if self.crop is not None:
@@ -77,17 +82,17 @@ class Change:
 
 
 def photo_generator(seed: int, epoch: int, photo: int) -> np.random.Generator:
-    """The same stream for the same photo in the same epoch, whichever worker draws it."""
+    """Make the generator of a photo in an epoch, which does not depend on the worker that uses it."""
     return np.random.default_rng((AUGMENTATION_STREAM, seed, epoch, photo))
 
 
 def augment(rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator) -> Pixels:
-    """One random variant of a square crop; the crop itself where nothing was chosen."""
+    """Augment a square crop at random; returns the crop itself if no operation was drawn."""
     return apply_change(rgb_u8, draw_change(settings, generator))
 
 
 def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
-    """A crop changed as drawn; the crop itself where nothing was chosen. Never written into."""
+    """Apply a change to a crop without modifying it; returns the crop itself if no operation was drawn."""
     if change.warps:
         rgb_u8 = ops_numpy.warp(rgb_u8, change.origin())
     elif change.flip:
@@ -114,9 +119,9 @@ def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
 
 
 def draw_change(settings: Augmentation, generator: np.random.Generator) -> Change:
-    """One random change.
+    """Draw a random change.
 
-    Every draw is made whether or not it is used, so that one probability does not shift the others.
+    All numbers are drawn whether or not they are used, so that one setting does not affect the others' draws.
     """
     s, draw = settings, _RandomNumbers(generator)
     return Change(
@@ -140,7 +145,7 @@ def draw_change(settings: Augmentation, generator: np.random.Generator) -> Chang
 
 
 class _RandomNumbers:
-    """Uniform numbers of one generator, drawn at once: asking it for each takes longer than some operations."""
+    """Uniform random numbers, drawn from the generator at once, since single draws take longer than some operations."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.uniform = iter(generator.random(RANDOM_NUMBERS_PER_CHANGE).tolist()).__next__
@@ -149,7 +154,7 @@ class _RandomNumbers:
         return low + (high - low) * self.uniform()
 
     def integer(self, low: int, high: int) -> int:
-        """`high` included."""
+        """Draw an integer; `high` is included."""
         return low + int((high - low + 1) * self.uniform())
 
     def seed(self) -> int:
@@ -160,8 +165,8 @@ class _RandomNumbers:
 
 
 def _random_box(draw: _RandomNumbers, area: tuple[float, float], ratio: tuple[float, float]) -> Box:
-    """A box somewhere inside: its area uniform, the logarithm of width / height too among those that fit."""
-    share = max(draw.uniform_in(*area), 1e-9)  # an empty box would have no shape
+    """Draw a box inside the crop: area uniform, and the logarithm of width / height uniform among those that fit."""
+    share = max(draw.uniform_in(*area), 1e-9)  # an empty box would have no ratio
     lowest, highest = (log(min(max(value, share), 1 / share)) for value in ratio)
     width_to_height = exp(draw.uniform_in(lowest, highest))
     width, height = min(1.0, sqrt(share * width_to_height)), min(1.0, sqrt(share / width_to_height))
@@ -191,21 +196,21 @@ def _random_blur(draw: _RandomNumbers, settings: Augmentation) -> Blur:
 
 
 def kernel_sigma(kernel_px: int) -> float:
-    """The standard deviation that goes with a kernel's width (OpenCV's `getGaussianKernel`, in pixels)."""
+    """Return the standard deviation for a kernel's width, in pixels, as OpenCV's `getGaussianKernel` does."""
     return 0.3 * ((kernel_px - 1) * 0.5 - 1) + 0.8
 
 
 def _random_shadow(draw: _RandomNumbers, settings: Augmentation) -> Shadow:
-    """Falls in over one edge: between two sides that lean, as deep as a third line, that is tilted."""
+    """Draw a shadow that enters over one edge, between two slanted sides, up to a tilted third line."""
     loss = draw.uniform_in(settings.shadow_min, settings.shadow_max)
     middle, half_width, depth = draw.uniform_in(0.1, 0.9), draw.uniform_in(0.15, 0.45), draw.uniform_in(0.4, 1.1)
     left, right, tilt = (draw.uniform_in(-0.4, 0.4) for _ in range(3))
-    from_the_other_edge, from_the_side = draw.uniform() < 0.5, draw.uniform() < 0.5
+    opposite_edge, sideways = draw.uniform() < 0.5, draw.uniform() < 0.5
 
     def plane(a: float, b: float, d: float) -> HalfPlane:
-        if from_the_other_edge:
+        if opposite_edge:
             b, d = -b, d + b
-        return (b, a, d) if from_the_side else (a, b, d)
+        return (b, a, d) if sideways else (a, b, d)
 
     return Shadow(
         loss,

@@ -1,4 +1,4 @@
-"""What augmentation does, to look at: each operation alone at three strengths, then whole random variants."""
+"""Contact sheet of augmentation: each operation alone at three strengths, then random variants."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -32,7 +32,7 @@ BACKGROUND, INK, FAINT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
 
 STRENGTHS = 3
 VARIANT_ROWS = 4
-SHADOW_FROM_BELOW = ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35))  # a shadow as they are drawn
+SHADOW_FROM_BELOW = ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35))  # a shadow such as `pipeline` draws
 HOLE_CENTERS = (
     *((0.3, 0.35), (0.7, 0.7), (0.7, 0.25), (0.25, 0.75)),
     *((0.5, 0.5), (0.5, 0.85), (0.85, 0.45), (0.15, 0.55)),
@@ -40,12 +40,14 @@ HOLE_CENTERS = (
 
 
 class Tile(NamedTuple):
+    """A change, with its caption."""
+
     caption: str
     change: Change
 
 
 class Row(NamedTuple):
-    """`close`: its middle is shown pixel for pixel, since the change is lost where a crop is made smaller."""
+    """An operation's tiles. With `close_up`, only the center is shown, as resizing would hide the change."""
 
     name: str
     probability: float
@@ -54,7 +56,7 @@ class Row(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row of pictures as it is drawn: name, a note below it, captioned pictures."""
+    """A row of the sheet: name, a note below it, captioned pictures."""
 
     name: str
     note: str
@@ -62,15 +64,18 @@ class Line(NamedTuple):
 
 
 def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int = 0) -> Picture:
-    """A labeled picture of square crops: each operation that is switched on, then random variants.
+    """Draw a labeled sheet of square crops: each operation with a probability above 0, then random variants.
 
-    Each crop has three columns: an operation at the weakest, the middle and the strongest of its range, or, where
-    it goes both ways, to one side, half-way and wholly to the other. ValueError without crops.
+    Each crop has three columns: an operation at the minimum, the middle and the maximum of its range, or, for one
+    with two directions, fully in one direction, halfway and fully in the other.
+
+    Raises:
+        ValueError: there are no crops.
     """
     if not photos:
-        raise ValueError("a sheet needs photos")
-    as_it_is = _line(Row("as it is", 1, [Tile("", Change())]), photos)._replace(note="")
-    lines = [as_it_is, *(_line(row, photos) for row in operation_rows(settings))]
+        raise ValueError("a sheet needs at least one photo")
+    unchanged = _line(Row("original", 1, [Tile("", Change())]), photos)._replace(note="")
+    lines = [unchanged, *(_line(row, photos) for row in operation_rows(settings))]
     for variant in range(VARIANT_ROWS):
         changes = (
             draw_change(settings, photo_generator(seed, variant * STRENGTHS + column, photo))
@@ -84,7 +89,7 @@ def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int
 
 
 def operation_rows(settings: Augmentation) -> list[Row]:
-    """A row for each operation with a probability above 0; the jitter has four, the affine change two."""
+    """Make a row for each operation with a probability above 0; jitter has four, the affine change two."""
     rows = [*_geometry_rows(settings), *_color_rows(settings), *_sharpness_rows(settings), *_occlusion_rows(settings)]
     return [row for row in rows if row.probability > 0]
 
@@ -142,7 +147,7 @@ def _low_mid_high(low: float, high: float) -> tuple[float, float, float]:
 
 
 def _both_directions(width: float, middle: float = 0) -> tuple[float, float, float]:
-    """Half-way on the second, since nothing is to be seen at the middle itself."""
+    """Return both ends of a range, and a halfway value between the middle and one end, as the middle has no effect."""
     return middle - width, middle + width / 2, middle + width
 
 
@@ -151,8 +156,8 @@ def _tiles(caption: str, values: Sequence[float], change: Callable[[float], Chan
 
 
 def _jitter_of(name: str) -> Callable[[float], Change]:
-    same = Jitter(1, 1, 1, 0, (0, 1, 2, 3))
-    return lambda value: Change(jitter=same._replace(**{name: value}))
+    neutral = Jitter(1, 1, 1, 0, (0, 1, 2, 3))
+    return lambda value: Change(jitter=neutral._replace(**{name: value}))
 
 
 def _blur(settings: Augmentation, strength: float) -> Tile:
@@ -164,7 +169,7 @@ def _blur(settings: Augmentation, strength: float) -> Tile:
 
 
 def _box(area: float, ratio: float, corner: float) -> Box:
-    """As far from the top left as `corner` says: 1 for the bottom right."""
+    """Place a box between the top left (`corner` 0) and the bottom right (1)."""
     width, height = min(1.0, (area * ratio) ** 0.5), min(1.0, (area / ratio) ** 0.5)
     return Box((1 - width) * corner, (1 - height) * corner, width, height)
 
@@ -209,21 +214,21 @@ def _draw(lines: Sequence[Line], columns: int) -> Picture:
     size = (width, len(lines) * down + GAP_PX)
     picture = Image.new("RGB", size, BACKGROUND)
     pen, large, small = ImageDraw.Draw(picture), ImageFont.load_default(16), ImageFont.load_default(12)
-    for at, line in enumerate(lines):
-        top = GAP_PX + at * down
-        pen.text((GAP_PX, top + TILE_PX // 2 - 18), line.name, INK, large)
-        pen.text((GAP_PX, top + TILE_PX // 2 + 4), line.note, FAINT, small)
+    for index, line in enumerate(lines):
+        y = GAP_PX + index * down
+        pen.text((GAP_PX, y + TILE_PX // 2 - 18), line.name, INK, large)
+        pen.text((GAP_PX, y + TILE_PX // 2 + 4), line.note, FAINT, small)
         for column, cell in enumerate(line.cells):
             if cell is None:
                 continue
             caption, rgb_u8 = cell
-            left = NAMES_PX + column * across + column // STRENGTHS * PHOTO_GAP_PX
-            picture.paste(Image.fromarray(_resize_tile(rgb_u8)), (left, top))
-            pen.text((left + TILE_PX // 2, top + TILE_PX + 2), caption, FAINT, small, anchor="ma")
+            x = NAMES_PX + column * across + column // STRENGTHS * PHOTO_GAP_PX
+            picture.paste(Image.fromarray(_resize_tile(rgb_u8)), (x, y))
+            pen.text((x + TILE_PX // 2, y + TILE_PX + 2), caption, FAINT, small, anchor="ma")
     return np.asarray(picture)
 
 
 def _resize_tile(rgb_u8: Crop) -> Crop:
-    """Enlarged without smoothing, so that what is seen is what the network is shown."""
+    """Resize to a tile; enlarged without smoothing, so that the pixels are those the network sees."""
     smaller = rgb_u8.shape[0] > TILE_PX
     return cv2.resize(rgb_u8, (TILE_PX, TILE_PX), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_NEAREST)
