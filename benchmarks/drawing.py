@@ -1,4 +1,4 @@
-"""How many synthetic photos of 224 px are drawn a second, by one process and by as many as there are cores.
+"""Measure how many synthetic photos of 224 px are drawn per second, by one process and by one process per core.
 
 drawing.py [--identities 200] [--photos 6] [--rounds 3]
 """
@@ -27,7 +27,7 @@ def main() -> None:
         photos = [photo for identity in range(source.identities) for photo in source.photos(identity)]
         for processes in (1, cores):
             with ProcessPoolExecutor(processes, process_context(), cv2.setNumThreads, (0,)) as pool:
-                list(pool.map(shape, photos[: 8 * processes]))  # start them, and read the noise once
+                list(pool.map(shape, photos[: 8 * processes]))  # starts the processes and fills their caches
                 speeds: list[float] = []
                 for _ in range(options.rounds):
                     started = time.perf_counter()
@@ -37,6 +37,7 @@ def main() -> None:
 
 
 def shape(photo: SyntheticPhoto) -> tuple[int, ...]:
+    """Draw a photo; only its shape is sent back."""
     return photo.draw().rgb_u8.shape
 
 

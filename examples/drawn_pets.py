@@ -1,4 +1,4 @@
-"""Contact sheets of drawn pets: one individual a row, at three difficulties. Usage: drawn_pets.py FOLDER"""
+"""Draw contact sheets of synthetic pets: one identity per row, at three difficulties. Usage: drawn_pets.py FOLDER"""
 
 import sys
 from pathlib import Path

@@ -178,7 +178,7 @@ def test_rejects_folders_without_photos(familiar: Familiar, mean_color_bundle: P
     assert_fails(familiar("inspect", empty), "empty", "IDENTITY/PHOTO")
     assert_fails(familiar("evaluate", mean_color_bundle, empty, "-o", tmp_path / "e"), "empty", "IDENTITY/PHOTO")
     assert_fails(familiar("embed", empty, "-m", mean_color_bundle, "-o", tmp_path / "v.npz"), "no photo", "empty")
-    assert_fails(familiar("inspect", mean_color_bundle), "is no folder", mean_color_bundle.name)
+    assert_fails(familiar("inspect", mean_color_bundle), "is not a folder", mean_color_bundle.name)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 

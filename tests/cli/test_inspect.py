@@ -139,6 +139,6 @@ def test_control_characters_in_names_are_escaped(printed: Printed, oddly_named: 
 
 def test_json_paths_with_unusual_names_point_to_existing_files(printed: Printed, oddly_named: Path) -> None:
     out = printed(oddly_named, "--json")
-    (group,) = json.loads(out)["duplicates"]["exact_across"][:1]
+    (group,) = json.loads(out)["duplicates"]["exact_across_identities"][:1]
     assert len(group["photos"]) == len(NAMES)
     assert all(Path(path).is_file() for path in group["photos"])

@@ -71,22 +71,22 @@ def test_large_numbers_have_distinct_quartiles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("name,coat\n0,black\n", "no column photo or identity"),
-        ("identity,coat\n0,black\n0,white\n", "facts.csv:3: tells something else"),
+        ("name,coat\n0,black\n", "the CSV needs a column photo or identity"),
+        ("identity,coat\n0,black\n0,white\n", "facts.csv:3: values for"),
         ("identity,coat\n0,black,more\n", "facts.csv:2: has more or fewer"),
         ("identity,coat\n0\n", "facts.csv:2: has more or fewer"),
-        ("identity,coat\nnobody,black\n", "none of its rows"),
-        ("identity\n0\n", "no column beside"),
-        ("identity,coat,coat\n0,a,b\n", "name of its own"),
-        ("identity,,coat\n0,a,b\n", "name of its own"),
+        ("identity,coat\nnobody,black\n", "no row is about"),
+        ("identity\n0\n", "no other column than"),
+        ("identity,coat,coat\n0,a,b\n", "must be unique"),
+        ("identity,,coat\n0,a,b\n", "must be unique"),
         ("photo,coat\n0.png,a\n", "several identities have a photo 0.png"),
-        ("", "no column photo or identity"),
+        ("", "the CSV needs a column photo or identity"),
     ],
 )
-def test_rejects_malformed_or_unmatched_csv(table, tmp_path, text, told):
-    with pytest.raises(BadDataset, match=told):
+def test_rejects_malformed_or_unmatched_csv(table, tmp_path, text, message):
+    with pytest.raises(BadDataset, match=message):
         read_attributes(written(tmp_path, text), table)
 
 

@@ -13,9 +13,9 @@ from PIL import Image
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import (
     Alike,
+    assign_leaders,
     find_duplicates,
     fine_structure,
-    near_leaders,
     perceptual_hash,
     thumbnail,
 )
@@ -55,7 +55,7 @@ def test_fine_structure_equals_photo_minus_blur() -> None:
 
 def test_fine_structure_is_invariant_to_exposure_and_ramp() -> None:
     gray = (noise(2) // 4).astype(np.float32)
-    # Beyond the blur's reach of the border a ramp is its own blur.
+    # Away from the border, blurring does not change a ramp.
     ramp = np.arange(32, dtype=np.float32)[:, None] * 3
     plain, changed = (
         fine_structure(np.rint(picture).astype(np.uint8)).reshape(32, 32)[10:-10, 10:-10].ravel()
@@ -71,7 +71,7 @@ def test_featureless_photo_has_zero_fine_structure(lightness: int) -> None:
     assert not fine_structure(gray).any()
 
 
-# near_leaders
+# assign_leaders
 
 
 def slow_leaders(hashes: np.ndarray, structures: np.ndarray, max_bits: int, least: float) -> list[int]:
@@ -107,7 +107,7 @@ def rows_of_few_pictures(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 @given(rows_of_few_pictures(), st.sampled_from([1, 2, 7, 1000]), st.integers(0, 10))
 def test_leaders_match_slow_reference(rows: tuple[np.ndarray, np.ndarray], block_rows: int, max_bits: int) -> None:
     hashes, structures = rows
-    leaders, similarity = near_leaders(hashes, structures, max_bits, 0.8, block_rows)
+    leaders, similarity = assign_leaders(hashes, structures, max_bits, 0.8, block_rows)
     assert leaders.tolist() == slow_leaders(hashes, structures, max_bits, 0.8)
     for row, leader in enumerate(leaders):
         if leader == row:
@@ -123,26 +123,26 @@ def turned(degrees: float) -> list[float]:
 
 def test_similar_frames_do_not_chain_into_one_leader() -> None:
     structures = np.array([turned(20 * frame) for frame in range(9)]).astype(np.int8)  # cos 20° = .94
-    leaders, similarity = near_leaders(np.zeros(9, np.uint64), structures)
+    leaders, similarity = assign_leaders(np.zeros(9, np.uint64), structures)
     assert leaders.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8]
     assert similarity[1] == pytest.approx(np.cos(np.radians(20)), abs=0.01)
 
 
 def test_duplicate_needs_similar_hash_and_structure() -> None:
-    alike, other = noise(3).ravel()[:64].astype(np.int8), noise(4).ravel()[:64].astype(np.int8)
-    one, far = np.uint64(0), np.uint64(2**9 - 1)
-    assert near_leaders(np.array([one, one]), np.stack([alike, alike]))[0].tolist() == [0, 0]
-    assert near_leaders(np.array([one, far]), np.stack([alike, alike]))[0].tolist() == [0, 1]
-    assert near_leaders(np.array([one, one]), np.stack([alike, other]))[0].tolist() == [0, 1]
+    structure, different_structure = noise(3).ravel()[:64].astype(np.int8), noise(4).ravel()[:64].astype(np.int8)
+    hash_, distant_hash = np.uint64(0), np.uint64(2**9 - 1)
+    assert assign_leaders(np.array([hash_, hash_]), np.stack([structure, structure]))[0].tolist() == [0, 0]
+    assert assign_leaders(np.array([hash_, distant_hash]), np.stack([structure, structure]))[0].tolist() == [0, 1]
+    assert assign_leaders(np.array([hash_, hash_]), np.stack([structure, different_structure]))[0].tolist() == [0, 1]
 
 
 def test_copies_share_leader_but_featureless_rows_do_not() -> None:
     structures = np.tile(noise(5).ravel().astype(np.int8), (1000, 1))
     seen: list[int] = []
-    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
+    leaders, _ = assign_leaders(np.zeros(1000, np.uint64), structures, block_rows=300, on_rows=seen.append)
     assert not leaders.any()
     assert seen == [300, 600, 900, 1000]
-    leaders, _ = near_leaders(np.zeros(1000, np.uint64), structures * 0)
+    leaders, _ = assign_leaders(np.zeros(1000, np.uint64), structures * 0)
     assert leaders.tolist() == list(range(1000))
 
 
@@ -154,25 +154,25 @@ def test_returns_exact_and_near_duplicates() -> None:
     grain = np.random.default_rng(0).integers(0, 3, (32, 32), np.uint8)
     again = cv2.add(patches[1], grain)
     grays = [patches[0], patches[1], patches[2], again, patches[1], patches[2], patches[3]]
-    found = find_duplicates(
+    groups = find_duplicates(
         [gray.tobytes() for gray in grays],
         np.array([perceptual_hash(gray) for gray in grays], np.uint64),
         np.stack([fine_structure(gray) for gray in grays]),
     )
-    assert [(alike.rows, alike.exact) for alike in found] == [
+    assert [(group.rows, group.exact) for group in groups] == [
         ((1, 4), True),
         ((1, 4, 3), False),
         ((2, 5), True),
     ]
-    assert found[0].similarity == found[2].similarity == 1
-    assert 0.99 < found[1].similarity < 1
+    assert groups[0].similarity == groups[2].similarity == 1
+    assert 0.99 < groups[1].similarity < 1
 
 
 def test_empty_input_returns_no_duplicates() -> None:
     assert find_duplicates([], np.empty(0, np.uint64), np.empty((0, 16), np.int8)) == ()
 
 
-# On photos
+# Photos
 
 
 def saved_again(photo: np.ndarray) -> np.ndarray:
@@ -192,7 +192,7 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
+def duplicates_among(*pictures: np.ndarray) -> tuple[Alike, ...]:
     photos = [Photo(np.ascontiguousarray(rgb), "drawn", (rgb.shape[1], rgb.shape[0])) for rgb in pictures]
     grays = [cv2.cvtColor(thumbnail(photo), cv2.COLOR_RGB2GRAY) for photo in photos]
     return find_duplicates(
@@ -208,12 +208,12 @@ def alike(*pictures: np.ndarray) -> tuple[Alike, ...]:
 def test_edited_photo_is_near_duplicate(change: str) -> None:
     for identity in range(5):
         rgb = SyntheticPhoto("cats", identity, 0).draw().rgb_u8
-        assert [(found.rows, found.exact) for found in alike(rgb, CHANGES[change](rgb))] == [((0, 1), False)]
+        assert [(group.rows, group.exact) for group in duplicates_among(rgb, CHANGES[change](rgb))] == [((0, 1), False)]
 
 
 def test_distinct_photos_with_same_identity_are_not_duplicates() -> None:
     photos = [SyntheticPhoto("cats", identity, index).draw().rgb_u8 for identity in (0, 1) for index in range(6)]
-    assert alike(*photos) == ()
+    assert duplicates_among(*photos) == ()
 
 
 LFW_FAULTS = [
@@ -230,8 +230,13 @@ def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) 
     root = shared_data / "lfw_112"
     others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)
-    found = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
-    across = [tuple(found.identities_of(group.rows)) for kind in KINDS if kind.across for group in found.groups(kind)]
+    inspection = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
+    across = [
+        tuple(inspection.identity_names(group.rows))
+        for kind in KINDS
+        if kind.across
+        for group in inspection.groups(kind)
+    ]
     assert sorted(across) == [tuple(f"lfw_112/{name}" for name in pair) for pair in LFW_FAULTS]
-    similarity = [group.similarity for kind in KINDS if kind.across for group in found.groups(kind)]
-    assert all(one >= next_one for one, next_one in pairwise(similarity))
+    similarity = [group.similarity for kind in KINDS if kind.across for group in inspection.groups(kind)]
+    assert all(first >= second for first, second in pairwise(similarity))

@@ -55,7 +55,7 @@ def numbered(count: int, photos: int = 1) -> dict[str, list[str]]:
 
 
 def listed(table: IdentityTable) -> list[tuple[str, str]]:
-    """(identity, file name) of each row."""
+    """List (identity, file name) of each row."""
     return [(table.names[label], photo.name) for photo, label in zip(table.photos, table.labels, strict=True)]
 
 
@@ -85,18 +85,18 @@ def test_folders_become_sorted_identities(cats: Path) -> None:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_scan_is_invariant_to_file_system_order(cats: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = scan_folders(cats)
+    expected = scan_folders(cats)
     scandir = os.scandir
     monkeypatch.setattr(
         os, "scandir", lambda folder: iter(sorted(scandir(folder), key=lambda e: e.name, reverse=backwards))
     )
-    found = scan_folders(cats)
-    assert listed(found) == listed(wanted)
-    assert found.fingerprint == wanted.fingerprint
+    table = scan_folders(cats)
+    assert listed(table) == listed(expected)
+    assert table.fingerprint == expected.fingerprint
 
 
 def test_counts_ignored_files(cats: Path, tmp_path: Path) -> None:
-    wanted = listed(scan_folders(cats))
+    expected = listed(scan_folders(cats))
     put(cats / ".DS_Store")
     put(cats / ".cache" / "1.jpg")
     put(cats / "Tom" / "._1.jpg")
@@ -114,11 +114,11 @@ def test_counts_ignored_files(cats: Path, tmp_path: Path) -> None:
     (cats / "Tom" / "gone.jpg").symlink_to("nowhere.jpg")
     (cats / "circle").symlink_to("circle")
     table = scan_folders(cats)
-    assert listed(table) == wanted
+    assert listed(table) == expected
     assert table.ignored == {
         "hidden files": 3,
         "files outside an identity's folder": 2,
-        "files that are no photos": 3,
+        "files that are not photos": 3,
         "folders within an identity's folder": 2,
         "identities without a photo": 2,
         "links out of the folder": 2,
@@ -158,7 +158,7 @@ def test_accepts_odd_names(name: str, tmp_path: Path) -> None:
     assert len(table.fingerprint) == 64
 
 
-# Folders that cannot serve
+# Invalid sources
 
 
 def test_rejects_no_source() -> None:
@@ -167,16 +167,16 @@ def test_rejects_no_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("missing", "no such folder"), ("file", "is no folder"), ("circle", "no such folder")]
+    ("kind", "message"), [("missing", "no such folder"), ("file", "is not a folder"), ("circle", "no such folder")]
 )
-def test_rejects_source_that_is_not_a_folder(kind: str, said: str, cats: Path, tmp_path: Path) -> None:
-    place = tmp_path / kind
+def test_rejects_source_that_is_not_a_folder(kind: str, message: str, cats: Path, tmp_path: Path) -> None:
+    source = tmp_path / kind
     if kind == "file":
-        put(place)
+        put(source)
     if kind == "circle":
-        place.symlink_to(place)
-    with pytest.raises(BadDataset, match=f"{kind}: {said}; wanted is one that holds a folder per identity"):
-        read(cats, place)
+        source.symlink_to(source)
+    with pytest.raises(BadDataset, match=f"{kind}: {message}; name a folder that contains one folder per identity"):
+        read(cats, source)
 
 
 def test_rejects_empty_name(cats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_rejects_folder_without_photos_with_expected_layout(files: list[str], tm
     root.mkdir()
     for file in files:
         put(root / file)
-    with pytest.raises(BadDataset, match=r"cats: holds no folder of photos\. Wanted: cats/IDENTITY/PHOTO\.jpg$"):
+    with pytest.raises(BadDataset, match=r"cats: contains no folder of photos\. Expected: cats/IDENTITY/PHOTO\.jpg$"):
         scan_folders(root)
 
 
@@ -199,15 +199,15 @@ def test_rejects_photos_directly_in_root(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("1.jpg", "2.JPG", "notes.txt"):
         put(tmp_path / "cats" / name)
     monkeypatch.chdir(tmp_path / "cats")
-    with pytest.raises(BadDataset, match=r"2 photos lie directly in it\. Wanted: cats/IDENTITY"):
+    with pytest.raises(BadDataset, match=r"2 photos are directly in it\. Expected: cats/IDENTITY"):
         scan_folders(Path())
 
 
 def test_rejects_sources_with_same_name(cats: Path, tmp_path: Path) -> None:
     other = fill(tmp_path / "more" / "cats", {"Ida": ["1.jpg"]})
-    with pytest.raises(BadDataset, match="two of the sources are called 'cats'"):
+    with pytest.raises(BadDataset, match="two of the sources are named 'cats'"):
         scan_folders(cats, other)
-    with pytest.raises(BadDataset, match="two of the sources are called 'synthetic:cats'"):
+    with pytest.raises(BadDataset, match="two of the sources are named 'synthetic:cats'"):
         read("synthetic:cats:5x3", "synthetic:cats:6x2")
 
 
@@ -238,7 +238,7 @@ def test_list_filters_only_roots_with_listed_name(cats: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("strangers", "said"),
+    ("unknown_names", "message"),
     [
         (1, "1 listed identities not found: x00"),
         (10, "10 listed identities not found: " + ", ".join(f"x{number:02}" for number in range(10))),
@@ -249,14 +249,14 @@ def test_list_filters_only_roots_with_listed_name(cats: Path, tmp_path: Path) ->
     ],
 )
 def test_reports_listed_names_not_in_data(
-    strangers: int, said: str, cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    unknown_names: int, message: str, cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     dogs = fill(tmp_path / "dogs", {"Rex": ["1.jpg"]})
-    names = ("Tom", "Rex", *(f"x{number:02}" for number in range(strangers)))
+    names = ("Tom", "Rex", *(f"x{number:02}" for number in range(unknown_names)))
     table = read(cats, dogs, identities=names)
     assert table.names == ("cats/Tom", "dogs/Rex")
-    assert table.ignored == {"identities not listed": 2, "listed identities not found": strangers}
-    assert caplog.messages == [said]
+    assert table.ignored == {"identities not listed": 2, "listed identities not found": unknown_names}
+    assert caplog.messages == [message]
 
 
 def test_list_selects_synthetic_identities() -> None:
@@ -268,7 +268,7 @@ def test_complete_list_ignores_no_identity(cats: Path) -> None:
 
 
 def test_rejects_list_without_matching_identity(cats: Path) -> None:
-    with pytest.raises(BadDataset, match="none of the 2 listed identities is a folder of cats"):
+    with pytest.raises(BadDataset, match="none of the 2 listed identities is a folder in cats"):
         read(cats, identities=("cats/Tom", "tom"))
 
 
@@ -278,14 +278,14 @@ def test_rejects_list_without_matching_identity(cats: Path) -> None:
 @pytest.mark.parametrize("count", [1, 3, 7])
 def test_identity_share_is_stable_when_identities_join(count: int, tmp_path: Path) -> None:
     root = fill(tmp_path / "cats", numbered(20))
-    kept = set(read(root, max_identities=count).names)
-    assert len(kept) == count
-    assert read(root, max_identities=count).names == tuple(sorted(kept))
+    selected = set(read(root, max_identities=count).names)
+    assert len(selected) == count
+    assert read(root, max_identities=count).names == tuple(sorted(selected))
     fill(root, {f"new{number}": ["1.jpg"] for number in range(3)})
     with_new = set(read(root, max_identities=count).names)
-    # Each newcomer takes at most one place, and who leaves comes back where there is room for all.
-    assert {name for name in with_new if "new" not in name} <= kept
-    assert kept <= set(read(root, max_identities=count + 3).names)
+    # Each new identity replaces at most one, and the replaced ones return if the limit allows all.
+    assert {name for name in with_new if "new" not in name} <= selected
+    assert selected <= set(read(root, max_identities=count + 3).names)
 
 
 def test_share_is_not_first_by_name() -> None:
@@ -311,18 +311,18 @@ def test_max_photos_limits_each_identity(count: int, cats: Path) -> None:
 
 
 def test_share_is_invariant_to_folder_path_and_other_roots(cats: Path, tmp_path: Path) -> None:
-    alone = read(cats, max_photos=1)
+    expected = read(cats, max_photos=1)
     moved = cats.rename(fill(tmp_path / "deeper", {"x": ["1.jpg"]}) / "cats")
     dogs = fill(tmp_path / "dogs", numbered(3, photos=5))
     together = read(dogs, moved, max_photos=1)
-    assert [row for row in listed(together) if row[0].startswith("cats/")] == listed(alone)
+    assert [row for row in listed(together) if row[0].startswith("cats/")] == listed(expected)
 
 
 def test_photo_share_differs_between_identities(tmp_path: Path) -> None:
     table = read(fill(tmp_path / "cats", numbered(30, photos=10)), max_photos=1)
-    kept = [photo.name for photo in table.photos]
-    assert len(kept) == 30
-    assert len(set(kept)) > 5
+    selected = [photo.name for photo in table.photos]
+    assert len(selected) == 30
+    assert len(set(selected)) > 5
 
 
 def test_large_synthetic_source_lists_only_selected_identities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,13 +337,13 @@ def test_large_synthetic_source_lists_only_selected_identities(monkeypatch: pyte
     table = read("synthetic:cats:20000x6", max_identities=10)
     assert len(table.names) == 10
     assert len(table) == 60
-    assert len(listed) <= 11  # one may be asked for the source's name
+    assert len(listed) <= 11  # one may be listed for the source's name
 
 
 @pytest.mark.parametrize("limit", ["max_identities", "max_photos"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_rejects_limit_below_one(limit: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{limit} is at least 1"):
+    with pytest.raises(ValueError, match=f"{limit} must be at least 1"):
         DataSpec(("cats",), **{limit: value})
 
 
@@ -361,7 +361,7 @@ def test_by_hash_depends_on_the_seed() -> None:
 
 
 def test_by_hash_is_sha256_order() -> None:
-    # SHA-256 of "0\\0a" to "0\\0e" begins with 5f, a8, 50, 4a, 54. Another rule would move everyone's splits.
+    # SHA-256 of "0\\0a" to "0\\0e" begins with 5f, a8, 50, 4a, 54. A change would alter all existing splits.
     assert by_hash(["a", "b", "c", "d", "e"]) == ["d", "c", "e", "a", "b"]
 
 
@@ -392,9 +392,11 @@ def test_larger_synthetic_source_contains_smaller() -> None:
     assert set(read("synthetic:cats:2x2").photos) < set(read("synthetic:cats:3x4").photos)
 
 
-@pytest.mark.parametrize(("asked", "drawn"), [(16, 32), (32, 32), (100, 100), (512, 512), (1024, 512), (None, 224)])
-def test_synthetic_photo_has_nearest_allowed_size(asked: int | None, drawn: int) -> None:
-    assert open_photo(SyntheticPhoto("cats", 0, 0), min_side_px=asked).size_px == (drawn, drawn)
+@pytest.mark.parametrize(
+    ("min_side_px", "drawn"), [(16, 32), (32, 32), (100, 100), (512, 512), (1024, 512), (None, 224)]
+)
+def test_synthetic_photo_has_nearest_allowed_size(min_side_px: int | None, drawn: int) -> None:
+    assert open_photo(SyntheticPhoto("cats", 0, 0), min_side_px=min_side_px).size_px == (drawn, drawn)
 
 
 def test_file_is_decoded_at_requested_min_side(tmp_path: Path) -> None:
@@ -430,7 +432,7 @@ def test_fingerprint_is_restored_when_change_is_reverted(cats: Path, tmp_path: P
     before = scan_folders(cats).fingerprint
     new = put(cats / "Tom" / "new.jpg")
     new.unlink()
-    put(cats / "Tom" / "notes.txt")  # which is no photo
+    put(cats / "Tom" / "notes.txt")  # not a photo
     assert scan_folders(cats).fingerprint == before
     assert scan_folders(cats.rename(fill(tmp_path / "deep", {"x": ["1.jpg"]}) / "cats")).fingerprint == before
 
@@ -461,14 +463,14 @@ labels_in_any_order = st.lists(st.integers(0, 5), max_size=15)
 
 
 def labeled(identities: list[int]) -> IdentityTable:
-    """A photo for each number, in a folder of that number."""
+    """Make a photo for each number, in a folder named by that number."""
     photos = tuple(Path(f"{identity}") / f"{row}.jpg" for row, identity in enumerate(identities))
     names, labels = np.unique(np.array(identities, np.int64), return_inverse=True)
     return IdentityTable(photos, labels, tuple(f"root/{name}" for name in names), {"hidden files": 1})
 
 
 def assert_consistent(table: IdentityTable) -> None:
-    """Every photo (named by its identity in `labeled`) still has its identity, and each identity a photo."""
+    """Check that every photo (named by its identity in `labeled`) keeps its identity and each identity has a photo."""
     assert [f"root/{photo.parent.name}" for photo in table.photos if isinstance(photo, Path)] == [
         table.names[label] for label in table.labels
     ]
@@ -552,9 +554,9 @@ def test_rejects_list_without_name(content: bytes, tmp_path: Path) -> None:
 
 def test_rejects_unreadable_list(tmp_path: Path) -> None:
     path = put(tmp_path / "people.txt", bytes(range(256)))
-    for place in (path, tmp_path, tmp_path / "missing.txt"):
-        with pytest.raises(BadDataset, match=f"{place.name}: no list of identities"):
-            read_identity_list(place)
+    for unreadable in (path, tmp_path, tmp_path / "missing.txt"):
+        with pytest.raises(BadDataset, match=f"{unreadable.name}: cannot be read as a list of identities"):
+            read_identity_list(unreadable)
 
 
 @pytest.mark.one_case

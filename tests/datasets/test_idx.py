@@ -35,18 +35,18 @@ def written(tmp_path: Path, content: bytes, name: str = "images-idx3-ubyte") -> 
 
 def test_reads_bytes_in_row_order(tmp_path: Path) -> None:
     content = b"\0\0\x08\x02" + b"\0\0\0\x02" + b"\0\0\0\x03" + bytes([1, 2, 3, 254, 255, 0])
-    found = read_idx(written(tmp_path, content), 2)
-    assert found.tolist() == [[1, 2, 3], [254, 255, 0]]
-    assert found.dtype == np.uint8
-    assert not found.flags.writeable
+    array = read_idx(written(tmp_path, content), 2)
+    assert array.tolist() == [[1, 2, 3], [254, 255, 0]]
+    assert array.dtype == np.uint8
+    assert not array.flags.writeable
 
 
 @anywhere
 @given(small_arrays, st.booleans(), st.sampled_from(["a-ubyte", "a-ubyte.gz"]))
 def test_round_trip_ignores_file_suffix(tmp_path: Path, array: np.ndarray, packed: bool, name: str) -> None:
     content = idx_bytes(array)
-    found = read_idx(written(tmp_path, gzip.compress(content) if packed else content, name), array.ndim)
-    np.testing.assert_array_equal(found, array, strict=True)
+    result = read_idx(written(tmp_path, gzip.compress(content) if packed else content, name), array.ndim)
+    np.testing.assert_array_equal(result, array, strict=True)
 
 
 def test_reads_array_in_several_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,58 +55,58 @@ def test_reads_array_in_several_chunks(tmp_path: Path, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(read_idx(written(tmp_path, content), 3), ARRAY)
 
 
-# Broken files: an error of ours, or the very same array
+# Damaged files: BadDataset, or the same array
 
 
 @anywhere
 @given(st.booleans(), st.data())
 def test_flipped_byte_is_rejected_or_harmless(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
     content = bytearray(gzip.compress(idx_bytes(ARRAY)) if packed else idx_bytes(ARRAY))
-    place = data.draw(st.integers(0, (len(content) if packed else 16) - 1))
-    content[place] ^= data.draw(st.integers(1, 255))
-    said, found = "", None
+    position = data.draw(st.integers(0, (len(content) if packed else 16) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
+    message, result = "", None
     try:
-        found = read_idx(written(tmp_path, bytes(content)), 3)
+        result = read_idx(written(tmp_path, bytes(content)), 3)
     except BadDataset as error:
-        said = str(error)
-    if found is None:
-        assert said.startswith(f"{tmp_path / 'images-idx3-ubyte'}: no whole idx file (")
-        assert said.endswith("); download it again")
-        assert "\n" not in said
-    else:  # a gzip header has bytes that say nothing of its content: a time, an operating system
+        message = str(error)
+    if result is None:
+        assert message.startswith(f"{tmp_path / 'images-idx3-ubyte'}: not a complete idx file (")
+        assert message.endswith("); download it again")
+        assert "\n" not in message
+    else:  # some bytes of a gzip header do not affect its content: time, operating system
         assert packed
-        np.testing.assert_array_equal(found, ARRAY)
+        np.testing.assert_array_equal(result, ARRAY)
 
 
 @anywhere
 @given(st.booleans(), st.data())
 def test_rejects_truncated_file(tmp_path: Path, packed: bool, data: st.DataObject) -> None:
     content = gzip.compress(idx_bytes(ARRAY)) if packed else idx_bytes(ARRAY)
-    kept = data.draw(st.integers(0, len(content) - 1))
-    with pytest.raises(BadDataset, match="no whole idx file"):
-        read_idx(written(tmp_path, content[:kept]), 3)
+    length = data.draw(st.integers(0, len(content) - 1))
+    with pytest.raises(BadDataset, match="not a complete idx file"):
+        read_idx(written(tmp_path, content[:length]), 3)
 
 
 @anywhere
 @given(st.binary(max_size=64))
 def test_rejects_random_bytes(tmp_path: Path, content: bytes) -> None:
     for path in (written(tmp_path, content), written(tmp_path, gzip.compress(content))):
-        with pytest.raises(BadDataset, match="no whole idx file"):
+        with pytest.raises(BadDataset, match="not a complete idx file"):
             read_idx(path, 3)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"", "it begins with , not 00000803"),
         (b"\0\0\x08\x03\0\0", "it ends within its header"),
         (idx_bytes(ARRAY[0]), "it begins with 00000802, not 00000803"),
         (b"\0\0\x0d\x03" + idx_bytes(ARRAY)[4:], "it begins with 00000d03"),  # of floats
         (idx_bytes(ARRAY[:0]), "its header says 0 x 3 x 4"),
-        (idx_bytes(ARRAY)[:-1], "its header says 24 bytes, it holds only 23"),
-        (idx_bytes(ARRAY) + b"\0", "its header says 24 bytes, it holds more"),
-        (gzip.compress(idx_bytes(ARRAY) + b"\0"), "its header says 24 bytes, it holds more"),
-        (gzip.compress(idx_bytes(ARRAY)[:-1]), "its header says 24 bytes, it holds only 23"),
+        (idx_bytes(ARRAY)[:-1], "its header says 24 bytes, it has only 23"),
+        (idx_bytes(ARRAY) + b"\0", "its header says 24 bytes, it has more"),
+        (gzip.compress(idx_bytes(ARRAY) + b"\0"), "its header says 24 bytes, it has more"),
+        (gzip.compress(idx_bytes(ARRAY)[:-1]), "its header says 24 bytes, it has only 23"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "its header says 4294967295 x 4294967295 x 4294967295"),
         (b"<html>not found</html>", "it begins with 3c68746d"),
     ],
@@ -124,10 +124,10 @@ def test_rejects_random_bytes(tmp_path: Path, content: bytes) -> None:
         "page",
     ],
 )
-def test_rejects_malformed_file_with_reason(tmp_path: Path, content: bytes, said: str) -> None:
+def test_rejects_malformed_file_with_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(BadDataset) as caught:
         read_idx(written(tmp_path, content), 3)
-    assert f"images-idx3-ubyte: no whole idx file ({said}" in str(caught.value)
+    assert f"images-idx3-ubyte: not a complete idx file ({reason}" in str(caught.value)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -136,7 +136,7 @@ def test_huge_header_size_uses_bounded_memory(tmp_path: Path, packed: bool) -> N
     path = written(tmp_path, gzip.compress(content) if packed else content)
     tracemalloc.start()
     try:
-        with pytest.raises(BadDataset, match="holds only 3"):
+        with pytest.raises(BadDataset, match="has only 3"):
             read_idx(path, 3)
         assert tracemalloc.get_traced_memory()[1] < 2**23
     finally:
@@ -148,7 +148,7 @@ def test_gzip_bomb_is_read_only_to_header_size(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(idx_bytes(ARRAY) + bytes(2**26)))
     tracemalloc.start()
     try:
-        with pytest.raises(BadDataset, match="holds more"):
+        with pytest.raises(BadDataset, match="it has more"):
             read_idx(path, 3)
         assert tracemalloc.get_traced_memory()[1] < 2**23
     finally:
@@ -156,7 +156,7 @@ def test_gzip_bomb_is_read_only_to_header_size(tmp_path: Path) -> None:
 
 
 def test_rejects_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(BadDataset, match=r"gone: no whole idx file \(No such file or directory\)"):
+    with pytest.raises(BadDataset, match=r"gone: not a complete idx file \(No such file or directory\)"):
         read_idx(tmp_path / "gone", 1)
     with pytest.raises(BadDataset, match=r"Is a directory|Permission denied"):
         read_idx(tmp_path, 1)
@@ -211,22 +211,22 @@ def test_file_is_read_again_only_after_change(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(idx, "read_idx", counted)
     file = written(tmp_path, idx_bytes(ARRAY))
     photos = [IdxPhoto(file, "mnist:train/0", index) for index in (0, 1)]
-    before = [photo.content for photo in photos]
+    before = [photo.content_sha256 for photo in photos]
     assert read == [file]
     file.write_bytes(idx_bytes(ARRAY[::-1]))
     os.utime(file, ns=(1, 1))
-    assert [photo.content for photo in photos] == before[::-1]
+    assert [photo.content_sha256 for photo in photos] == before[::-1]
     np.testing.assert_array_equal(photos[0].draw().rgb_u8[..., 0], ARRAY[1])
     assert read == [file, file]
 
 
 def test_content_depends_on_size_and_every_pixel(tmp_path: Path) -> None:
     def content(array: np.ndarray, name: str) -> str:
-        return IdxPhoto(written(tmp_path, idx_bytes(array[None]), name), "a", 0).content
+        return IdxPhoto(written(tmp_path, idx_bytes(array[None]), name), "a", 0).content_sha256
 
     image = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    others = (image.reshape(4, 3), image ^ (image == 5), image[:, ::-1])
-    contents = {content(array, f"{place}") for place, array in enumerate((image, *others))}
+    variants = (image.reshape(4, 3), image ^ (image == 5), image[:, ::-1])
+    contents = {content(array, f"{index}") for index, array in enumerate((image, *variants))}
     assert len(contents) == 4
     assert content(image.copy(), "copy") in contents
 
@@ -239,8 +239,8 @@ def test_changed_file_raises_unreadable_photo(tmp_path: Path, how: str) -> None:
         photo.file.unlink()
     else:
         photo.file.write_bytes(idx_bytes(np.zeros((3, 28, 28), np.uint8)) if how == "shorter" else b"text")
-    for ask in (photo.draw, lambda: photo.content):
-        with pytest.raises(UnreadablePhoto, match=r"^mnist:train/2/00000022: cannot be read any more \("):
+    for ask in (photo.draw, lambda: photo.content_sha256):
+        with pytest.raises(UnreadablePhoto, match=r"^mnist:train/2/00000022: can no longer be read \("):
             ask()
 
 
@@ -248,7 +248,7 @@ def test_changed_file_raises_unreadable_photo(tmp_path: Path, how: str) -> None:
 def test_rejects_missing_mnist_file_with_download_command(tmp_path: Path, missing: str) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12})
     (folder / f"{missing}-ubyte.gz").unlink()
-    with pytest.raises(BadDataset, match=rf"holds no {missing}-ubyte\(\.gz\); familiar download mnist"):
+    with pytest.raises(BadDataset, match=rf"has no {missing}-ubyte\(\.gz\); run familiar download mnist"):
         mnist_photos(folder, "train")
 
 
@@ -259,7 +259,7 @@ def test_rejects_labels_that_do_not_match_images(tmp_path: Path) -> None:
     with pytest.raises(BadDataset, match="11 labels for 12 images of train-images-idx3-ubyte"):
         mnist_photos(folder, "train")
     labels.write_bytes(idx_bytes(np.array([0, 9, 10, 3, 200, 0, 0, 0, 0, 0, 0, 0], np.uint8)))
-    with pytest.raises(BadDataset, match="label 10 of image 2 is no digit"):
+    with pytest.raises(BadDataset, match="label 10 of image 2 is not a digit"):
         mnist_photos(folder, "train")
 
 
@@ -296,4 +296,4 @@ def test_mnist_has_published_digit_counts(shared_data: Path) -> None:
     drawn = train["5"][0].draw().rgb_u8
     assert drawn.shape == (28, 28, 3)
     assert drawn.max() == 255
-    assert drawn[:4].max() == 0  # a digit of 20 x 20 px stands in a margin
+    assert drawn[:4].max() == 0  # a digit of 20 x 20 px has a margin

@@ -8,7 +8,7 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets import image_stats
-from familiar.datasets.image_stats import PhotoFacts, facts_of, facts_of_all
+from familiar.datasets.image_stats import PhotoFacts, facts_of_all, read_image_stats
 from familiar.datasets.synthetic import SyntheticPhoto
 
 
@@ -32,38 +32,38 @@ from familiar.datasets.synthetic import SyntheticPhoto
 def test_reports_format_mode_and_size(tmp_path: Path, mode: str, name: str, stored_as: str, colorless: bool) -> None:
     color = Image.new("RGB", (300, 200), (200, 60, 20))
     Image.new(mode, (300, 200)).save(tmp_path / name) if ";" in mode else color.convert(mode).save(tmp_path / name)
-    found = facts_of(tmp_path / name)
-    assert (found.stored_as, found.colorless, found.size_px) == (stored_as, colorless, (300, 200))
+    stats = read_image_stats(tmp_path / name)
+    assert (stats.stored_as, stats.grayscale, stats.size_px) == (stored_as, colorless, (300, 200))
 
 
 @pytest.mark.parametrize(("name", "stored_as"), [("a.png", "PNG RGB 16 bit"), ("a.tiff", "TIFF RGB 16 bit")])
 def test_16_bit_color_is_reported(tmp_path: Path, name: str, stored_as: str) -> None:
     cv2.imwrite(str(tmp_path / name), np.full((20, 30, 3), 40_000, np.uint16))
-    assert facts_of(tmp_path / name).stored_as == stored_as
+    assert read_image_stats(tmp_path / name).stored_as == stored_as
 
 
 def test_pixel_values_cover_all_channels(tmp_path: Path) -> None:
     pixels = np.full((40, 50, 3), (100, 130, 160), np.uint8)
     pixels[3, 4] = (7, 130, 250)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = facts_of(tmp_path / "a.png")
-    assert (found.lowest_value, found.mean_value, found.highest_value) == (7, 130, 250)
+    stats = read_image_stats(tmp_path / "a.png")
+    assert (stats.lowest_value, stats.mean_value, stats.highest_value) == (7, 130, 250)
 
 
 @pytest.mark.parametrize(("deviation", "blank"), [(0, True), (8, True), (60, False)])
 def test_blank_allows_small_noise(tmp_path: Path, deviation: int, blank: bool) -> None:
     grain = np.random.default_rng(0).normal(0, deviation, (320, 320, 3))
     Image.fromarray((np.array([30, 120, 90]) + grain).clip(0, 255).astype(np.uint8)).save(tmp_path / "a.png")
-    assert facts_of(tmp_path / "a.png").blank == blank
+    assert read_image_stats(tmp_path / "a.png").blank == blank
 
 
 def test_color_contrast_is_neither_blank_nor_colorless(tmp_path: Path) -> None:
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:, :32], pixels[:, 32:] = (60, 30, 20), (20, 30, 60)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = facts_of(tmp_path / "a.png")
-    assert not found.blank
-    assert not found.colorless
+    stats = read_image_stats(tmp_path / "a.png")
+    assert not stats.blank
+    assert not stats.grayscale
 
 
 def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
@@ -73,7 +73,9 @@ def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
     Image.fromarray(pixels.reshape(20, 30, 3)).save(tmp_path / "other shape.png")
     pixels[29, 19, 2] ^= 1
     Image.fromarray(pixels).save(tmp_path / "one bit.png")
-    digests = [facts_of(tmp_path / name).digest for name in ("a.png", "b.bmp", "other shape.png", "one bit.png")]
+    digests = [
+        read_image_stats(tmp_path / name).digest for name in ("a.png", "b.bmp", "other shape.png", "one bit.png")
+    ]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
 
@@ -81,41 +83,41 @@ def test_digest_depends_on_pixels_not_file(tmp_path: Path) -> None:
 def test_large_photo_reports_full_size(tmp_path: Path) -> None:
     Image.new("RGB", (2400, 1800)).save(tmp_path / "a.jpg")
     Image.new("RGB", (2402, 1800)).save(tmp_path / "b.jpg")
-    one, other = facts_of(tmp_path / "a.jpg"), facts_of(tmp_path / "b.jpg")
-    assert one.size_px == (2400, 1800)
-    assert one.digest != other.digest
+    first, second = read_image_stats(tmp_path / "a.jpg"), read_image_stats(tmp_path / "b.jpg")
+    assert first.size_px == (2400, 1800)
+    assert first.digest != second.digest
 
 
 def test_synthetic_photo_reports_size_and_hash() -> None:
-    found = facts_of(SyntheticPhoto("cats", 0, 0))
-    assert (found.stored_as, found.size_px) == ("drawn", (224, 224))
-    assert found.hash != facts_of(SyntheticPhoto("cats", 1, 0)).hash
+    stats = read_image_stats(SyntheticPhoto("cats", 0, 0))
+    assert (stats.stored_as, stats.size_px) == ("drawn", (224, 224))
+    assert stats.hash != read_image_stats(SyntheticPhoto("cats", 1, 0)).hash
 
 
 def test_facts_keep_order_with_errors_in_sequence(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{place}.png" for place in range(150)]
-    for place, path in enumerate(paths):
-        path.write_text("no photo") if place % 50 == 7 else Image.new("RGB", (place + 1, 5)).save(path)
-    for place, found in enumerate(facts_of_all(paths, workers=3)):
-        if isinstance(found, PhotoFacts):
-            assert found.size_px == (place + 1, 5)
+    paths = [tmp_path / f"{index}.png" for index in range(150)]
+    for index, path in enumerate(paths):
+        path.write_text("no photo") if index % 50 == 7 else Image.new("RGB", (index + 1, 5)).save(path)
+    for index, result in enumerate(facts_of_all(paths, workers=3)):
+        if isinstance(result, PhotoFacts):
+            assert result.size_px == (index + 1, 5)
         else:
-            assert isinstance(found, UnreadablePhoto)
-            assert place % 50 == 7
-            assert paths[place].name in str(found)
+            assert isinstance(result, UnreadablePhoto)
+            assert index % 50 == 7
+            assert paths[index].name in str(result)
     assert list(facts_of_all([], workers=1)) == []
 
 
 def test_limits_photos_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [0]
+    requested = [0]
 
     def photos() -> Iterator[SyntheticPhoto]:
-        while asked[0] < 1000:
-            asked[0] += 1
-            yield SyntheticPhoto("cats", 0, asked[0])
+        while requested[0] < 1000:
+            requested[0] += 1
+            yield SyntheticPhoto("cats", 0, requested[0])
 
-    monkeypatch.setattr(image_stats, "_AHEAD", 5)
-    monkeypatch.setattr(image_stats, "_facts_or_error", lambda photo: UnreadablePhoto(photo.name))
-    found = facts_of_all(photos(), workers=2)
-    assert [str(next(found)).rpartition("/")[2] for _ in range(3)] == ["0001", "0002", "0003"]
-    assert asked[0] <= 3 + 5
+    monkeypatch.setattr(image_stats, "_MAX_PENDING", 5)
+    monkeypatch.setattr(image_stats, "_stats_or_error", lambda photo: UnreadablePhoto(photo.name))
+    results = facts_of_all(photos(), workers=2)
+    assert [str(next(results)).rpartition("/")[2] for _ in range(3)] == ["0001", "0002", "0003"]
+    assert requested[0] <= 3 + 5

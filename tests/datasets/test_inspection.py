@@ -15,7 +15,7 @@ from familiar.datasets.folders import DataSpec, scan_folders
 from familiar.datasets.inspection import (
     KINDS,
     Bin,
-    Kind,
+    DuplicateKind,
     contact_sheet,
     histogram,
     inspect_table,
@@ -76,23 +76,23 @@ def cats(tmp_path: Path) -> Path:
 
 def test_reports_counts_and_sizes(cats: Path) -> None:
     (cats / "Tom" / "notes.txt").touch()
-    found = inspect_table(scan_folders(cats))
-    assert found.single == 1
-    assert found.photos_per_identity == (1, 2.0, 3)
-    assert found.width_px == (10, 35.0, 60)
-    assert found.height_px == (400, 400.0, 400)
-    assert found.unreadable == ()
-    assert found.largest_first == [("cats/Tom", 3), ("cats/Zoe", 2), ("cats/Mia", 1)]
-    assert found.common_sizes == {f"{width} x 400": 1 for width in (60, 10, 20, 30, 40, 50)}
-    assert found.stored_as == {"JPEG RGB": 6}
+    inspection = inspect_table(scan_folders(cats))
+    assert inspection.single == 1
+    assert inspection.photos_per_identity == (1, 2.0, 3)
+    assert inspection.width_px == (10, 35.0, 60)
+    assert inspection.height_px == (400, 400.0, 400)
+    assert inspection.unreadable == ()
+    assert inspection.largest_first == [("cats/Tom", 3), ("cats/Zoe", 2), ("cats/Mia", 1)]
+    assert inspection.common_sizes == {f"{width} x 400": 1 for width in (60, 10, 20, 30, 40, 50)}
+    assert inspection.stored_as == {"JPEG RGB": 6}
 
 
 def test_sizes_follow_exif_orientation(cats: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     Image.new("RGB", (500, 70)).save(cats / "Tom" / "turned.jpg", exif=exif)
-    found = inspect_table(scan_folders(cats))
-    assert (found.width_px[2], found.height_px[2]) == (70, 500)
+    inspection = inspect_table(scan_folders(cats))
+    assert (inspection.width_px[2], inspection.height_px[2]) == (70, 500)
 
 
 def test_reports_pixel_values_and_blank_photos(cats: Path) -> None:
@@ -102,12 +102,12 @@ def test_reports_pixel_values_and_blank_photos(cats: Path) -> None:
         pixels = np.full((40, 40, 3), low, np.uint8)
         pixels[:, 20:] = high
         Image.fromarray(pixels).save(cats / name)
-    found = inspect_table(scan_folders(cats))
-    assert found.lowest_value == (7, 20.0, 40)
-    assert found.mean_value == (7, 120.0, 140)
-    assert found.highest_value == (7, 220.0, 240)
-    assert [photo_name(found.table, row) for row in found.blank] == ["cats/Zoe/c.png"]
-    assert found.colorless == 3
+    inspection = inspect_table(scan_folders(cats))
+    assert inspection.lowest_value == (7, 20.0, 40)
+    assert inspection.mean_value == (7, 120.0, 140)
+    assert inspection.highest_value == (7, 220.0, 240)
+    assert [photo_name(inspection.table, row) for row in inspection.blank] == ["cats/Zoe/c.png"]
+    assert inspection.colorless == 3
 
 
 def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
@@ -115,33 +115,35 @@ def test_lists_unreadable_photos_and_measures_others(cats: Path) -> None:
     (cats / "Zoe" / "40.jpg").write_bytes(whole[:-200])
     (cats / "Mia" / "60.jpg").write_text("no photo")
     (cats / "Mia" / "61.jpg").touch()
-    found = inspect_table(scan_folders(cats))
-    assert [str(error).partition(": ")[0] for error in found.unreadable] == [
+    inspection = inspect_table(scan_folders(cats))
+    assert [str(error).partition(": ")[0] for error in inspection.unreadable] == [
         str(cats / name) for name in ("Mia/60.jpg", "Mia/61.jpg", "Zoe/40.jpg")
     ]
-    assert (len(found.table), len(found.table.names), found.single) == (7, 3, 0)
-    assert found.width_px == (10, 25.0, 50)
+    assert (len(inspection.table), len(inspection.table.names), inspection.single) == (7, 3, 0)
+    assert inspection.width_px == (10, 25.0, 50)
 
 
 def test_rejects_data_without_readable_photo(cats: Path) -> None:
     for path in cats.glob("*/*.jpg"):
         path.write_text("no photo")
-    with pytest.raises(UnreadablePhoto, match=r"^not one of the 6 photos can be read; the first: .*60\.jpg: "):
+    with pytest.raises(UnreadablePhoto, match=r"^none of the 6 photos can be read; the first: .*60\.jpg: "):
         inspect_table(scan_folders(cats))
 
 
 def test_synthetic_photos_have_default_size() -> None:
-    found = inspect_table(DataSpec(("synthetic:cats:3x4",)).read())
-    assert found.width_px == found.height_px == (224, 224.0, 224)
-    assert found.stored_as == {"drawn": 12}
-    assert found.duplicates == ()
-    assert found.as_dict()["sample"][0].startswith("synthetic:cats/00000")
+    inspection = inspect_table(DataSpec(("synthetic:cats:3x4",)).read())
+    assert inspection.width_px == inspection.height_px == (224, 224.0, 224)
+    assert inspection.stored_as == {"drawn": 12}
+    assert inspection.duplicates == ()
+    assert inspection.as_dict()["sample"][0].startswith("synthetic:cats/00000")
 
 
 def test_progress_reports_each_photo() -> None:
-    told: list[tuple[str, int]] = []
-    inspect_table(DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: told.append((doing, done)))
-    assert told == [("read", 1), ("read", 2), ("read", 3), ("read", 4), ("compared", 4)]
+    reports: list[tuple[str, int]] = []
+    inspect_table(
+        DataSpec(("synthetic:cats:2x2",)).read(), on_progress=lambda doing, done: reports.append((doing, done))
+    )
+    assert reports == [("read", 1), ("read", 2), ("read", 3), ("read", 4), ("compared", 4)]
 
 
 # Duplicates
@@ -149,31 +151,32 @@ def test_progress_reports_each_photo() -> None:
 
 @pytest.fixture
 def twice(tmp_path: Path) -> Path:
-    """Six pictures; Mia 1 is Tom 1, Mia 2 nearly Tom 2, Zoe has one twice and another nearly twice."""
+    """Six pictures: Mia 1 equals Tom 1, Mia 2 nearly equals Tom 2, Zoe has an exact and a near duplicate."""
     root = tmp_path / "twice"
     pictures = {index: SyntheticPhoto("cats", index, 0).draw().rgb_u8 for index in range(6)}
     files = {"Tom": (0, 1), "Mia": (0, 1), "Zoe": (2, 2, 3, 3), "Ada": (4, 5)}
     for name, shown in files.items():
         (root / name).mkdir(parents=True)
-        for place, index in enumerate(shown, 1):
+        for number, index in enumerate(shown, 1):
             image = Image.fromarray(pictures[index])
-            nearly = (name, place) in (("Mia", 2), ("Zoe", 4))
-            image.save(root / name / (f"{place}.jpg" if nearly else f"{place}.png"))
-    (root / "Ada" / "0.png").write_text("no photo")  # so that places among the readable are not rows
+            nearly = (name, number) in (("Mia", 2), ("Zoe", 4))
+            image.save(root / name / (f"{number}.jpg" if nearly else f"{number}.png"))
+    (root / "Ada" / "0.png").write_text("no photo")  # so that the index among readable photos differs from the row
     return root
 
 
 @pytest.mark.slow
 def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
-    found = inspect_table(scan_folders(twice))
+    inspection = inspect_table(scan_folders(twice))
     named = {
-        kind: [[photo_name(found.table, row) for row in alike.rows] for alike in found.groups(kind)] for kind in KINDS
+        kind: [[photo_name(inspection.table, row) for row in group.rows] for group in inspection.groups(kind)]
+        for kind in KINDS
     }
     assert named == {
-        Kind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
-        Kind(exact=False, across=True): [["twice/Mia/2.jpg", "twice/Tom/2.png"]],
-        Kind(exact=True, across=False): [["twice/Zoe/1.png", "twice/Zoe/2.png"]],
-        Kind(exact=False, across=False): [["twice/Zoe/3.png", "twice/Zoe/4.jpg"]],
+        DuplicateKind(exact=True, across=True): [["twice/Mia/1.png", "twice/Tom/1.png"]],
+        DuplicateKind(exact=False, across=True): [["twice/Mia/2.jpg", "twice/Tom/2.png"]],
+        DuplicateKind(exact=True, across=False): [["twice/Zoe/1.png", "twice/Zoe/2.png"]],
+        DuplicateKind(exact=False, across=False): [["twice/Zoe/3.png", "twice/Zoe/4.jpg"]],
     }
 
 
@@ -181,10 +184,10 @@ def test_groups_returns_duplicates_by_kind(twice: Path) -> None:
 def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
     again = Image.open(twice / "Ada" / "1.png")
     again.save(twice / "Tom" / "worst.jpg", quality=8)
-    found = inspect_table(scan_folders(twice))
-    first, second = found.groups(Kind(exact=False, across=True))
+    inspection = inspect_table(scan_folders(twice))
+    first, second = inspection.groups(DuplicateKind(exact=False, across=True))
     assert first.similarity > second.similarity > 0.9
-    assert found.identities_of(second.rows) == ["twice/Ada", "twice/Tom"]
+    assert inspection.identity_names(second.rows) == ["twice/Ada", "twice/Tom"]
 
 
 # The sample
@@ -201,10 +204,10 @@ def test_sample_covers_as_many_identities_as_possible() -> None:
 
 @pytest.mark.slow
 def test_sample_skips_unreadable_photos(twice: Path) -> None:
-    found = inspect_table(scan_folders(twice))
-    unreadable = [row for row in range(len(found.table)) if found.table.photos[row].name == "0.png"]
-    assert len(found.sample) == 9
-    assert not set(unreadable) & set(found.sample)
+    inspection = inspect_table(scan_folders(twice))
+    unreadable = [row for row in range(len(inspection.table)) if inspection.table.photos[row].name == "0.png"]
+    assert len(inspection.sample) == 9
+    assert not set(unreadable) & set(inspection.sample)
 
 
 # Histogram
@@ -235,8 +238,10 @@ def test_bin_width_doubles_for_skewed_counts() -> None:
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
 def test_bins_partition_identity_counts(counts: list[int]) -> None:
     bins = list(histogram(counts))
-    assert [one.identities for one in bins] == [sum(one.low <= count <= one.high for count in counts) for one in bins]
-    assert sum(one.identities for one in bins) == len(counts)
+    assert [bin_.identities for bin_ in bins] == [
+        sum(bin_.low <= count <= bin_.high for count in counts) for bin_ in bins
+    ]
+    assert sum(bin_.identities for bin_ in bins) == len(counts)
     assert all(before.high + 1 == after.low for before, after in pairwise(bins))
     assert len(bins) <= 21
     assert bins[0].low <= min(counts)
@@ -250,15 +255,15 @@ def test_inspection_serializes_to_json(cats: Path) -> None:
     (cats / "Mia" / "61.jpg").touch()
     (cats / "Tom" / "notes.txt").touch()
     stored = json.loads(json.dumps(inspect_table(scan_folders(cats)).as_dict()))
-    assert (stored["photos"], stored["identities"], stored["single"]) == (7, 3, 0)
+    assert (stored["photos"], stored["identities"], stored["single_photo_identities"]) == (7, 3, 0)
     assert stored["width_px"] == [10, 35.0, 60]
     assert stored["unreadable"][0].startswith(str(cats / "Mia" / "61.jpg"))
-    assert stored["photos_of"] == {"cats/Tom": 3, "cats/Mia": 2, "cats/Zoe": 2}
+    assert stored["photo_counts"] == {"cats/Tom": 3, "cats/Mia": 2, "cats/Zoe": 2}
     assert stored["histogram"] == [
         {"low": 2, "high": 2, "identities": 2},
         {"low": 3, "high": 3, "identities": 1},
     ]
-    assert stored["ignored"] == {"files that are no photos": 1}
+    assert stored["ignored"] == {"files that are not photos": 1}
     assert len(stored["blank"]) == 6
 
 
@@ -266,12 +271,12 @@ def test_inspection_serializes_to_json(cats: Path) -> None:
 def test_duplicates_serialize_to_json(twice: Path) -> None:
     stored = json.loads(json.dumps(inspect_table(scan_folders(twice)).as_dict()))["duplicates"]
     assert {name: len(groups) for name, groups in stored.items()} == {
-        "exact_across": 1,
-        "near_across": 1,
-        "exact_within": 1,
-        "near_within": 1,
+        "exact_across_identities": 1,
+        "near_across_identities": 1,
+        "exact_within_identity": 1,
+        "near_within_identity": 1,
     }
-    assert stored["exact_across"][0] == {
+    assert stored["exact_across_identities"][0] == {
         "photos": [str(twice / "Mia" / "1.png"), str(twice / "Tom" / "1.png")],
         "identities": ["twice/Mia", "twice/Tom"],
         "similarity": 1.0,
@@ -283,8 +288,8 @@ def test_non_utf8_name_survives_json_round_trip(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     Image.new("RGB", (9, 9)).save(folder / "new\nline \U0001f408.png")
     (folder / os.fsdecode(b"\xfe.png")).touch()
-    found = inspect_table(scan_folders(tmp_path / "cats")).as_dict()
-    written = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as the command prints it
+    document = inspect_table(scan_folders(tmp_path / "cats")).as_dict()
+    written = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as the command prints it
     read = json.loads(written)
-    assert read["photos_of"] == {os.fsdecode(b"cats/M\xffia"): 2}
+    assert read["photo_counts"] == {os.fsdecode(b"cats/M\xffia"): 2}
     assert [Path(path).exists() for path in read["blank"]] == [True]

@@ -22,7 +22,7 @@ MAY_STAY_OPEN = {"td", "th", "tr", "li", "thead", "tbody", "html"}
 
 
 class Page(HTMLParser):
-    """Every element with its attributes, and the text; ValueError where an element closes another's place."""
+    """Collects elements with their attributes, and the text; ValueError for wrongly nested elements."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def decoded(image: dict[str, str | None]) -> Image.Image:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two cats share a picture; one photo is blank, one is none."""
+    """Two cats share a picture; one photo is blank, one is not a photo."""
     root = tmp_path / "cats"
     for identity in range(4):
         (root / f"cat {identity}").mkdir(parents=True)
@@ -74,12 +74,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(folder: Path) -> Inspection:
+def inspection(folder: Path) -> Inspection:
     return inspect_table(scan_folders(folder))
 
 
-def test_page_is_self_contained(found: Inspection, tmp_path: Path) -> None:
-    path = write_page(found, tmp_path / "made" / "here")
+def test_page_is_self_contained(inspection: Inspection, tmp_path: Path) -> None:
+    path = write_page(inspection, tmp_path / "made" / "here")
     assert path == tmp_path / "made" / "here" / "inspection.html"
     assert [file.name for file in path.parent.iterdir()] == ["inspection.html"]
     page = Page(path.read_text(encoding="utf-8"))
@@ -92,17 +92,17 @@ def test_page_is_self_contained(found: Inspection, tmp_path: Path) -> None:
     assert "url(" not in path.read_text()
 
 
-def test_internal_links_have_targets(found: Inspection) -> None:
-    page = Page(render(found))
+def test_internal_links_have_targets(inspection: Inspection) -> None:
+    page = Page(render(inspection))
     marks = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
     assert {(attributes["href"] or "")[1:] for attributes in page.named("a")} == marks
 
 
-def test_page_reports_counts_and_findings(found: Inspection) -> None:
-    text = Page(render(found)).text
-    assert "What is in cats" in text
+def test_page_reports_counts_and_findings(inspection: Inspection) -> None:
+    text = Page(render(inspection)).text
+    assert "Inspection of cats" in text
     assert "15 photos of 4 identities, 0 of them with one photo only." in text
-    assert "2 photos may stand under a wrong name" in text
+    assert "2 photos may be labeled wrongly" in text
     assert "1 photo cannot be read" in text
     assert "3 to 4, median 4" in text
     assert "width, px 50 224 224" in text
@@ -112,8 +112,8 @@ def test_page_reports_counts_and_findings(found: Inspection) -> None:
     assert "cats/cat 3/dark.png" in text
 
 
-def test_images_have_alt_text_and_size(found: Inspection) -> None:
-    images = Page(render(found)).named("img")
+def test_images_have_alt_text_and_size(inspection: Inspection) -> None:
+    images = Page(render(inspection)).named("img")
     assert len(images) == 9 + 2
     for image in images:
         assert (image["alt"] or "").startswith("Photo cats/cat ")
@@ -121,8 +121,8 @@ def test_images_have_alt_text_and_size(found: Inspection) -> None:
         assert decoded(image).size == (int(image["width"] or 0), int(image["height"] or 0))
 
 
-def test_tables_have_scoped_headings(found: Inspection) -> None:
-    page = Page(render(found))
+def test_tables_have_scoped_headings(inspection: Inspection) -> None:
+    page = Page(render(inspection))
     headings = page.named("th")
     assert {heading.get("scope") for heading in headings} == {"row", "col"}
     assert len(page.named("thead")) == len(page.named("table")) > 5
@@ -139,9 +139,9 @@ def test_images_keep_photo_colors(tmp_path: Path) -> None:
 def test_escapes_hostile_names(tmp_path: Path) -> None:
     folder = tmp_path / "<b>cats"
     names = ('"><script>alert(1)</script>', "new\nline", "قطة \U0001f408", os.fsdecode(b"\xff"), "a&amp;b")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         (folder / name.replace("/", "")).mkdir(parents=True)
-        pixels = SyntheticPhoto("cats", 0, 0).draw().rgb_u8 if place < 2 else np.zeros((9, 9, 3), np.uint8)
+        pixels = SyntheticPhoto("cats", 0, 0).draw().rgb_u8 if index < 2 else np.zeros((9, 9, 3), np.uint8)
         Image.fromarray(pixels).save(folder / name.replace("/", "") / "'\x1b[2J\u202e.png")
         (folder / name.replace("/", "") / "<i>.png").touch()
     html = render(inspect_table(scan_folders(folder)))
@@ -168,18 +168,18 @@ def test_shows_synthetic_photos() -> None:
     assert len(Page(render(inspect_table(DataSpec(("synthetic:dogs:5x2",)).read()))).named("img")) == 9
 
 
-def test_deleted_photo_is_reported_in_page(found: Inspection, folder: Path) -> None:
+def test_deleted_photo_is_reported_in_page(inspection: Inspection, folder: Path) -> None:
     (folder / "cat 1" / "stolen.jpg").unlink()
-    page = Page(render(found))
-    assert "cannot be read any more" in page.text
+    page = Page(render(inspection))
+    assert "can no longer be read" in page.text
 
 
-def test_truncated_lists_report_remainder(found: Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_lists_report_remainder(inspection: Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection_page, "IDENTITIES_LISTED", 3)
     monkeypatch.setattr(inspection_page, "LINES_LISTED", 2)
     monkeypatch.setattr(inspection_page, "GROUPS_SHOWN", {True: 1, False: 1})
     monkeypatch.setattr(inspection_page, "PHOTOS_SHOWN", 1)
-    text = Page(render(replace(found, blank=(0, 1, 2), duplicates=found.duplicates * 2))).text
+    text = Page(render(replace(inspection, blank=(0, 1, 2), duplicates=inspection.duplicates * 2))).text
     assert "1 more are in the output of --json" in text
     assert "and 1 more" in text
     assert "the same pixels, several identities (1 of 2)" in text.lower()
@@ -187,12 +187,12 @@ def test_truncated_lists_report_remainder(found: Inspection, monkeypatch: pytest
 
 @pytest.mark.exhaustive
 def test_page_size_is_limited_with_many_duplicates(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)  # the worst for JPEG
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)  # the worst case for JPEG
     for identity in range(40):
         for index in range(2):
             (tmp_path / "cats" / f"{index}{identity:02d}").mkdir(parents=True)
             pixels = np.roll(noise, identity * 7, axis=0)
             Image.fromarray(pixels).save(tmp_path / "cats" / f"{index}{identity:02d}" / "a.png", compress_level=1)
-    found = inspect_table(scan_folders(tmp_path / "cats"))
-    assert len(found.duplicates) == 40
-    assert len(render(found)) < 3_000_000
+    inspection = inspect_table(scan_folders(tmp_path / "cats"))
+    assert len(inspection.duplicates) == 40
+    assert len(render(inspection)) < 3_000_000

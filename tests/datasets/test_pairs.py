@@ -13,7 +13,7 @@ ROWS = ["Ann_0001", "Ann_0002", "Ann_0012", "Bob_0001", "Bob_0002", "Cy_0001"]
 
 @pytest.fixture
 def table() -> IdentityTable:
-    """Rows 0 to 5 are `ROWS`, in files of several kinds; rows 6 and 7 are drawn."""
+    """Rows 0 to 5 are `ROWS`, in files of several formats; rows 6 and 7 are drawn."""
     names = ("lfw/Ann", "lfw/Bob", "lfw/Cy", "synthetic:cats/000000")
     files = [
         Path("lfw", row.split("_")[0], row + suffix) for row, suffix in zip(ROWS, [".jpg", ".png"] * 3, strict=True)
@@ -107,7 +107,7 @@ def test_rejects_photo_paired_with_itself(line: str, table: IdentityTable, tmp_p
 
 @pytest.mark.parametrize("text", ["", "\n\n", "500\n", "10\t300\n"])
 def test_rejects_file_without_pairs(text: str, table: IdentityTable, tmp_path: Path) -> None:
-    with pytest.raises(BadDataset, match=r"pairs\.txt: holds no pair$"):
+    with pytest.raises(BadDataset, match=r"pairs\.txt: contains no pair$"):
         read_lfw_pairs(written(tmp_path, text), table)
 
 
@@ -136,7 +136,7 @@ def test_lfw_pairs_have_published_counts(name: str, each: int, shared_data: Path
 
 
 @pytest.mark.parametrize(
-    ("header", "said", "found"),
+    ("header", "expected", "actual"),
     [
         ("2\n", "1 x 2", "1 and 1"),
         ("0\n", "1 x 0", "1 and 1"),
@@ -145,11 +145,11 @@ def test_lfw_pairs_have_published_counts(name: str, each: int, shared_data: Path
     ],
 )
 def test_rejects_pair_count_that_differs_from_header(
-    header: str, said: str, found: str, table: IdentityTable, tmp_path: Path
+    header: str, expected: str, actual: str, table: IdentityTable, tmp_path: Path
 ) -> None:
     path = written(tmp_path, header + "Ann\t1\t2\nAnn\t1\tBob\t1\n")
     for reader in (read_lfw_pairs, read_lfw_folds):
-        with pytest.raises(BadDataset, match=rf"pairs\.txt: its first line says {said} .* holds {found}\. Download"):
+        with pytest.raises(BadDataset, match=rf"pairs\.txt: the first line says {expected} .* has {actual}\. Download"):
             reader(path, table)
 
 
@@ -165,10 +165,10 @@ TWO_FOLDS = "Ann\t1\t2\nAnn\t1\tBob\t1\nBob\t1\t2\nCy\t1\tBob\t2\n"
 
 
 def test_header_sets_fold_size(table: IdentityTable, tmp_path: Path) -> None:
-    found = read_lfw_folds(written(tmp_path, f"2\t1\n{TWO_FOLDS}"), table)
-    assert found.fold.tolist() == [0, 0, 1, 1]
-    assert found.pairs.same.tolist() == [True, False, True, False]
-    assert [ROWS[row] for row in found.pairs.left] == ["Ann_0001", "Ann_0001", "Bob_0001", "Cy_0001"]
+    folded = read_lfw_folds(written(tmp_path, f"2\t1\n{TWO_FOLDS}"), table)
+    assert folded.fold.tolist() == [0, 0, 1, 1]
+    assert folded.pairs.same.tolist() == [True, False, True, False]
+    assert [ROWS[row] for row in folded.pairs.left] == ["Ann_0001", "Ann_0001", "Bob_0001", "Cy_0001"]
 
 
 def test_view_1_is_one_fold(table: IdentityTable, tmp_path: Path) -> None:
@@ -177,13 +177,13 @@ def test_view_1_is_one_fold(table: IdentityTable, tmp_path: Path) -> None:
 
 
 def test_rejects_folds_without_header(table: IdentityTable, tmp_path: Path) -> None:
-    with pytest.raises(BadDataset, match=r"pairs\.txt: its first line tells no number of folds"):
+    with pytest.raises(BadDataset, match=r"pairs\.txt: the first line must contain the number of folds"):
         read_lfw_folds(written(tmp_path, TWO_FOLDS), table)
 
 
 def test_rejects_pairs_outside_their_fold(table: IdentityTable, tmp_path: Path) -> None:
     swapped = "Ann\t1\t2\nBob\t1\t2\nAnn\t1\tBob\t1\nCy\t1\tBob\t2\n"
-    with pytest.raises(BadDataset, match=r"pairs\.txt: pair 2 is out of place, since a fold has 1 pairs of one"):
+    with pytest.raises(BadDataset, match=r"pairs\.txt: pair 2 is in the wrong position: a fold has 1 pairs of one"):
         read_lfw_folds(written(tmp_path, f"2\t1\n{swapped}"), table)
 
 
@@ -205,24 +205,24 @@ def test_reads_people_by_fold(text: str, folds: list[set[str]], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("", r"0 folds of \[\] people where it says 0 of \[\]"),
+        ("", r"0 folds of \[\] people, but its header lines say 0 of \[\]"),
         ("0\n", r"1 folds of \[0\] people"),
-        ("3\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people where it says 1 of \[3\]; download it again"),
-        ("1\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people where it says 1 of \[1\]"),
-        ("2\n2\nAnn\t1\nBob\t2\n", r"1 folds of \[2\] people where it says 2 of \[2\]"),
-        ("2\n2\nAnn\t1\n2\nCy\t3\nBob\t2\n", r"2 folds of \[1, 2\] people where it says 2 of \[2, 2\]"),
-        ("2\nAnn\t1\nAnn\t1\n", "Ann stands in it 2 times"),
-        ("2\n1\nAnn\t1\n1\nAnn\t1\n", "Ann stands in it 2 times"),
+        ("3\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people, but its header lines say 1 of \[3\]; download it again"),
+        ("1\nAnn\t1\nBob\t12\n", r"1 folds of \[2\] people, but its header lines say 1 of \[1\]"),
+        ("2\n2\nAnn\t1\nBob\t2\n", r"1 folds of \[2\] people, but its header lines say 2 of \[2\]"),
+        ("2\n2\nAnn\t1\n2\nCy\t3\nBob\t2\n", r"2 folds of \[1, 2\] people, but its header lines say 2 of \[2, 2\]"),
+        ("2\nAnn\t1\nAnn\t1\n", "Ann occurs 2 times"),
+        ("2\n1\nAnn\t1\n1\nAnn\t1\n", "Ann occurs 2 times"),
         ("Ann\t1\n", r":1: neither a number of people nor NAME PHOTOS: 'Ann\\t1'"),
         ("1\nAnn\n", r":2: neither a number of people"),
         ("1\nAnn\t1\t2\n", r":2: neither a number of people"),
         ("1\nAnn\tone\n", r":2: neither a number of people"),
     ],
 )
-def test_rejects_people_that_do_not_match_header(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadDataset, match=rf"pairs\.txt:? ?{said}"):
+def test_rejects_people_that_do_not_match_header(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadDataset, match=rf"pairs\.txt:? ?{message}"):
         read_lfw_people(written(tmp_path, text))
 
 
@@ -237,15 +237,15 @@ def test_rejects_unreadable_people_file(tmp_path: Path) -> None:
 @pytest.mark.shared_data
 def test_lfw_folds_match_published_people(shared_data: Path) -> None:
     table = scan_folders(shared_data / "lfw_112")
-    found = read_lfw_folds(shared_data / "lfw_112" / "pairs.txt", table)
+    folded = read_lfw_folds(shared_data / "lfw_112" / "pairs.txt", table)
     people = read_lfw_people(shared_data / "lfw_112" / "people.txt")
     assert len(people) == 10
     assert sum(map(len, people)) == 5749
-    assert np.bincount(found.fold[found.pairs.same]).tolist() == [300] * 10
-    assert np.bincount(found.fold[~found.pairs.same]).tolist() == [300] * 10
+    assert np.bincount(folded.fold[folded.pairs.same]).tolist() == [300] * 10
+    assert np.bincount(folded.fold[~folded.pairs.same]).tolist() == [300] * 10
     for fold, names in enumerate(people):  # View 2: the pairs of a fold are of its own people
-        rows = found.fold == fold
-        labels = table.labels[np.concatenate([found.pairs.left[rows], found.pairs.right[rows]])]
+        rows = folded.fold == fold
+        labels = table.labels[np.concatenate([folded.pairs.left[rows], folded.pairs.right[rows]])]
         assert {table.names[label].split("/")[1] for label in labels} <= names
 
 

@@ -1,4 +1,4 @@
-"""Sets in layouts of their own, and those that ordinary folders serve, through the one door: `DataSpec`."""
+"""Data sets with their own layout, and those read as ordinary folders, through `DataSpec`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,8 +57,8 @@ def test_mnist_supports_limits_lists_and_mixing(mnist: Path, tmp_path: Path) -> 
     table = read(f"mnist:{mnist}", tmp_path / "cats", identities=("3", "8"), max_photos=4)
     assert table.names == ("cats/Tom", "mnist/3", "mnist/8")
     assert table.photos_per_identity.tolist() == [1, 4, 4]
-    kept = [photo.index for photo in read(f"mnist:{mnist}", max_photos=3).photos if isinstance(photo, IdxPhoto)]
-    assert set(range(30)) - set(kept), "a share is not the first by number"
+    indices = [photo.index for photo in read(f"mnist:{mnist}", max_photos=3).photos if isinstance(photo, IdxPhoto)]
+    assert set(range(30)) - set(indices), "a share must not be the first ones by number"
     assert len(read(f"mnist:{mnist}", max_identities=4).names) == 4
 
 
@@ -68,42 +68,42 @@ def test_mnist_is_invariant_to_path_and_compression(mnist: Path, tmp_path: Path)
     after = read(f"mnist:{moved}")
     assert [photo.name for photo in after.photos] == [photo.name for photo in before.photos]
     assert after.fingerprint == before.fingerprint
-    for one, other in zip(before.photos[::7], after.photos[::7], strict=True):
-        np.testing.assert_array_equal(open_photo(one).rgb_u8, open_photo(other, min_side_px=8).rgb_u8)
+    for photo, moved_photo in zip(before.photos[::7], after.photos[::7], strict=True):
+        np.testing.assert_array_equal(open_photo(photo).rgb_u8, open_photo(moved_photo, min_side_px=8).rgb_u8)
 
 
 def test_mnist_can_be_inspected(mnist: Path) -> None:
     images = np.random.default_rng(57).integers(0, 256, (57, 28, 28), np.uint8)
-    images[3] = images[0]  # a zero labeled three
+    images[3] = images[0]  # a zero labeled as three
     images[14] = 7
     put(mnist / "train-images-idx3-ubyte", idx_bytes(images))
-    found = inspect_table(read(f"mnist:{mnist}"))
-    document = found.as_dict()
+    inspection = inspect_table(read(f"mnist:{mnist}"))
+    document = inspection.as_dict()
     assert document["stored_as"] == {"IDX gray": 57}
-    assert (document["width_px"], document["height_px"], document["colorless"]) == ((28, 28, 28),) * 2 + (57,)
+    assert (document["width_px"], document["height_px"], document["grayscale"]) == ((28, 28, 28),) * 2 + (57,)
     assert document["blank"] == ["mnist:train/4/00000014"]
-    (twice,) = document["duplicates"]["exact_across"]
+    (twice,) = document["duplicates"]["exact_across_identities"]
     assert twice["photos"] == ["mnist:train/0/00000000", "mnist:train/3/00000003"]
     assert twice["identities"] == ["mnist/0", "mnist/3"]
-    page = render(found)
+    page = render(inspection)
     assert page.count("<img") >= 9
-    assert "<h1>What is in <bdi>mnist</bdi></h1>" in page
+    assert "<h1>Inspection of <bdi>mnist</bdi></h1>" in page
 
 
 @pytest.mark.parametrize("text", ["mnist:", "mnist::test", "mnist:gone", "mnist:gone:test"])
 def test_rejects_missing_mnist_folder_with_syntax(text: str) -> None:
-    with pytest.raises(BadDataset, match="no such folder; MNIST is written mnist:FOLDER, or mnist:FOLDER:test"):
+    with pytest.raises(BadDataset, match="no such folder; write MNIST as mnist:FOLDER or mnist:FOLDER:test"):
         read(text)
 
 
 def test_rejects_duplicate_mnist_source(mnist: Path) -> None:
-    with pytest.raises(BadDataset, match="two of the sources are called 'mnist'"):
+    with pytest.raises(BadDataset, match="two of the sources are named 'mnist'"):
         read(f"mnist:{mnist}", f"mnist:{mnist}/.")
 
 
 def test_rejects_truncated_mnist_file_by_name(mnist: Path) -> None:
     put(mnist / "train-images-idx3-ubyte.gz", (mnist / "train-images-idx3-ubyte.gz").read_bytes()[:-9])
-    with pytest.raises(BadDataset, match=r"digits/train-images-idx3-ubyte\.gz: no whole idx file"):
+    with pytest.raises(BadDataset, match=r"digits/train-images-idx3-ubyte\.gz: not a complete idx file"):
         read(f"mnist:{mnist}")
     read(f"mnist:{mnist}:test")
 
@@ -207,30 +207,30 @@ def test_reports_listed_petface_photos_not_on_disk(petface: Path, caplog: pytest
     table = read(f"petface:{petface}:cat:train")
     assert photos_of(table) == ["petface-cat/000000/00.png"]
     assert table.ignored == {"listed photos not found": 2}
-    (said,) = caplog.messages
-    assert said.endswith("train.csv: 2 photos not found: 000000/01.png, 000003/00.png")
+    (message,) = caplog.messages
+    assert message.endswith("train.csv: 2 photos not found: 000000/01.png, 000003/00.png")
 
 
 def test_rejects_petface_list_without_matching_photo(petface: Path) -> None:
     put(petface / "split" / "cat" / "test.txt", b"cat/000009/00.png\ncat/000008/00.png\n")
-    with pytest.raises(BadDataset, match=r"test\.txt: none of its 2 photos is there, such as 000008/00\.png"):
+    with pytest.raises(BadDataset, match=r"test\.txt: none of its 2 photos exists, for example 000008/00\.png"):
         read(f"petface:{petface}:cat:test")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("dog/000000/00.png", r"test\.txt:1: not cat/IDENTITY/PHOTO: 'dog/000000/00\.png'"),
-        ("cat/000000/00.png\ncat/00.png", r"test\.txt:2: not cat/IDENTITY/PHOTO: 'cat/00\.png'"),
-        ("cat/../000000/00.png", r"test\.txt:1: not cat/IDENTITY/PHOTO"),
-        ("id,path", r"test\.txt:1: not cat/IDENTITY/PHOTO: 'id'"),
+        ("dog/000000/00.png", r"test\.txt:1: expected cat/IDENTITY/PHOTO, got 'dog/000000/00\.png'"),
+        ("cat/000000/00.png\ncat/00.png", r"test\.txt:2: expected cat/IDENTITY/PHOTO, got 'cat/00\.png'"),
+        ("cat/../000000/00.png", r"test\.txt:1: expected cat/IDENTITY/PHOTO"),
+        ("id,path", r"test\.txt:1: expected cat/IDENTITY/PHOTO, got 'id'"),
         ("", r"test\.txt: lists no photo"),
         ("filename,label\n", r"test\.txt: lists no photo"),
     ],
 )
-def test_rejects_malformed_petface_list(petface: Path, text: str, said: str) -> None:
+def test_rejects_malformed_petface_list(petface: Path, text: str, message: str) -> None:
     put(petface / "split" / "cat" / "test.txt", text.encode())
-    with pytest.raises(BadDataset, match=said):
+    with pytest.raises(BadDataset, match=message):
         read(f"petface:{petface}:cat:test")
 
 
@@ -239,7 +239,7 @@ def test_rejects_binary_or_missing_petface_list(petface: Path) -> None:
     with pytest.raises(BadDataset, match=r"test\.txt: cannot be read"):
         read(f"petface:{petface}:cat:test")
     (petface / "split" / "cat" / "test.txt").unlink()
-    with pytest.raises(BadDataset, match=r"split/cat: holds no test\.csv or test\.txt"):
+    with pytest.raises(BadDataset, match=r"split/cat: contains no test\.csv or test\.txt"):
         read(f"petface:{petface}:cat:test")
 
 
@@ -250,11 +250,11 @@ def petface_words(folder: str) -> Iterable[str]:
 @pytest.mark.parametrize("text", ["petface:", "petface:cat", "petface::cat", *petface_words("PetFace")])
 def test_rejects_invalid_petface_source_with_syntax(petface: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(petface.parent)
-    with pytest.raises(BadDataset, match=r"PetFace is written petface:FOLDER:SPECIES.*may end in :train, :val, :test"):
+    with pytest.raises(BadDataset, match=r"write PetFace as petface:FOLDER:SPECIES.*may end in :train, :val, :test"):
         read(text)
 
 
-# Sets whose layout is the ordinary one
+# Data sets read as ordinary folders
 
 
 def test_reads_casia_webface_as_folder(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def sides(split: Split) -> list[tuple[str, ...]]:
     return [getattr(split, side) for side in SIDES]
 
 
-def of_root(side: tuple[str, ...], root: str) -> int:
+def count_in_root(side: tuple[str, ...], root: str) -> int:
     return sum(name.startswith(f"{root}/") for name in side)
 
 
@@ -67,14 +67,14 @@ def test_different_seeds_give_different_splits() -> None:
 
 
 def test_split_test_side_is_uniform_over_seeds() -> None:
-    held = Counter(name for seed in range(500) for name in split_by_identity(table_of(cats=20), seed).test)
+    counts = Counter(name for seed in range(500) for name in split_by_identity(table_of(cats=20), seed).test)
     # 500 draws of 2 from 20: 50 +- 6.7 each.
-    assert len(held) == 20
-    assert 50 - 5 * 6.7 < min(held.values()) <= max(held.values()) < 50 + 5 * 6.7
+    assert len(counts) == 20
+    assert 50 - 5 * 6.7 < min(counts.values()) <= max(counts.values()) < 50 + 5 * 6.7
 
 
 @pytest.mark.parametrize(
-    ("count", "validation", "test", "wanted"),
+    ("count", "validation", "test", "expected"),
     [
         (100, 0.1, 0.1, (80, 10, 10)),
         (100, 0.25, 0.15, (60, 25, 15)),
@@ -86,31 +86,33 @@ def test_split_test_side_is_uniform_over_seeds() -> None:
         (100, 0.001, 0.001, (96, 2, 2)),
     ],
 )
-def test_sides_have_requested_shares(count: int, validation: float, test: float, wanted: tuple[int, int, int]) -> None:
+def test_sides_have_requested_shares(
+    count: int, validation: float, test: float, expected: tuple[int, int, int]
+) -> None:
     split = split_by_identity(table_of(cats=count), 3, validation, test)
-    assert tuple(map(len, sides(split))) == wanted
+    assert tuple(map(len, sides(split))) == expected
     assert split.seed == 3
 
 
 def test_each_root_is_split_by_shares() -> None:
     split = split_by_identity(table_of(cats=60, dogs=200, people=6), 5)
-    for root, wanted in {"cats": [48, 6, 6], "dogs": [160, 20, 20], "people": [2, 2, 2]}.items():
-        assert [of_root(side, root) for side in sides(split)] == wanted
+    for root, expected in {"cats": [48, 6, 6], "dogs": [160, 20, 20], "people": [2, 2, 2]}.items():
+        assert [count_in_root(side, root) for side in sides(split)] == expected
 
 
 def test_root_split_is_invariant_to_other_roots() -> None:
-    alone = split_by_identity(table_of(cats=40), 2)
-    together = split_by_identity(table_of(cats=40, dogs=40), 2)
-    for side, with_dogs in zip(sides(alone), sides(together), strict=True):
+    split = split_by_identity(table_of(cats=40), 2)
+    split_with_dogs = split_by_identity(table_of(cats=40, dogs=40), 2)
+    for side, with_dogs in zip(sides(split), sides(split_with_dogs), strict=True):
         assert side == tuple(name for name in with_dogs if name.startswith("cats/"))
 
 
 def test_small_root_goes_to_train_side() -> None:
     split = split_by_identity(table_of(cats=50, dogs=3), 0)
-    assert of_root(split.train, "dogs") == 3
+    assert count_in_root(split.train, "dogs") == 3
 
 
-# Too few
+# Too few identities
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_rejects_identity_on_two_sides(split: tuple[str, str, str]) -> None:
         Split(0, *map(tuple, split))
 
 
-# On file
+# File format
 
 
 @given(st.sets(st.text() | st.just(os.fsdecode(b"cats/Jos\xe9")), max_size=12), seeds)
@@ -166,7 +168,7 @@ GOOD = json.loads(Split(0, ("a", "b"), ("c",), ("d",)).to_json())
 
 @pytest.fixture
 def unchecked_signatures() -> Iterator[None]:
-    """As in use: while tests run, jaxtyping would refuse a wrong type before `read` sees it."""
+    """Disable type checks, as in use: jaxtyping would reject a wrong type before `read` does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -201,34 +203,34 @@ def unchecked_signatures() -> Iterator[None]:
 def test_rejects_corrupt_file_by_name(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "split.json"
     path.write_bytes(content)
-    with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
+    with pytest.raises(BadRun, match=r"split\.json: cannot be read as a split"):
         Split.read(path)
 
 
 def test_rejects_missing_file_by_name(tmp_path: Path) -> None:
-    with pytest.raises(BadRun, match=r"split\.json: no split can be read"):
+    with pytest.raises(BadRun, match=r"split\.json: cannot be read as a split"):
         Split.read(tmp_path / "split.json")
 
 
 def test_split_by_name_trains_listed_and_validates_others() -> None:
-    found = split_by_name(named(["cats/1", "mnist/0", "mnist/1", "mnist/7", "mnist/8"]), ("1", "0"), seed=3)
-    assert found == Split(3, ("cats/1", "mnist/0", "mnist/1"), ("mnist/7", "mnist/8"), ())
+    split = split_by_name(named(["cats/1", "mnist/0", "mnist/1", "mnist/7", "mnist/8"]), ("1", "0"), seed=3)
+    assert split == Split(3, ("cats/1", "mnist/0", "mnist/1"), ("mnist/7", "mnist/8"), ())
 
 
 @pytest.mark.parametrize(
-    ("train", "said"),
+    ("train", "message"),
     [
         (("1", "9", "nobody"), r"not in the data: 9, nobody; --set split\.train="),
         (("1",), r"leaves 1 identities to train on and 2 to validate on"),
         (("0", "1"), r"leaves 2 identities to train on and 1 to validate on"),
     ],
 )
-def test_split_by_name_rejects_unknown_names_and_small_sides(train: tuple[str, ...], said: str) -> None:
-    with pytest.raises(BadDataset, match=said):
+def test_split_by_name_rejects_unknown_names_and_small_sides(train: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadDataset, match=message):
         split_by_name(named(["mnist/0", "mnist/1", "mnist/7"]), train)
 
 
-# By name
+# Split by name
 
 
 def test_split_by_name_puts_listed_on_given_side() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource, is_synthetic
-from familiar.datasets.synthetic.face import face
-from familiar.datasets.synthetic.traits import SPECIES, Species, identity_vector
+from familiar.datasets.synthetic.face import render_face
+from familiar.datasets.synthetic.species import SPECIES, Species
+from familiar.datasets.synthetic.traits import identity_vector
 from support.tiers import small_and_exhaustive
 
 Feature = Callable[[np.ndarray], np.ndarray]
@@ -44,21 +45,21 @@ def test_seed_and_difficulty_change_name() -> None:
 
 def test_drawing_is_independent_from_previous_draws() -> None:
     first = pixels(size_px=96)
-    for identity in (7, 3, 8, 9, 10, 11, 12):  # more than the cache of faces holds
+    for identity in (7, 3, 8, 9, 10, 11, 12):  # more than the size of the cache of faces
         for index in (0, 2):
             pixels(identity=identity, index=index, size_px=96)
     assert np.array_equal(pixels(size_px=96), first)
-    face.cache_clear()
+    render_face.cache_clear()
     assert np.array_equal(pixels(size_px=96), first)
 
 
 def test_drawing_does_not_modify_cached_face() -> None:
-    kept = face(0, "dogs", 5, 0.5, 96)
-    before = [plane.copy() for plane in (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)]
+    face = render_face(0, "dogs", 5, 0.5, 96)
+    before = [plane.copy() for plane in (face.rgb, face.cover, face.head, face.slope_x, face.slope_y)]
     for index in range(6):
         pixels("dogs", 5, index, size_px=96)
-    after = (kept.rgb, kept.cover, kept.head, kept.slope_x, kept.slope_y)
-    assert face(0, "dogs", 5, 0.5, 96) is kept
+    after = (face.rgb, face.cover, face.head, face.slope_x, face.slope_y)
+    assert render_face(0, "dogs", 5, 0.5, 96) is face
     assert all(np.array_equal(left, right) for left, right in zip(before, after, strict=True))
 
 
@@ -78,10 +79,10 @@ def test_drawing_is_invariant_to_thread_count() -> None:
     threads = cv2.getNumThreads()
     try:
         cv2.setNumThreads(1)
-        alone = pixels(difficulty=1.0)
+        with_one_thread = pixels(difficulty=1.0)
         cv2.setNumThreads(4)
-        face.cache_clear()
-        assert np.array_equal(pixels(difficulty=1.0), alone)
+        render_face.cache_clear()
+        assert np.array_equal(pixels(difficulty=1.0), with_one_thread)
     finally:
         cv2.setNumThreads(threads)
 
@@ -108,7 +109,7 @@ def test_identity_vectors_are_unique(difficulty: float) -> None:
 def test_identity_spread_matches_difficulty(difficulty: float) -> None:
     vectors = np.stack([identity_vector(5, "cats", identity, difficulty) for identity in range(300)])
     spread = 1 - 0.85 * difficulty
-    # The identity's own share is what varies about the species' common vector.
+    # The identity's share is the variation around the vector that the species has in common.
     assert vectors.std(axis=0).mean() == pytest.approx(spread, abs=0.01)
 
 
@@ -129,7 +130,7 @@ def test_sizes_show_same_picture(species: Species) -> None:
 
 
 def _center(rgb_u8: np.ndarray) -> np.ndarray:
-    """The middle of the face, 12 by 12, without the light's color and strength."""
+    """Return the center of the face, 12 by 12, normalized for the light's color and strength."""
     side = rgb_u8.shape[0]
     middle = rgb_u8[side // 4 : side * 4 // 5, side // 4 : side * 3 // 4]
     small = cv2.resize(middle, (12, 12), interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -137,28 +138,28 @@ def _center(rgb_u8: np.ndarray) -> np.ndarray:
 
 
 def _border(rgb_u8: np.ndarray) -> np.ndarray:
-    """Colors along the upper edge, where mostly background is."""
+    """Return the color histogram of the upper edge, which is mostly background."""
     edge = rgb_u8[: rgb_u8.shape[0] // 9].reshape(-1, 3)
     return np.concatenate([np.sqrt(np.histogram(edge[:, channel], 16, (0, 256))[0]) for channel in range(3)])
 
 
-def _share_nearer(species: Species, difficulty: float, feature: Feature) -> float:
-    """How often two photos of one identity are nearer than two of strangers (the area under the ROC)."""
+def _roc_auc(species: Species, difficulty: float, feature: Feature) -> float:
+    """Compute the area under the ROC: how often a positive pair is nearer than a negative one."""
     rows = np.stack(
         [feature(pixels(species, i, j, size_px=96, difficulty=difficulty)) for i in range(30) for j in range(4)]
     )
     distances = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     identity = np.repeat(np.arange(30), 4)
     same = identity[:, None] == identity[None]
-    genuine = distances[same & ~np.eye(len(rows), dtype=bool)]
-    strangers = np.sort(distances[~same])
-    return float(1 - np.searchsorted(strangers, genuine).mean() / len(strangers))
+    positives = distances[same & ~np.eye(len(rows), dtype=bool)]
+    negatives = np.sort(distances[~same])
+    return float(1 - np.searchsorted(negatives, positives).mean() / len(negatives))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("species", small_and_exhaustive(*SPECIES))
 def test_difficulty_reduces_identity_separation(species: Species) -> None:
-    easy, middle, hard = (_share_nearer(species, difficulty, _center) for difficulty in (0.0, 0.5, 1.0))
+    easy, middle, hard = (_roc_auc(species, difficulty, _center) for difficulty in (0.0, 0.5, 1.0))
     assert easy > 0.85
     assert easy > middle + 0.05
     assert middle > hard + 0.05
@@ -167,7 +168,7 @@ def test_difficulty_reduces_identity_separation(species: Species) -> None:
 
 @pytest.mark.slow
 def test_background_does_not_reveal_identity() -> None:
-    assert _share_nearer("dogs", 0.5, _border) == pytest.approx(0.5, abs=0.08)
+    assert _roc_auc("dogs", 0.5, _border) == pytest.approx(0.5, abs=0.08)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A folder as another user's."""
+"""A folder that another user can read."""
 
 import tempfile
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
-    """Everybody may read in it, and only its owner write; pytest keeps its folders to their owner."""
+def shared_folder(tmp_path: Path) -> Path:
+    """A folder that all users can read and only its owner can write; pytest makes its folders private."""
     folder = tmp_path
     while folder != folder.parent and folder != Path(tempfile.gettempdir()):
         folder.chmod(0o755)

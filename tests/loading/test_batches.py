@@ -44,22 +44,22 @@ def threads_as_before() -> Iterator[None]:
 
 
 def photos_of(data: DataSpec, cache: CropCache | None = None) -> FaceDataset:
-    read = read_table(data.read(), PREPROCESSING, cache)
-    return FaceDataset(read.table, read.crops, CERTAIN, seed=2)
+    crop_table = read_table(data.read(), PREPROCESSING, cache)
+    return FaceDataset(crop_table.table, crop_table.crops, CERTAIN, seed=2)
 
 
 Images = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def epochs_of(dataset: FaceDataset, workers: int, epochs: Sequence[int]) -> list[Images]:
-    """As training loads them, the workers living on through the epochs."""
+    """Load epochs as training does, with the same workers for all."""
     sampler = ShuffledBatches(len(dataset), batch_size=4, seed=1)
     batches = PhotoBatches(dataset, sampler, CPU, workers)
-    found: list[Images] = []
+    loaded: list[Images] = []
     for epoch in epochs:
         sampler.epoch = epoch
-        found.append([(images.clone(), labels) for images, labels, _ in batches])
-    return found
+        loaded.append([(images.clone(), labels) for images, labels, _ in batches])
+    return loaded
 
 
 def assert_same(first: Images, second: Images) -> None:
@@ -84,18 +84,18 @@ def test_standardized_batch_equals_inference_standardization(
 ) -> None:
     preprocessing = Preprocessing(size_px=16, resize_px=16, color_order=color_order, mean=mean, std=std)
     rgb_u8 = np.random.default_rng(seed).integers(0, 256, (photos, 16, 16, 3), dtype=np.uint8)
-    found = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
-    assert found.dtype == torch.float32
-    assert np.array_equal(found.numpy(), standardize(rgb_u8, preprocessing))
+    images = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
+    assert images.dtype == torch.float32
+    assert np.array_equal(images.numpy(), standardize(rgb_u8, preprocessing))
 
 
 @pytest.mark.parametrize("color_order", ["RGB", "BGR"])
 def test_every_color_value_matches_inference_standardization(color_order: str) -> None:
     preprocessing = Preprocessing(size_px=16, resize_px=16, color_order=color_order)
     rgb_u8 = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=3)
-    found = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
-    assert np.array_equal(found.numpy(), standardize(rgb_u8, preprocessing))
-    black, white = found[0, :, 0, 0], found[0, :, -1, -1]
+    images = standardize_batch(torch.from_numpy(rgb_u8), preprocessing)
+    assert np.array_equal(images.numpy(), standardize(rgb_u8, preprocessing))
+    black, white = images[0, :, 0, 0], images[0, :, -1, -1]
     mean, std = (torch.tensor(values) for values in (preprocessing.mean, preprocessing.std))
     torch.testing.assert_close(black, -mean / std)
     torch.testing.assert_close(white, (1 - mean) / std)
@@ -137,24 +137,24 @@ def test_batches_depend_on_epoch_but_not_workers_or_threads(
     assert len(first) == 2
     assert not torch.equal(first[0][0], second[0][0])
     torch.set_num_threads(3)
-    for alone, by_threads in zip((first, second), epochs_of(photos_of(cats), 0, (0, 1)), strict=True):
-        assert_same(alone, by_threads)
+    for single_threaded, multi_threaded in zip((first, second), epochs_of(photos_of(cats), 0, (0, 1)), strict=True):
+        assert_same(single_threaded, multi_threaded)
     (resumed,) = epochs_of(dataset, 0, (1,))
     assert_same(resumed, second)
-    if cached:  # so that a worker cannot but take them from there
+    if cached:  # so that a worker must read them from the cache
         for photo in dataset.table.photos:
             assert isinstance(photo, Path)
             photo.unlink()
     random_state = torch.get_rng_state()
-    # The workers of the first epoch load the others: they are not told of epochs, the keys are.
-    begun, continued, again = epochs_of(dataset, workers, (0, 1, 0))
-    assert_same(begun, first)
-    assert_same(continued, second)
-    assert_same(again, first)
+    # The workers of the first epoch load the others too; they get the epoch from the keys.
+    epoch_0, epoch_1, repeated = epochs_of(dataset, workers, (0, 1, 0))
+    assert_same(epoch_0, first)
+    assert_same(epoch_1, second)
+    assert_same(repeated, first)
     assert torch.equal(torch.get_rng_state(), random_state), "dropout draws from it"
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.slow
@@ -162,20 +162,20 @@ def test_batches_depend_on_epoch_but_not_workers_or_threads(
 def test_missing_photo_error_names_file_in_one_line(cats: DataSpec, workers: int, threads: int) -> None:
     torch.set_num_threads(threads)
     dataset = photos_of(cats)
-    gone = dataset.table.photos[5]
-    assert isinstance(gone, Path)
-    gone.unlink()
+    missing = dataset.table.photos[5]
+    assert isinstance(missing, Path)
+    missing.unlink()
     batches = PhotoBatches(dataset, in_order(range(9), 4), CPU, workers)
     with pytest.raises(UnreadablePhoto) as caught:
         list(batches)
-    assert str(caught.value).startswith(f"{gone}: ")
+    assert str(caught.value).startswith(f"{missing}: ")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", small_and_exhaustive(1, 4))
 def test_killed_worker_raises_training_failed(cats: DataSpec, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """As the system ends a process that takes too much memory: while it loads, and while it sends."""
+    """As the system kills a process that uses too much memory: while it loads, and while it sends."""
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
     batches = PhotoBatches(photos_of(cats), in_order(range(9), count), CPU, workers=1)
 
@@ -189,21 +189,21 @@ def test_killed_worker_raises_training_failed(cats: DataSpec, monkeypatch: pytes
 
 class OtherError(FaceDataset):
     def __getitem__(self, key: PhotoKey) -> tuple[np.ndarray, int]:
-        raise RuntimeError("a mistake of ours")
+        raise RuntimeError("an internal error")
 
 
 @pytest.mark.slow
 def test_dataset_error_is_raised_unchanged(cats: DataSpec) -> None:
-    read = read_table(cats.read(), PREPROCESSING)
-    with pytest.raises(RuntimeError, match="a mistake of ours"):
-        list(PhotoBatches(OtherError(read.table, read.crops), in_order(range(9), 4), CPU))
+    crop_table = read_table(cats.read(), PREPROCESSING)
+    with pytest.raises(RuntimeError, match="an internal error"):
+        list(PhotoBatches(OtherError(crop_table.table, crop_table.crops), in_order(range(9), 4), CPU))
 
 
 @pytest.mark.slow
 def test_training_error_is_not_reported_as_worker_failure(cats: DataSpec) -> None:
     def train() -> None:
         for _ in PhotoBatches(photos_of(cats), in_order(range(9), 4), CPU):
-            raise RuntimeError("DataLoader worker of mine")
+            raise RuntimeError("DataLoader worker in the message")
 
-    with pytest.raises(RuntimeError, match="DataLoader worker of mine"):
+    with pytest.raises(RuntimeError, match="DataLoader worker in the message"):
         train()

@@ -89,8 +89,8 @@ def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PRE
 @pytest.mark.parametrize("resize", ["stretch", "center_crop"])
 def test_crop_is_resized_by_the_preprocessing_rule(cats: Path, resize: Any) -> None:
     preprocessing = Preprocessing(size_px=32, resize=resize, resize_px=36)
-    found = crop_of(cats / "Tom" / "1.png", preprocessing)
-    np.testing.assert_array_equal(found, resize_crop(picture(50, 70, seed=11), preprocessing))
+    crop = crop_of(cats / "Tom" / "1.png", preprocessing)
+    np.testing.assert_array_equal(crop, resize_crop(picture(50, 70, seed=11), preprocessing))
 
 
 @pytest.mark.parametrize("size_px", [16, 600])
@@ -114,7 +114,7 @@ def test_packed_crops_equal_decoded_crops_and_decode_once(
     opened.clear()
     second = read_table(table, PREPROCESSING, cache)
     pixels = [second.crops[row].copy() for row in range(6)]
-    assert not opened, "all of it came from the pack"
+    assert not opened, "all crops must come from the pack"
     for row, photo in enumerate(table.photos):
         np.testing.assert_array_equal(pixels[row], crop_of(photo, PREPROCESSING))
     assert first.contents == second.contents
@@ -149,18 +149,27 @@ def test_packed_crops_are_read_only(cats: Path, cache: CropCache) -> None:
 
 
 def test_without_cache_photos_are_decoded_on_access(cats: Path, opened: list[PhotoRef]) -> None:
-    found = read(cats, None)
+    result = read(cats, None)
     opened.clear()
-    assert_same_pixels(found.crops)
+    assert_same_pixels(result.crops)
     assert len(opened) == 6
-    assert found.crops.pack is None
+    assert result.crops.pack is None
+
+
+def _append_to(reports: list[tuple[int, int]]) -> Callable[[int, int], None]:
+    return lambda done, total: reports.append((done, total))
 
 
 def test_reports_progress_for_each_photo(cats: Path, cache: CropCache) -> None:
-    for where in (None, cache):
-        told: list[tuple[int, int]] = []
-        read_table(scan_folders(cats), PREPROCESSING, where, lambda done, of, told=told: told.append((done, of)))
-        assert told == [(done, 6) for done in range(1, 7)]
+    for cache_or_none in (None, cache):
+        reports: list[tuple[int, int]] = []
+        read_table(
+            scan_folders(cats),
+            PREPROCESSING,
+            cache_or_none,
+            _append_to(reports),
+        )
+        assert reports == [(done, 6) for done in range(1, 7)]
 
 
 @pytest.mark.slow
@@ -185,11 +194,11 @@ def test_geometry_changes_the_pack_and_colors_do_not(
 
 def test_photo_order_changes_the_pack(cats: Path, cache: CropCache) -> None:
     table = scan_folders(cats)
-    other = table.rows(np.arange(6)[::-1].copy())
-    there, back = (read_table(photos, PREPROCESSING, cache) for photos in (table, other))
-    assert_same_pixels(back.crops)
+    reversed_table = table.rows(np.arange(6)[::-1].copy())
+    first, second = (read_table(photos, PREPROCESSING, cache) for photos in (table, reversed_table))
+    assert_same_pixels(second.crops)
     assert len(packs(cache)) == 2
-    assert there.contents == back.contents, "though they are the same photos"
+    assert first.contents == second.contents, "the photos are the same"
 
 
 @pytest.mark.parametrize("library", [cv2, module.PIL])
@@ -207,16 +216,16 @@ def test_format_or_source_code_changes_the_pack(cats: Path, cache: CropCache, mo
     monkeypatch.setattr(module, "FORMAT", 99)
     read(cats, cache)
     monkeypatch.undo()
-    read_bytes, read_of = Path.read_bytes, set()
+    read_bytes, files_read = Path.read_bytes, set()
 
     def changed(path: Path) -> bytes:
-        read_of.add(path.name)
+        files_read.add(path.name)
         return read_bytes(path) + (b"# changed" if path.name == "face.py" else b"")
 
     monkeypatch.setattr(Path, "read_bytes", changed)
     read(cats, cache)
     assert len(packs(cache)) == 3
-    assert read_of >= {"decoding.py", "alignment.py", "preprocessing.py", "embedder.py", "face.py", "coat.py"}
+    assert files_read >= {"decoding.py", "alignment.py", "preprocessing.py", "embedder.py", "face.py", "coat.py"}
 
 
 def test_renamed_photos_use_the_same_pack(cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path) -> None:
@@ -228,7 +237,7 @@ def test_renamed_photos_use_the_same_pack(cats: Path, cache: CropCache, opened: 
     assert not opened
     assert_same_pixels(there.crops)
     assert len(packs(cache)) == 1
-    assert here.contents != there.contents, "who is on them counts for what was learned from them"
+    assert here.contents != there.contents, "identities are a part of the contents"
 
 
 @pytest.mark.slow
@@ -237,9 +246,9 @@ def test_renamed_photos_use_the_same_pack(cats: Path, cache: CropCache, opened: 
 def test_detects_changed_file_with_same_size(
     cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch, keep_time: bool, warm: bool
 ) -> None:
-    """With what was remembered of it (as of a file that has settled), and without."""
+    """With and without a stored hash of the file before its change."""
     if warm:
-        monkeypatch.setattr("familiar.loading.file_hashes._SETTLED_NS", 0)
+        monkeypatch.setattr("familiar.loading.file_hashes._MIN_AGE_NS", 0)
     before = read(cats, cache)
     changed = cats / "Tom" / "1.png"
     content, stat = changed.read_bytes(), changed.stat()
@@ -275,19 +284,19 @@ def test_unreadable_photos_are_skipped_with_a_warning(
 ) -> None:
     bad = damage(cats)
     table = scan_folders(cats)
-    for where in (None, cache, cache):
+    for cache_or_none in (None, cache, cache):
         caplog.clear()
         opened.clear()
-        found = read_table(table, PREPROCESSING, where)
+        result = read_table(table, PREPROCESSING, cache_or_none)
         assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
         for message, path in zip(caplog.messages, bad, strict=True):
             assert message.startswith(f"skipped {path}: ")
-        assert found.table.photos == tuple(photo for photo in table.photos if photo not in bad)
-        assert [found.table.names[label] for label in found.table.labels] == [
-            f"cats/{photo.parent.name}" for photo in found.table.photos if isinstance(photo, Path)
+        assert result.table.photos == tuple(photo for photo in table.photos if photo not in bad)
+        assert [result.table.names[label] for label in result.table.labels] == [
+            f"cats/{photo.parent.name}" for photo in result.table.photos if isinstance(photo, Path)
         ]
-        assert_same_pixels(found.crops)
-    assert opened == bad, "when warm, only they are opened"
+        assert_same_pixels(result.crops)
+    assert opened == bad, "with a pack, only they are opened"
     assert len(packs(cache)) == 1
 
 
@@ -303,7 +312,7 @@ def test_warm_start_reports_current_photo_paths(cats: Path, cache: CropCache, ca
 
 
 def test_photo_that_becomes_readable_is_repacked(cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes: a decoder that failed for another reason, such as too little memory."""
+    """The same bytes, when the decoder failed for another reason such as lack of memory."""
 
     def fail(photo: PhotoRef, preprocessing: Preprocessing) -> np.ndarray:
         if photo == cats / "Tom" / "0.png":
@@ -322,9 +331,9 @@ def test_photo_that_becomes_readable_is_repacked(cats: Path, cache: CropCache, m
 def test_identity_without_readable_photo_is_dropped(cats: Path, cache: CropCache) -> None:
     for photo in ("0.png", "1.png"):
         (cats / "Mia" / photo).write_text("no photo")
-    found = read(cats, cache).table
-    assert found.names == ("cats/Tom", "cats/Zoe")
-    assert found.labels.tolist() == [0, 0, 1, 1]
+    table = read(cats, cache).table
+    assert table.names == ("cats/Tom", "cats/Zoe")
+    assert table.labels.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -422,21 +431,21 @@ def test_deleted_pack_still_serves_mapped_crops(cats: Path, cache: CropCache, op
 def test_pack_deleted_after_lookup_still_gives_same_pixels(
     cats: Path, cache: CropCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run makes room."""
-    find = crops_module._find_or_make
+    """As if another run had evicted it."""
+    open_or_write = crops_module._open_or_write_pack
 
-    def find_and_lose(cache: CropCache, *rest: Any) -> Any:
-        found = find(cache, *rest)
+    def open_and_delete(cache: CropCache, *rest: Any) -> Any:
+        result = open_or_write(cache, *rest)
         shutil.rmtree(packs(cache)[0])
-        return found
+        return result
 
-    monkeypatch.setattr(crops_module, "_find_or_make", find_and_lose)
+    monkeypatch.setattr(crops_module, "_open_or_write_pack", open_and_delete)
     for _ in range(2):
         assert_same_pixels(read(cats, cache).crops)
 
 
 def test_smaller_rebuilt_pack_still_gives_same_pixels(cats: Path, cache: CropCache) -> None:
-    """Cleared away by another run, then made again by one with less room."""
+    """Evicted by another run, then written again by one with a lower limit."""
     traveled = pickle.dumps(read(cats, cache).crops)
     shutil.rmtree(packs(cache)[0])
     read(cats, replace(cache, max_bytes=2 * CROP_BYTES))
@@ -450,7 +459,7 @@ def test_pickled_crops_exclude_pixels(cats: Path, cache: CropCache) -> None:
     assert_same_pixels(pickle.loads(pickle.dumps(crops)))
 
 
-# Room
+# Size limit
 
 
 def test_crops_beyond_size_limit_are_decoded(
@@ -458,12 +467,12 @@ def test_crops_beyond_size_limit_are_decoded(
 ) -> None:
     small = replace(cache, max_bytes=4 * CROP_BYTES + 1)
     for _ in range(2):
-        found = read(cats, small)
+        result = read(cats, small)
         opened.clear()
         for row in range(6):
-            assert found.crops[row].shape == (32, 32, 3)
-        assert opened == list(found.table.photos[4:])
-        assert_same_pixels(found.crops)
+            assert result.crops[row].shape == (32, 32, 3)
+        assert opened == list(result.table.photos[4:])
+        assert_same_pixels(result.crops)
     assert "room for 4 of 6 crops" in caplog.text
     assert (packs(cache)[0] / "crops.u8").stat().st_size == 4 * CROP_BYTES
 
@@ -472,10 +481,10 @@ def test_size_limited_pack_skips_unreadable_photos(cats: Path, cache: CropCache)
     damage(cats)
     small = replace(cache, max_bytes=4 * CROP_BYTES)
     for _ in range(2):
-        found = read(cats, small)
-        assert len(found.table) == 5
-        assert found.crops.pack_rows.tolist() == [0, 1, 3, 5, 6]
-        assert_same_pixels(found.crops)
+        result = read(cats, small)
+        assert len(result.table) == 5
+        assert result.crops.pack_rows.tolist() == [0, 1, 3, 5, 6]
+        assert_same_pixels(result.crops)
 
 
 def test_smaller_limit_removes_older_packs_without_new_pack(cats: Path, cache: CropCache) -> None:
@@ -493,17 +502,17 @@ def test_smaller_limit_removes_older_packs_without_new_pack(cats: Path, cache: C
 
 def test_larger_limit_packs_remaining_crops(cats: Path, cache: CropCache, opened: list[PhotoRef]) -> None:
     read(cats, replace(cache, max_bytes=4 * CROP_BYTES))
-    found = read(cats, cache)
+    result = read(cats, cache)
     opened.clear()
-    assert found.crops[5].shape == (32, 32, 3)
+    assert result.crops[5].shape == (32, 32, 3)
     assert not opened
-    assert_same_pixels(found.crops)
+    assert_same_pixels(result.crops)
 
 
 @pytest.mark.parametrize("max_bytes", [0, CROP_BYTES - 1])
 def test_limit_below_one_crop_creates_no_pack(cats: Path, cache: CropCache, max_bytes: int) -> None:
-    found = read(cats, replace(cache, max_bytes=max_bytes))
-    assert_same_pixels(found.crops)
+    result = read(cats, replace(cache, max_bytes=max_bytes))
+    assert_same_pixels(result.crops)
     assert packs(cache) == []
 
 
@@ -517,13 +526,13 @@ def test_evicts_least_recently_used_pack(tmp_path: Path) -> None:
         made.append(new)
         for path in (*new.iterdir(), new):
             os.utime(path, (time.time() - age,) * 2)
-    read_table(tables[0], PREPROCESSING, cache)  # so that it is the other that was not used for longest
+    read_table(tables[0], PREPROCESSING, cache)  # so that the other one is the least recently used
     read_table(tables[2], PREPROCESSING, cache)
-    left = packs(cache)
-    assert made[0] in left
-    assert made[1] not in left
-    assert len(left) == 2
-    assert sum(path.stat().st_size for pack in left for path in pack.iterdir()) <= cache.max_bytes
+    remaining = packs(cache)
+    assert made[0] in remaining
+    assert made[1] not in remaining
+    assert len(remaining) == 2
+    assert sum(path.stat().st_size for pack in remaining for path in pack.iterdir()) <= cache.max_bytes
 
 
 def test_evicts_nothing_below_size_limit(tmp_path: Path) -> None:
@@ -534,21 +543,21 @@ def test_evicts_nothing_below_size_limit(tmp_path: Path) -> None:
 
 
 def test_keeps_foreign_files_in_cache_folder(cats: Path, tmp_path: Path) -> None:
-    """A user may name a folder that holds other things."""
-    theirs = [tmp_path / ".ssh" / "id", tmp_path / "photos" / "1.jpg", tmp_path / "notes.txt"]
-    for path in theirs:
+    """A user may name a folder that has other contents."""
+    other_files = [tmp_path / ".ssh" / "id", tmp_path / "photos" / "1.jpg", tmp_path / "notes.txt"]
+    for path in other_files:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(5 * CROP_BYTES))
-        for place in (path, path.parent) if path.parent != tmp_path else (path,):
-            os.utime(place, (1e9, 1e9))
+        for touched in (path, path.parent) if path.parent != tmp_path else (path,):
+            os.utime(touched, (1e9, 1e9))
     cache = CropCache(tmp_path, max_bytes=7 * CROP_BYTES)
     read(cats, cache)
     read_table(DataSpec(("synthetic:cats:3x2",)).read(), PREPROCESSING, cache)
-    assert all(path.stat().st_size == 5 * CROP_BYTES for path in theirs)
+    assert all(path.stat().st_size == 5 * CROP_BYTES for path in other_files)
     assert cats.is_dir()
 
 
-# Disks and folders that do not play along
+# Full disks and unwritable folders
 
 
 def only_warned_of(caplog: pytest.LogCaptureFixture, cache: CropCache) -> bool:
@@ -559,19 +568,19 @@ def only_warned_of(caplog: pytest.LogCaptureFixture, cache: CropCache) -> bool:
 def test_full_disk_warns_and_reads_without_cache(
     cats: Path, cache: CropCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = module.Draft.add
+    add = module.PackWriter.add
 
-    def add_to_full_disk(draft: Any, crop: np.ndarray) -> None:
-        if draft.crops == 2 and draft.file is not None:
-            draft.file.close()
-            draft.file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the draft closes it
-        add(draft, crop)
+    def add_to_full_disk(writer: Any, crop: np.ndarray) -> None:
+        if writer.crops == 2 and writer.file is not None:
+            writer.file.close()
+            writer.file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - the writer closes it
+        add(writer, crop)
 
-    monkeypatch.setattr(module.Draft, "add", add_to_full_disk)
-    found = read(cats, cache)
+    monkeypatch.setattr(module.PackWriter, "add", add_to_full_disk)
+    result = read(cats, cache)
     assert only_warned_of(caplog, cache)
     assert os.strerror(errno.ENOSPC) in caplog.text
-    assert_same_pixels(found.crops)
+    assert_same_pixels(result.crops)
     assert packs(cache) == []
 
 
@@ -589,11 +598,11 @@ def test_failed_cache_step_warns_and_reads_without_cache(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
-    found = read(cats, cache)
+    result = read(cats, cache)
     monkeypatch.undo()
     assert only_warned_of(caplog, cache)
     assert len(caplog.messages) == 1
-    assert_same_pixels(found.crops)
+    assert_same_pixels(result.crops)
     assert packs(cache) == []
 
 
@@ -608,9 +617,9 @@ from familiar.photos.preprocessing import Preprocessing
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 table, preprocessing = DataSpec((sys.argv[1],)).read(), Preprocessing(size_px=64, resize_px=64)
-found = crops.read_table(table, preprocessing, cache.CropCache(Path(sys.argv[2])))
-same = [(found.crops[row] == crops.crop_of(photo, preprocessing)).all() for row, photo in enumerate(table.photos)]
-print(len(found.table), all(same), found.crops.pack)
+result = crops.read_table(table, preprocessing, cache.CropCache(Path(sys.argv[2])))
+same = [(result.crops[row] == crops.crop_of(photo, preprocessing)).all() for row, photo in enumerate(table.photos)]
+print(len(result.table), all(same), result.crops.pack)
 """
 
 
@@ -620,17 +629,17 @@ def test_file_size_limit_warns_and_reads_without_cache(cats: Path, cache: CropCa
         [sys.executable, "-c", LIMITED, cats, cache.folder], capture_output=True, text=True, check=True
     )
     warned, result = done.stdout.splitlines()
-    assert warned == f"crops are not kept in {cache.folder}: {os.strerror(errno.EFBIG)}"
+    assert warned == f"crops cannot be cached in {cache.folder}: {os.strerror(errno.EFBIG)}"
     assert result == "6 True None"
     assert packs(cache) == []
 
 
-@pytest.mark.parametrize("place", ["a file", "a file/below"])
+@pytest.mark.parametrize("name", ["a file", "a file/below"])
 def test_uncreatable_folder_warns_and_reads_without_cache(
-    cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
+    cats: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     (tmp_path / "a file").touch()
-    cache = CropCache(tmp_path / place)
+    cache = CropCache(tmp_path / name)
     assert_same_pixels(read(cats, cache).crops)
     assert len(caplog.messages) == 1
     assert only_warned_of(caplog, cache)
@@ -639,27 +648,27 @@ def test_uncreatable_folder_warns_and_reads_without_cache(
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 @pytest.mark.parametrize("packed", [True, False])
-def test_read_only_folder_is_used_without_changes(theirs: Path, packed: bool) -> None:
-    """Somebody else's cache: their packs serve, and are left as they are."""
-    cache = CropCache(theirs)
+def test_read_only_folder_is_used_without_changes(shared_folder: Path, packed: bool) -> None:
+    """Another user's cache: its packs are used and not changed."""
+    cache = CropCache(shared_folder)
     table = DataSpec(("synthetic:cats:3x2",)).read()
     if packed:
         read_table(table, PREPROCESSING, cache)
     before = {path: path.stat().st_mtime_ns for path in cache.folder.rglob("*")}
-    answer, told = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setuid(65534)
             crops = read_table(table, PREPROCESSING, cache).crops
             same = all((crops[row] == crop_of(photo, PREPROCESSING)).all() for row, photo in enumerate(crops.photos))
-            os.write(told, f"{same} {crops.pack is not None}".encode())
+            os.write(write_end, f"{same} {crops.pack is not None}".encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    os.close(told)
-    assert os.read(answer, 100).decode() == f"True {packed}"
-    os.close(answer)
+    os.close(write_end)
+    assert os.read(read_end, 100).decode() == f"True {packed}"
+    os.close(read_end)
     assert {path: path.stat().st_mtime_ns for path in cache.folder.rglob("*")} == before
 
 
@@ -675,21 +684,21 @@ from familiar.datasets.folders import DataSpec
 from familiar.photos.preprocessing import Preprocessing
 
 source, folder, slowly, ready = sys.argv[1:]
-add = cache.Draft.add
+add = cache.PackWriter.add
 
-def slow_add(draft, crop):
-    add(draft, crop)
-    if draft.crops == 3:
-        draft.file.flush()
+def slow_add(writer, crop):
+    add(writer, crop)
+    if writer.crops == 3:
+        writer.file.flush()
         print("half", flush=True)
     time.sleep(float(slowly))
 
-cache.Draft.add = slow_add
+cache.PackWriter.add = slow_add
 while not Path(ready).exists():
     time.sleep(0.01)
 table, preprocessing = DataSpec((source,)).read(), Preprocessing(size_px=32, resize_px=36)
-found = crops.read_table(table, preprocessing, cache.CropCache(Path(folder)))
-print(len(found.table), all(crop.any() for crop in map(found.crops.__getitem__, range(len(found.table)))))
+result = crops.read_table(table, preprocessing, cache.CropCache(Path(folder)))
+print(len(result.table), all(crop.any() for crop in map(result.crops.__getitem__, range(len(result.table)))))
 """
 
 
@@ -721,8 +730,8 @@ def test_killed_process_leaves_only_a_removable_draft(cache: CropCache, tmp_path
     (draft,) = packs(cache)
     assert draft.name.startswith(".")
 
-    found = read_table(DataSpec(("synthetic:cats:5x2",)).read(), PREPROCESSING, cache)
-    assert_same_pixels(found.crops)
+    result = read_table(DataSpec(("synthetic:cats:5x2",)).read(), PREPROCESSING, cache)
+    assert_same_pixels(result.crops)
     assert draft in packs(cache), "a run that is still alive may be writing it"
     for path in (*draft.iterdir(), draft):
         os.utime(path, (time.time() - 4000,) * 2)
@@ -731,7 +740,7 @@ def test_killed_process_leaves_only_a_removable_draft(cache: CropCache, tmp_path
 
 
 def test_interrupted_pack_is_removed(cats: Path, cache: CropCache) -> None:
-    def interrupt(done: int, _of: int) -> None:
+    def interrupt(done: int, _total: int) -> None:
         if done == 4:
             raise KeyboardInterrupt
 
@@ -742,13 +751,13 @@ def test_interrupted_pack_is_removed(cats: Path, cache: CropCache) -> None:
 
 @pytest.mark.slow
 def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crops_module, "_ALONE", 2)
+    monkeypatch.setattr(crops_module, "_MIN_PHOTOS_FOR_POOL", 2)
     monkeypatch.setattr(crops_module, "_WINDOW_BYTES", 4 * CROP_BYTES)
     table = DataSpec(("synthetic:cats:5x2",)).read()
     monkeypatch.setattr(crops_module, "crop_of", lambda *_: pytest.fail("decoded here"))
-    found = read_table(table, PREPROCESSING, cache)
+    result = read_table(table, PREPROCESSING, cache)
     monkeypatch.undo()
-    assert_same_pixels(found.crops)
+    assert_same_pixels(result.crops)
 
 
 # Subsets
@@ -759,9 +768,9 @@ def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: 
 @given(rows=st.lists(st.integers(0, 8), min_size=1, unique=True), room=st.integers(1, 9))
 def test_subset_crops_match_subset_photos(tmp_path: Path, rows: list[int], room: int) -> None:
     table = DataSpec(("synthetic:cats:3x3",)).read()
-    whole = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
-    part = table.rows(np.array(rows))
-    crops = whole.crops.of(part)
-    assert crops.photos == part.photos
+    everything = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
+    subset = table.rows(np.array(rows))
+    crops = everything.crops.of(subset)
+    assert crops.photos == subset.photos
     assert len(crops) == len(rows)
     assert_same_pixels(crops)

@@ -90,7 +90,7 @@ def test_epochs_differ_only_with_augmentation(cats: Path) -> None:
 @pytest.mark.parametrize("rows", [[4], [5, 0, 0, 3], [*range(6)] * 3])
 def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
     dataset = photos_of(scan_folders(cats), CERTAIN)
-    keys = [PhotoKey(place % 2, row) for place, row in enumerate(rows)]
+    keys = [PhotoKey(index % 2, row) for index, row in enumerate(rows)]
     batch = dataset.__getitems__(keys)
     assert isinstance(batch, Batch)
     assert (batch.rgb_u8.dtype, batch.rgb_u8.is_contiguous()) == (torch.uint8, True)
@@ -112,10 +112,10 @@ def test_missing_photo_error_names_file(cats: Path) -> None:
 def test_batch_with_missing_photo_returns_the_error(cats: Path) -> None:
     dataset = photos_of(scan_folders(cats))
     (cats / "Tom" / "0.png").unlink()
-    found = dataset.__getitems__([PhotoKey(0, row) for row in (1, 2, 3)])
-    assert isinstance(found, UnreadablePhoto)
-    assert str(cats / "Tom" / "0.png") in str(found)
-    assert isinstance(dataset.__getitems__([PhotoKey(0, 1)]), Batch), "the others are there still"
+    error = dataset.__getitems__([PhotoKey(0, row) for row in (1, 2, 3)])
+    assert isinstance(error, UnreadablePhoto)
+    assert str(cats / "Tom" / "0.png") in str(error)
+    assert isinstance(dataset.__getitems__([PhotoKey(0, 1)]), Batch), "other photos can still be read"
 
 
 @pytest.mark.usefixtures("threads")

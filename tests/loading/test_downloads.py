@@ -14,7 +14,7 @@ from familiar.datasets.folders import DataSpec, open_photo, scan_folders
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.loading import downloads
 from familiar.loading.downloads import DOWNLOADS, download_lfw, download_mnist
-from support.dataset_mirror import PEOPLE, Mirror, look_here, serve_lfw, serve_mnist, serving
+from support.dataset_mirror import PEOPLE, Mirror, redirect_lfw, serve_folder, serve_lfw, serve_mnist
 from support.idx_files import write_mnist
 
 # Of an answer that is an error, the libraries leave the socket to the garbage collector.
@@ -26,25 +26,25 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(downloads, "RETRY_AFTER_S", 1e-3)
     (tmp_path / "served").mkdir()
-    with serving(tmp_path / "served") as mirror:
+    with serve_folder(tmp_path / "served") as mirror:
         yield mirror
 
 
-def left_in(folder: Path) -> set[str]:
+def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"served"}
 
 
 def refusal(download: Callable[[Path], bool], folder: Path) -> str:
-    """Why there was no download, of which nothing is left."""
+    """Return the message of a failed download, and check that it left nothing behind."""
     with pytest.raises(BadDataset) as caught:
         download(folder)
-    said = str(caught.value)
-    assert said.endswith("); try again where there is a network")
-    assert "\n" not in said
-    assert left_in(folder.parent) == set()
+    message = str(caught.value)
+    assert message.endswith("); try again with a network connection")
+    assert "\n" not in message
+    assert files_in(folder.parent) == set()
     del caught
-    gc.collect()  # so that sockets left open are told of in this test
-    return said
+    gc.collect()  # so that sockets left open are reported in this test
+    return message
 
 
 # MNIST
@@ -62,7 +62,7 @@ def test_downloaded_mnist_is_readable(mirror: Mirror, tmp_path: Path, monkeypatc
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         path.name: path.read_bytes() for path in mirror.folder.iterdir()
     }
-    assert left_in(tmp_path) == {"mnist"}
+    assert files_in(tmp_path) == {"mnist"}
 
 
 def test_existing_dataset_is_not_downloaded_again(
@@ -73,9 +73,9 @@ def test_existing_dataset_is_not_downloaded_again(
     for name, download in DOWNLOADS.items():
         assert download(tmp_path / name)
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")}
-        mirror.asked.clear()
+        mirror.requested_paths.clear()
         assert not download(tmp_path / name)
-        assert not mirror.asked
+        assert not mirror.requested_paths
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / name).rglob("*")} == before
 
 
@@ -86,7 +86,7 @@ def test_downloads_into_empty_or_new_folder(mirror: Mirror, tmp_path: Path, monk
     assert download_mnist(tmp_path / "to" / "be" / "made")
     monkeypatch.chdir(tmp_path)
     assert download_mnist(Path("here"))
-    assert left_in(tmp_path) == {"empty", "to", "here"}
+    assert files_in(tmp_path) == {"empty", "to", "here"}
     assert not any(path.name.startswith(".") for path in tmp_path.rglob("*"))
 
 
@@ -116,7 +116,7 @@ def test_interrupted_download_leaves_no_files(mirror: Mirror, tmp_path: Path, mo
     monkeypatch.setattr(DataSpec, "read", interrupt)
     with pytest.raises(KeyboardInterrupt):
         download_mnist(tmp_path / "mnist")
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 def test_rejects_folder_with_other_files(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,17 +128,17 @@ def test_rejects_folder_with_other_files(mirror: Mirror, tmp_path: Path, monkeyp
     for name in ("mine", "file"):
         for download in DOWNLOADS.values():
             with pytest.raises(
-                CannotWrite, match=rf"{name}: holds something else than (MNIST|LFW) .*name a new folder"
+                CannotWrite, match=rf"{name}: contains something else than (MNIST|LFW) .*name a new folder"
             ):
                 download(tmp_path / name)
-    assert not mirror.asked
-    assert left_in(tmp_path) == {"mine", "file"}
-    assert left_in(tmp_path / "mine") == {"letter.txt"}
+    assert not mirror.requested_paths
+    assert files_in(tmp_path) == {"mine", "file"}
+    assert files_in(tmp_path / "mine") == {"letter.txt"}
 
 
 def test_rejects_incomplete_mnist_folder(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", {"train": 10})
-    with pytest.raises(CannotWrite, match=r"holds something else than MNIST \(.*holds no t10k-images-idx3-ubyte"):
+    with pytest.raises(CannotWrite, match=r"contains something else than MNIST \(.*has no t10k-images-idx3-ubyte"):
         download_mnist(tmp_path / "mnist")
 
 
@@ -148,7 +148,7 @@ def test_missing_library_raises_module_not_found(tmp_path: Path, monkeypatch: py
     for download in DOWNLOADS.values():
         with pytest.raises(ModuleNotFoundError):  # of which the command line makes: pip install ...
             download(tmp_path / "new")
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -177,8 +177,8 @@ def test_downloaded_lfw_is_readable(mirror: Mirror, tmp_path: Path, monkeypatch:
     assert open_photo(table.photos[0]).size_px == (250, 250)
     for name in downloads.LFW_PAIRS:
         assert read_lfw_pairs(folder / name, table).same.tolist() == [True, False]
-    assert left_in(folder) == {*PEOPLE, *downloads.LFW_PAIRS}
-    assert left_in(tmp_path) == {"lfw"}
+    assert files_in(folder) == {*PEOPLE, *downloads.LFW_PAIRS}
+    assert files_in(tmp_path) == {"lfw"}
 
 
 @pytest.mark.one_case
@@ -195,9 +195,9 @@ def test_failed_lfw_download_leaves_no_files(
         archive.write_bytes(archive.read_bytes() + b"more")
     elif fault == "no archive":  # though its sum is the published one
         archive.write_bytes(b"text")
-        look_here(mirror, monkeypatch)
+        redirect_lfw(mirror, monkeypatch)
     else:
-        look_here(mirror, monkeypatch, "http://127.0.0.1:9/")
+        redirect_lfw(mirror, monkeypatch, "http://127.0.0.1:9/")
     assert refusal(download_lfw, tmp_path / "lfw").startswith("LFW cannot be downloaded (")
 
 

@@ -15,27 +15,27 @@ from familiar.loading.file_hashes import content_hashes
 
 
 @pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files count as settled at once, so that tests need not wait for seconds."""
-    monkeypatch.setattr(file_hashes, "_SETTLED_NS", 0)
+def no_min_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store hashes of files at once, so that tests need not wait for seconds."""
+    monkeypatch.setattr(file_hashes, "_MIN_AGE_NS", 0)
 
 
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are read, from now on."""
+    """Collects the names of the files that are read."""
     seen: list[str] = []
     sha256 = file_hashes._sha256
 
-    def read_and_tell(path: Path) -> str | None:
+    def read_and_record(path: Path) -> str | None:
         seen.append(path.name)
         return sha256(path)
 
-    monkeypatch.setattr(file_hashes, "_sha256", read_and_tell)
+    monkeypatch.setattr(file_hashes, "_sha256", read_and_record)
     return seen
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Path:
+def database(tmp_path: Path) -> Path:
     return tmp_path / "contents.sqlite"
 
 
@@ -60,27 +60,27 @@ def test_hashes_equal_sha256_in_input_order(files: list[Path]) -> None:
     assert content_hashes([empty]) == ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
 
 
-def test_an_unchanged_file_is_not_read_again(files: list[Path], memory: Path, hashed: list[str]) -> None:
-    assert content_hashes(files, memory) == expected(files)
+def test_an_unchanged_file_is_not_read_again(files: list[Path], database: Path, hashed: list[str]) -> None:
+    assert content_hashes(files, database) == expected(files)
     assert sorted(hashed) == sorted(path.name for path in files)
     hashed.clear()
-    assert content_hashes(files[1:], memory) == expected(files)[1:]
+    assert content_hashes(files[1:], database) == expected(files)[1:]
     assert not hashed
 
 
-def test_without_a_memory_every_file_is_read(files: list[Path], hashed: list[str]) -> None:
+def test_without_a_database_every_file_is_read(files: list[Path], hashed: list[str]) -> None:
     for _ in range(2):
         content_hashes(files)
     assert len(hashed) == 2 * len(files)
 
 
 def test_relative_and_absolute_paths_share_one_entry(
-    files: list[Path], memory: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+    files: list[Path], database: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content_hashes(files, memory)
+    content_hashes(files, database)
     hashed.clear()
     monkeypatch.chdir(files[0].parent)
-    assert content_hashes([Path(path.name) for path in files], memory) == expected(files)
+    assert content_hashes([Path(path.name) for path in files], database) == expected(files)
     assert not hashed
 
 
@@ -88,98 +88,98 @@ def write_in_place(path: Path) -> None:
     path.write_bytes(b"x" * 9)
 
 
-def write_beside_and_rename(path: Path) -> None:
+def write_new_and_rename(path: Path) -> None:
     path.with_name("new").write_bytes(b"x" * 9)
     path.with_name("new").rename(path)
 
 
 @pytest.mark.parametrize("keep_time", [False, True])
-@pytest.mark.parametrize("change", [write_in_place, write_beside_and_rename])
+@pytest.mark.parametrize("change", [write_in_place, write_new_and_rename])
 def test_a_changed_file_of_the_same_size_is_read_again(
-    files: list[Path], memory: Path, change: Callable[[Path], None], keep_time: bool
+    files: list[Path], database: Path, change: Callable[[Path], None], keep_time: bool
 ) -> None:
-    content_hashes(files, memory)
+    content_hashes(files, database)
     before = files[0].stat()
     time.sleep(0.02)  # a tick of the file system's clock
     change(files[0])
     if keep_time:
         os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert content_hashes(files, memory) == expected(files)
+    assert content_hashes(files, database) == expected(files)
 
 
-def test_a_file_that_just_changed_is_not_remembered(
-    files: list[Path], memory: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_just_changed_is_not_stored(
+    files: list[Path], database: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may change once more within the same tick of the clock."""
-    monkeypatch.setattr(file_hashes, "_SETTLED_NS", 3600 * 10**9)
+    """It may change again within the same tick of the clock."""
+    monkeypatch.setattr(file_hashes, "_MIN_AGE_NS", 3600 * 10**9)
     for _ in range(2):
-        assert content_hashes(files, memory) == expected(files)
+        assert content_hashes(files, database) == expected(files)
     assert len(hashed) == 2 * len(files)
 
 
-def test_file_with_future_time_is_not_remembered(files: list[Path], memory: Path, hashed: list[str]) -> None:
-    """Its time would hide when it really changes."""
+def test_file_with_future_time_is_not_stored(files: list[Path], database: Path, hashed: list[str]) -> None:
+    """Its time would hide a later change."""
     os.utime(files[0], (4e9, 4e9))
     for _ in range(2):
-        assert content_hashes(files[:1], memory) == expected(files[:1])
+        assert content_hashes(files[:1], database) == expected(files[:1])
     assert len(hashed) == 2
 
 
-def test_unreadable_path_has_no_hash(files: list[Path], memory: Path, tmp_path: Path) -> None:
-    odd = [tmp_path / name for name in ("gone", "folder", "pipe", "link")]
-    odd[1].mkdir()
-    os.mkfifo(odd[2])
-    odd[3].symlink_to("nowhere")
-    for place in (None, memory, memory):
-        assert content_hashes([*odd, files[0]], place) == [*[None] * 4, *expected(files[:1])]
-    odd[0].write_bytes(b"here now")
-    assert content_hashes(odd[:1], memory) == expected(odd[:1])
+def test_unreadable_path_has_no_hash(files: list[Path], database: Path, tmp_path: Path) -> None:
+    unreadable = [tmp_path / name for name in ("gone", "folder", "pipe", "link")]
+    unreadable[1].mkdir()
+    os.mkfifo(unreadable[2])
+    unreadable[3].symlink_to("nowhere")
+    for database_or_none in (None, database, database):
+        assert content_hashes([*unreadable, files[0]], database_or_none) == [*[None] * 4, *expected(files[:1])]
+    unreadable[0].write_bytes(b"here now")
+    assert content_hashes(unreadable[:1], database) == expected(unreadable[:1])
 
 
-def test_deleted_file_has_no_hash(files: list[Path], memory: Path) -> None:
-    content_hashes(files, memory)
+def test_deleted_file_has_no_hash(files: list[Path], database: Path) -> None:
+    content_hashes(files, database)
     files[0].unlink()
-    assert content_hashes(files, memory)[0] is None
+    assert content_hashes(files, database)[0] is None
 
 
-def garbage(memory: Path) -> None:
-    memory.write_bytes(b"no database" * 1000)
+def garbage(database: Path) -> None:
+    database.write_bytes(b"no connection" * 1000)
 
 
-def half(memory: Path) -> None:
-    os.truncate(memory, memory.stat().st_size // 2)
+def half(database: Path) -> None:
+    os.truncate(database, database.stat().st_size // 2)
 
 
-def overwritten(memory: Path) -> None:
-    content = bytearray(memory.read_bytes())
+def overwritten(database: Path) -> None:
+    content = bytearray(database.read_bytes())
     content[100:] = b"\xa5" * (len(content) - 100)
-    memory.write_bytes(content)
+    database.write_bytes(content)
 
 
-def emptied(memory: Path) -> None:
-    memory.write_bytes(b"")
+def emptied(database: Path) -> None:
+    database.write_bytes(b"")
 
 
 @pytest.mark.parametrize("spoil", [garbage, half, overwritten, emptied])
-def test_damaged_memory_is_rebuilt(
-    files: list[Path], memory: Path, hashed: list[str], spoil: Callable[[Path], None]
+def test_damaged_database_is_rebuilt(
+    files: list[Path], database: Path, hashed: list[str], spoil: Callable[[Path], None]
 ) -> None:
-    content_hashes(files, memory)
-    spoil(memory)
+    content_hashes(files, database)
+    spoil(database)
     for _ in range(2):
-        assert content_hashes(files, memory) == expected(files)
+        assert content_hashes(files, database) == expected(files)
     hashed.clear()
-    assert content_hashes(files, memory) == expected(files)
-    assert not hashed, "it remembers again"
+    assert content_hashes(files, database) == expected(files)
+    assert not hashed, "hashes must be stored again"
 
 
-def test_memory_with_other_schema_is_not_changed(files: list[Path], memory: Path) -> None:
-    with closing(sqlite3.connect(memory)) as database, database:
-        database.execute("CREATE TABLE contents (something TEXT)")
-        database.execute("INSERT INTO contents VALUES ('else')")
-    assert content_hashes(files, memory) == expected(files)
-    with closing(sqlite3.connect(memory)) as database:
-        assert database.execute("SELECT * FROM contents").fetchall() == [("else",)]
+def test_database_with_other_schema_is_not_changed(files: list[Path], database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("CREATE TABLE contents (something TEXT)")
+        connection.execute("INSERT INTO contents VALUES ('else')")
+    assert content_hashes(files, database) == expected(files)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT * FROM contents").fetchall() == [("else",)]
 
 
 @pytest.fixture
@@ -189,48 +189,48 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["EXCLUSIVE", "IMMEDIATE"])
-def locked(memory: Path, files: list[Path], request: pytest.FixtureRequest) -> Iterator[None]:
-    """Another process is in the middle of writing."""
-    content_hashes(files[:2], memory)
-    with closing(sqlite3.connect(memory)) as database:
-        database.execute(f"BEGIN {request.param}")
+def locked(database: Path, files: list[Path], request: pytest.FixtureRequest) -> Iterator[None]:
+    """Another process is writing."""
+    content_hashes(files[:2], database)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"BEGIN {request.param}")
         yield
 
 
 @pytest.mark.usefixtures("impatient", "locked")
-def test_locked_memory_does_not_change_hashes(files: list[Path], memory: Path) -> None:
-    assert content_hashes(files, memory) == expected(files)
+def test_locked_database_does_not_change_hashes(files: list[Path], database: Path) -> None:
+    assert content_hashes(files, database) == expected(files)
 
 
-@pytest.mark.parametrize("place", ["folder", "missing/contents.sqlite", "a/contents.sqlite"])
-def test_uncreatable_memory_does_not_change_hashes(files: list[Path], tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("name", ["folder", "missing/contents.sqlite", "a/contents.sqlite"])
+def test_uncreatable_database_does_not_change_hashes(files: list[Path], tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
-    assert content_hashes(files, tmp_path / place) == expected(files)
+    assert content_hashes(files, tmp_path / name) == expected(files)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 @pytest.mark.parametrize("spoil", [None, garbage])
-def test_read_only_memory_is_unchanged_and_hashes_are_correct(
-    theirs: Path, spoil: Callable[[Path], None] | None
+def test_read_only_database_is_unchanged_and_hashes_are_correct(
+    shared_folder: Path, spoil: Callable[[Path], None] | None
 ) -> None:
-    files = [theirs / "a", theirs / "b"]
+    files = [shared_folder / "a", shared_folder / "b"]
     for path in files:
         path.write_bytes(path.name.encode())
-    memory = theirs / "contents.sqlite"
-    content_hashes(files[:1], memory)
+    database = shared_folder / "contents.sqlite"
+    content_hashes(files[:1], database)
     if spoil:
-        spoil(memory)
-    before, wanted = memory.read_bytes(), expected(files)
+        spoil(database)
+    before, expected_hashes = database.read_bytes(), expected(files)
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.setuid(65534)
-            code = int(content_hashes(files, memory) != wanted)
+            code = int(content_hashes(files, database) != expected_hashes)
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    assert memory.read_bytes() == before
+    assert database.read_bytes() == before
 
 
 STEPS = st.lists(
@@ -260,5 +260,5 @@ def test_hashes_are_current_after_any_file_changes(
         elif what == "touch" and path.exists():
             os.utime(path, (1e9 + byte, 1e9 + byte))
         else:
-            found = content_hashes(files, folder / "memory")
-            assert found == [expected([path])[0] if path.exists() else None for path in files]
+            hashes = content_hashes(files, folder / "hashes.sqlite")
+            assert hashes == [expected([path])[0] if path.exists() else None for path in files]

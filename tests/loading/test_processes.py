@@ -58,13 +58,13 @@ def test_killed_program_leaves_no_child_processes(work: str) -> None:
     assert all(map(is_alive, processes))
     run.kill()
     run.stdin.close()
-    run.stdout.close()  # which such a process would hold open too
+    run.stdout.close()  # such a process would keep it open too
     run.wait()
     for _ in range(200):
         if not any(map(is_alive, processes)):
             break
         time.sleep(0.05)
-    left = [process for process in processes if is_alive(process)]
-    for process in left:
+    remaining = [process for process in processes if is_alive(process)]
+    for process in remaining:
         os.kill(process, signal.SIGKILL)
-    assert not left
+    assert not remaining

@@ -28,13 +28,13 @@ def test_full_batches_contain_each_photo_at_most_once(photos: int, batch: int, s
     sampler = ShuffledBatches(photos, batch, seed)
     batches = in_epoch(sampler, epoch)
     size = min(photos, batch)
-    assert {len(one) for one in batches} == {size}
+    assert {len(keys) for keys in batches} == {size}
     assert len(batches) == len(sampler) == photos // size
     assert set(Counter(rows(batches)).values()) == {1}
     assert set(rows(batches)) <= set(range(photos))
     assert len(rows(batches)) > photos - size  # less than a batch is left out
-    assert {key.epoch for one in batches for key in one} == {epoch}
-    assert all(type(key.row) is int for one in batches for key in one)
+    assert {key.epoch for keys in batches for key in keys} == {epoch}
+    assert all(type(key.row) is int for keys in batches for key in keys)
 
 
 def test_every_photo_appears_when_batch_size_divides_count() -> None:
@@ -123,15 +123,15 @@ def test_order_depends_only_on_seed_and_epoch(kind: int) -> None:
 
 @pytest.mark.parametrize(("photos", "batch"), [(0, 4), (4, 0), (-1, 4)])
 def test_rejects_nonpositive_photo_count_or_batch_size(photos: int, batch: int) -> None:
-    with pytest.raises(ValueError, match=f"no batches of {batch} from {photos} photos"):
+    with pytest.raises(ValueError, match=f"cannot make batches of {batch} from {photos} photos"):
         ShuffledBatches(photos, batch)
 
 
 @pytest.mark.parametrize(
     ("counts", "identities", "photos", "message"),
     [
-        ([3, 3], 0, 2, "0 identities x 2 photos"),
-        ([3, 3], 2, 0, "2 identities x 0 photos"),
+        ([3, 3], 0, 2, "at least 1 identity and 1 photo, got 0 x 2"),
+        ([3, 3], 2, 0, "at least 1 identity and 1 photo, got 2 x 0"),
         ([3, 3], 3, 2, "batches of 3 identities, but there are only 2"),
         ([], 1, 1, "batches of 1 identities, but there are only 0"),
     ],

@@ -1,4 +1,4 @@
-"""Photos of one color, whose identities are colors: what the mean-color bundle can tell apart."""
+"""Photos of one color each, where an identity is a color, which the mean-color bundle can distinguish."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from familiar.photos.decoding import save_photo
 
 
 def color_folder(root: Path, identities: int = 12, photos: int = 4, spread: float = 25.0, seed: int = 1) -> Path:
-    """ROOT/Person_00/Person_00_0001.png and so on, named as LFW's photos are."""
+    """Write ROOT/Person_00/Person_00_0001.png and so on, named like LFW's photos."""
     generator = np.random.default_rng(seed)
     for identity in range(identities):
         base = generator.integers(20, 230, 3)

@@ -1,4 +1,4 @@
-"""Small sets of the published formats, served on this machine, so that the libraries' own fetching and checks run."""
+"""Small data sets in the published formats on a local server, to test the libraries' download and checks."""
 
 import hashlib
 import http.server
@@ -24,21 +24,21 @@ PAIRS = "1\nAnn_Lee\t1\t3\nAnn_Lee\t2\tBob\t1\n"
 
 
 class Mirror:
-    """`folder` is what is served at `url`, and `asked` the paths asked for."""
+    """A local server of `folder` at `url`; `requested_paths` collects the paths of requests."""
 
-    def __init__(self, folder: Path, url: str, asked: list[str]) -> None:
+    def __init__(self, folder: Path, url: str, requested_paths: list[str]) -> None:
         self.folder = folder
         self.url = url
-        self.asked = asked
+        self.requested_paths = requested_paths
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Mirror]:
-    asked: list[str] = []
+def serve_folder(folder: Path) -> Iterator[Mirror]:
+    requested_paths: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
             super().do_GET()
 
         def log_message(self, *_: object) -> None:
@@ -48,14 +48,14 @@ def serving(folder: Path) -> Iterator[Mirror]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield Mirror(folder, f"http://127.0.0.1:{server.server_port}/", asked)
+            yield Mirror(folder, f"http://127.0.0.1:{server.server_port}/", requested_paths)
         finally:
             server.shutdown()
             thread.join()
 
 
 def serve_mnist(mirror: Mirror, patch: pytest.MonkeyPatch) -> None:
-    """The four files; torchvision looks for them here."""
+    """Serve the four files, and make torchvision fetch them here."""
     write_mnist(mirror.folder, {"train": 40, "t10k": 20})
     files = [mirror.folder / name for name, _ in MNIST.resources]
     patch.setattr(MNIST, "mirrors", [mirror.url])
@@ -63,7 +63,7 @@ def serve_mnist(mirror: Mirror, patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, *, without: str = "") -> None:
-    """Photos of `PEOPLE` but for one, as the archive holds them; scikit-learn looks for them here."""
+    """Serve an archive of photos of `PEOPLE`, without one of them, and make scikit-learn fetch it here."""
     with tarfile.open(mirror.folder / "lfw-funneled.tgz", "w:gz") as archive:
         for identity, (name, photos) in enumerate(PEOPLE.items()):
             for photo in range(1, photos + 1):
@@ -78,15 +78,15 @@ def serve_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, *, without: str = "") -
     for target in _lfw.TARGETS:
         (mirror.folder / target.filename).write_text(PAIRS)
 
-    look_here(mirror, patch)
+    redirect_lfw(mirror, patch)
 
 
-def look_here(mirror: Mirror, patch: pytest.MonkeyPatch, url: str = "") -> None:
-    """scikit-learn's places and sums of LFW's files are those of the mirror."""
+def redirect_lfw(mirror: Mirror, patch: pytest.MonkeyPatch, url: str = "") -> None:
+    """Replace scikit-learn's URLs and checksums of LFW's files by those of the mirror."""
 
-    def here(remote: RemoteFileMetadata) -> RemoteFileMetadata:
+    def redirect(remote: RemoteFileMetadata) -> RemoteFileMetadata:
         sha256 = hashlib.sha256((mirror.folder / remote.filename).read_bytes()).hexdigest()
         return RemoteFileMetadata(remote.filename, (url or mirror.url) + remote.filename, sha256)
 
-    patch.setattr(_lfw, "FUNNELED_ARCHIVE", here(_lfw.FUNNELED_ARCHIVE))
-    patch.setattr(_lfw, "TARGETS", tuple(map(here, _lfw.TARGETS)))
+    patch.setattr(_lfw, "FUNNELED_ARCHIVE", redirect(_lfw.FUNNELED_ARCHIVE))
+    patch.setattr(_lfw, "TARGETS", tuple(map(redirect, _lfw.TARGETS)))

@@ -1,4 +1,4 @@
-"""Idx files as MNIST publishes them, small: for tests of whoever reads or fetches them."""
+"""Small idx files in MNIST's layout, for tests."""
 
 import gzip
 import struct
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
-    """Two zeros, 8 for unsigned bytes, the number of dimensions; the sizes, highest byte first; the values."""
+    """Format an idx file: two zeros, 8 for unsigned bytes, the number of dimensions; big-endian sizes; the values."""
     return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def write_mnist(folder: Path, counts: dict[str, int], *, packed: bool = True, side: int = 28) -> Path:
-    """The four files, `counts` images of "train" and "t10k"; label i % 10, and pixels that depend on i."""
+    """Write the four files with `counts` images of "train" and "t10k"; label i % 10, random pixels."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in counts.items():
         labels = (np.arange(count) % 10).astype(np.uint8)

@@ -1,1 +1,1 @@
-"""Labeled photos as tables: folders, splits, pairs files, drawn pets."""
+"""Tables of labeled photos: folders, splits, pairs files, drawn pets."""

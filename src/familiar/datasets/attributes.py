@@ -1,4 +1,4 @@
-"""What is known of identities or photos beside their names: a CSV with a column to tell whose, and others of facts."""
+"""Attributes of identities or photos, read from a CSV with an `identity` or `photo` column."""
 
 import csv
 from collections.abc import Collection, Sequence
@@ -10,19 +10,21 @@ import numpy as np
 from familiar.core.errors import BadDataset
 from familiar.datasets.folders import IdentityTable
 
-KEYS = ("photo", "identity")  # the column that tells whose facts a row holds
-MAX_NUMBERS = 12  # a column of more different numbers is cut into quarters
+KEY_COLUMNS = ("photo", "identity")  # the column that says which photos a row describes
+MAX_DISTINCT_NUMBERS = 12  # a column of more distinct numbers is binned into quartiles
+
+_RowsByKey = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column of the CSV: `values[i]` is that of photo i of the table, None where it has none."""
+    """A column of the CSV: `values[i]` belongs to photo i of the table and is None if the CSV has no value for it."""
 
     name: str
     values: tuple[str | None, ...]
 
     def rows_by_value(self) -> dict[str, np.ndarray]:
-        """The rows of each value, the values sorted."""
+        """Map each value, in sorted order, to its rows."""
         rows: dict[str, list[int]] = {}
         for row, value in enumerate(self.values):
             if value is not None:
@@ -31,37 +33,48 @@ class Attribute:
 
 
 def read_attributes(path: Path, table: IdentityTable, names: Sequence[str] = ()) -> tuple[Attribute, ...]:
-    """The columns of that name, or all, for each photo of the table.
+    """Read attributes of the photos of a table from a CSV.
 
-    The CSV's first line names its columns; one is `identity` (a folder's name, or ROOT/IDENTITY) or `photo` (its name,
-    also behind IDENTITY/ or ROOT/IDENTITY/). A column of more than twelve different numbers is cut into quarters of
-    equally many rows. Rows of others are passed over.
+    A column of more than twelve distinct numbers is binned into quartiles, with equally many rows in each. Rows about
+    photos or identities that are not in the table are skipped.
 
-    BadDataset where the file cannot be read, has no such column, tells two things of one, or nothing of any photo.
+    Args:
+        path: the CSV. Its first line names the columns, one of which is `identity` (the folder's name, or
+            ROOT/IDENTITY) or `photo` (the file's name, which may follow IDENTITY/ or ROOT/IDENTITY/).
+        table: the photos.
+        names: the columns to read; empty for all.
+
+    Returns:
+        One attribute per column, in the order of the file.
+
+    Raises:
+        BadDataset: the file cannot be read, lacks a column, has conflicting rows for one key, or has no row for any
+            photo of the table.
     """
-    header, rows = _read(path)
-    key = next((name for name in KEYS if name in header), None)
+    header, rows = _read_csv(path)
+    key = next((name for name in KEY_COLUMNS if name in header), None)
     if key is None:
-        raise BadDataset(f"{path}: has no column {' or '.join(KEYS)}, so nobody can tell whose its rows are")
-    columns = [name for name in header if name not in KEYS and (not names or name in names)]
+        raise BadDataset(f"{path}: the CSV needs a column {' or '.join(KEY_COLUMNS)}")
+    columns = [name for name in header if name not in KEY_COLUMNS and (not names or name in names)]
     if missing := sorted(set(names) - set(columns)):
         raise BadDataset(f"{path}: has no column {', '.join(missing)}; it has {', '.join(header)}")
     if not columns:
-        raise BadDataset(f"{path}: has no column beside {key}")
-    told: dict[str, dict[str, str]] = {}
-    for number, row in rows:
-        if told.setdefault(row[key], row) != row:
-            raise BadDataset(f"{path}:{number}: tells something else of {row[key]} than an earlier line")
-    _require_one_photo_each(path, told, table, key)
-    found = [_row_of(told, table, photo, key) for photo in range(len(table))]
-    if not any(row is not None for row in found):
-        raise BadDataset(f"{path}: none of its rows is of {'a photo' if key == 'photo' else 'an identity'} in the data")
+        raise BadDataset(f"{path}: has no other column than {key}")
+    rows_by_key: _RowsByKey = {}
+    for line_number, row in rows:
+        if rows_by_key.setdefault(row[key], row) != row:
+            raise BadDataset(f"{path}:{line_number}: values for {row[key]} differ from those of an earlier line")
+    _check_photo_names_unique(path, rows_by_key, table, key)
+    matches = [_matching_row(rows_by_key, table, photo, key) for photo in range(len(table))]
+    if not any(row is not None for row in matches):
+        raise BadDataset(f"{path}: no row is about {'a photo' if key == 'photo' else 'an identity'} in the data")
     return tuple(
-        Attribute(name, _quartered([None if row is None else row[name] or None for row in found])) for name in columns
+        Attribute(name, _bin_into_quartiles([None if row is None else row[name] or None for row in matches]))
+        for name in columns
     )
 
 
-def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
@@ -74,47 +87,49 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadDataset(f"{path}: cannot be read as a CSV ({error})") from error
     if len(set(header)) != len(header) or "" in header:
-        raise BadDataset(f"{path}: each of its columns needs a name of its own; the first line has {header}")
+        raise BadDataset(f"{path}: column names must be unique and not empty; the first line has {header}")
     return header, rows
 
 
-def _row_of(told: dict[str, dict[str, str]], table: IdentityTable, photo: int, key: str) -> dict[str, str] | None:
+def _matching_row(rows_by_key: _RowsByKey, table: IdentityTable, photo: int, key: str) -> dict[str, str] | None:
+    """Find the CSV's row about a photo, None if it has none."""
     identity = table.names[table.labels[photo]]
     name = table.photos[photo].name
-    whole = identity if key == "identity" else f"{identity}/{name}"
-    # ROOT/IDENTITY/PHOTO, IDENTITY/PHOTO, PHOTO: the longest form that the file uses.
-    parts = whole.split("/")
+    full_name = identity if key == "identity" else f"{identity}/{name}"
+    # The longest form that the file uses: ROOT/IDENTITY/PHOTO, IDENTITY/PHOTO, PHOTO.
+    parts = full_name.split("/")
     forms = ("/".join(parts[start:]) for start in range(len(parts)))
-    return next((told[form] for form in forms if form in told), None)
+    return next((rows_by_key[form] for form in forms if form in rows_by_key), None)
 
 
-def _require_one_photo_each(path: Path, told: Collection[str], table: IdentityTable, key: str) -> None:
-    """A bare name is no photo's own where several identities have a photo of that name."""
-    whose: dict[str, int] = {}
+def _check_photo_names_unique(path: Path, keys: Collection[str], table: IdentityTable, key: str) -> None:
+    """Raise BadDataset if the CSV uses a bare photo name that several identities have."""
+    label_by_name: dict[str, int] = {}
     for photo, label in zip(table.photos, table.labels.tolist(), strict=True):
         name = photo.name.rpartition("/")[2]
-        if key == "photo" and name in told and whose.setdefault(name, label) != label:
+        if key == "photo" and name in keys and label_by_name.setdefault(name, label) != label:
             raise BadDataset(
                 f"{path}: several identities have a photo {name}; write IDENTITY/{name} in the column photo"
             )
 
 
-def _distinct(edges: list[float]) -> list[str]:
-    """As few digits as tell all of them apart, six at least."""
-    written = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(6, 17))
-    return next((names for names in written if len(set(names)) == len(edges)), [repr(edge) for edge in edges])
+def _format_edges(edges: list[float]) -> list[str]:
+    """Format numbers with as few digits as keep them distinct, at least six."""
+    candidates = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(6, 17))
+    return next((texts for texts in candidates if len(set(texts)) == len(edges)), [repr(edge) for edge in edges])
 
 
-def _quartered(values: list[str | None]) -> tuple[str | None, ...]:
-    known = [value for value in values if value is not None]
+def _bin_into_quartiles(values: list[str | None]) -> tuple[str | None, ...]:
+    """Replace numbers by their quartile, as text, if there are more than `MAX_DISTINCT_NUMBERS` distinct ones."""
+    given_values = [value for value in values if value is not None]
     try:
-        numbers = np.array([float(value) for value in known])
+        numbers = np.array([float(value) for value in given_values])
     except ValueError:
         return tuple(values)
-    if len(np.unique(numbers)) <= MAX_NUMBERS or not np.isfinite(numbers).all():
+    if len(np.unique(numbers)) <= MAX_DISTINCT_NUMBERS or not np.isfinite(numbers).all():
         return tuple(values)
     edges = np.unique(np.quantile(numbers, [0, 0.25, 0.5, 0.75, 1]))
-    quarter = np.clip(np.searchsorted(edges, numbers, "right") - 1, 0, len(edges) - 2)
-    names = _distinct(edges.tolist())
-    named = iter([f"{names[place]} to {names[place + 1]}" for place in quarter])
-    return tuple(None if value is None else next(named) for value in values)
+    quartile = np.clip(np.searchsorted(edges, numbers, "right") - 1, 0, len(edges) - 2)
+    edge_texts = _format_edges(edges.tolist())
+    bin_names = iter([f"{edge_texts[index]} to {edge_texts[index + 1]}" for index in quartile])
+    return tuple(None if value is None else next(bin_names) for value in values)

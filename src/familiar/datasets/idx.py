@@ -1,6 +1,6 @@
-"""MNIST's idx files: bytes behind a header of sizes, plain or gzipped. Knows nothing of tables.
+"""Reader for the idx files of MNIST, plain or gzipped: a header of sizes, then unsigned bytes.
 
-The format, and the files' names: http://yann.lecun.com/exdb/mnist/. Fashion-MNIST and KMNIST use both as well.
+Format and file names: http://yann.lecun.com/exdb/mnist/. Fashion-MNIST and KMNIST use the same.
 """
 
 import gzip
@@ -21,8 +21,8 @@ from jaxtyping import UInt8
 from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.core.types import Photo
 
-MNIST_PARTS = {"train": "train", "test": "t10k"}  # how their files' names begin
-MOST_BYTES = 2**31  # of one array; EMNIST, the largest of the family, has 0.64 GB
+MNIST_PARTS = {"train": "train", "test": "t10k"}  # prefixes of the file names
+MAX_ARRAY_BYTES = 2**31  # of one array; EMNIST, the largest of the family, has 0.64 GB
 _UNSIGNED_BYTES = 8  # the third byte of the magic number; the fourth counts the dimensions
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 2**20
@@ -30,9 +30,12 @@ _CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class IdxPhoto:
-    """One image of an idx file. Its pixels are read when asked for: it travels to loading processes as it is.
+    """One image of an idx file. Its pixels are read on demand, so that it is cheap to send to loading processes.
 
-    `group` is the set, its part and the label: `mnist:train/7`.
+    Attributes:
+        file: the file of images.
+        group: the data set, its part and the label: `mnist:train/7`.
+        index: of the image in the file.
     """
 
     file: Path
@@ -41,17 +44,25 @@ class IdxPhoto:
 
     @property
     def name(self) -> str:
-        """What stands for a path in messages and split files: `mnist:train/7/00012345`."""
+        """The name used instead of a path in messages and split files: `mnist:train/7/00012345`."""
         return f"{self.group}/{self.index:08d}"
 
     @property
-    def content(self) -> str:
-        """SHA-256 of size and pixels, hexadecimal. UnreadablePhoto as for `draw`."""
+    def content_sha256(self) -> str:
+        """SHA-256 of size and pixels, hexadecimal.
+
+        Raises:
+            UnreadablePhoto: as in `draw`.
+        """
         gray = self._gray()
         return hashlib.sha256(f"{gray.shape}".encode() + gray.tobytes()).hexdigest()
 
     def draw(self) -> Photo:
-        """The pixels, gray as RGB. UnreadablePhoto where the file has gone or changed since it was listed."""
+        """Read the pixels, gray as RGB.
+
+        Raises:
+            UnreadablePhoto: the file was deleted or changed since it was listed.
+        """
         gray = self._gray()
         height, width = gray.shape
         return Photo(np.repeat(gray[..., None], 3, axis=2), self.name, (width, height), "IDX gray")
@@ -59,28 +70,32 @@ class IdxPhoto:
     def _gray(self) -> UInt8[np.ndarray, "h w"]:
         try:
             stat = self.file.stat()
-            return _images(self.file, stat.st_size, stat.st_mtime_ns)[self.index]
+            return _cached_images(self.file, stat.st_size, stat.st_mtime_ns)[self.index]
         except (OSError, BadDataset, IndexError) as error:
-            raise UnreadablePhoto(f"{self.name}: cannot be read any more ({error})") from error
+            raise UnreadablePhoto(f"{self.name}: can no longer be read ({error})") from error
 
 
 def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tuple[IdxPhoto, ...]]:
-    """The images of each label, by its number as text, in the files' order.
+    """List the images of each label, in the order of the file.
 
-    BadDataset where a file is missing or broken, labels do not fit the images, or one is no digit.
+    Returns:
+        Images by their label's number as text.
+
+    Raises:
+        BadDataset: a file is missing or damaged, the numbers of labels and images differ, or a label is not a digit.
     """
     images_file, labels_file = (_find(folder, f"{MNIST_PARTS[part]}-{kind}") for kind in ("images-idx3", "labels-idx1"))
     stat = images_file.stat()
-    images = _images(images_file, stat.st_size, stat.st_mtime_ns)
+    images = _cached_images(images_file, stat.st_size, stat.st_mtime_ns)
     labels = read_idx(labels_file, 1)
     if len(images) != len(labels):
         raise BadDataset(
             f"{labels_file}: {len(labels):,} labels for {len(images):,} images of {images_file.name}; "
             "both must come from one download"
         )
-    if len(wrong := np.flatnonzero(labels > 9)):
+    if len(invalid := np.flatnonzero(labels > 9)):
         raise BadDataset(
-            f"{labels_file}: label {labels[wrong[0]]} of image {wrong[0]:,} is no digit; download it again"
+            f"{labels_file}: label {labels[invalid[0]]} of image {invalid[0]:,} is not a digit; download it again"
         )
     return {
         f"{digit}": tuple(
@@ -91,46 +106,51 @@ def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tupl
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
-    """The array of unsigned bytes in an idx file, gzipped or not whatever its name. Read-only.
+    """Read an idx file of unsigned bytes; gzip is recognized by content, not by name.
 
-    BadDataset, with the file and what to do: it cannot be read, is no idx file, has other than `dimensions`
-    dimensions, an empty one, or more or fewer bytes than its header says.
+    Returns:
+        A read-only array.
+
+    Raises:
+        BadDataset: the file cannot be read, is not an idx file, has another number of dimensions than `dimensions`,
+            has a dimension of 0, or has more or fewer bytes than its header says.
     """
     try:
-        with _unpacked(path) as stream:
-            sizes = _sizes(stream.read(4 + 4 * dimensions), dimensions)
+        with _open_unzipped(path) as stream:
+            sizes = _parse_header(stream.read(4 + 4 * dimensions), dimensions)
             body = bytearray()
-            # One byte more than wanted tells a file that goes on; and only at its end does gzip check its sum.
+            # One byte more than expected reveals a longer file, and gzip verifies its checksum only at the end.
             while chunk := stream.read(min(_CHUNK_BYTES, math.prod(sizes) + 1 - len(body))):
                 body += chunk
             if len(body) != math.prod(sizes):
-                found = "more" if len(body) > math.prod(sizes) else f"only {len(body):,}"
-                raise ValueError(f"its header says {math.prod(sizes):,} bytes, it holds {found}")
+                actual = "more" if len(body) > math.prod(sizes) else f"only {len(body):,}"
+                raise ValueError(f"its header says {math.prod(sizes):,} bytes, it has {actual}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         cause = (error.strerror if isinstance(error, OSError) else None) or error
-        raise BadDataset(f"{path}: no whole idx file ({cause}); download it again") from error
+        raise BadDataset(f"{path}: not a complete idx file ({cause}); download it again") from error
     return np.frombuffer(bytes(body), np.uint8).reshape(sizes)
 
 
-def _sizes(header: bytes, dimensions: int) -> tuple[int, ...]:
-    """ValueError where it is no header of so many dimensions, or of more bytes than would be read."""
+def _parse_header(header: bytes, dimensions: int) -> tuple[int, ...]:
+    """Parse the sizes in a header; ValueError for another number of dimensions, an empty array or a too large one."""
     magic = bytes((0, 0, _UNSIGNED_BYTES, dimensions))
     if header[:4] != magic:
         raise ValueError(f"it begins with {header[:4].hex()}, not {magic.hex()}")
     if len(header) < 4 + 4 * dimensions:
         raise ValueError("it ends within its header")
     sizes = struct.unpack(f">{dimensions}I", header[4:])
-    if 0 in sizes or math.prod(sizes) > MOST_BYTES:
+    if 0 in sizes or math.prod(sizes) > MAX_ARRAY_BYTES:
         raise ValueError(f"its header says {' x '.join(map(str, sizes))}")
     return sizes
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+def _open_unzipped(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading, through gzip if it is gzipped."""
     with path.open("rb") as file:
-        packed = file.read(2) == _GZIP_MAGIC
+        gzipped = file.read(2) == _GZIP_MAGIC
         file.seek(0)
-        if not packed:
+        if not gzipped:
             yield file
             return
         with gzip.GzipFile(fileobj=file) as stream:
@@ -138,8 +158,8 @@ def _unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 @lru_cache(maxsize=4)
-def _images(file: Path, _size: int, _changed_ns: int) -> UInt8[np.ndarray, "n h w"]:
-    """Kept by size and time as well, so that a file written anew is read anew."""
+def _cached_images(file: Path, _size: int, _changed_ns: int) -> UInt8[np.ndarray, "n h w"]:
+    """Read images through a cache keyed by size and time too, so that a changed file is read again."""
     return read_idx(file, 3)
 
 
@@ -147,4 +167,4 @@ def _find(folder: Path, stem: str) -> Path:
     for name in (f"{stem}-ubyte", f"{stem}-ubyte.gz"):
         if (folder / name).is_file():
             return folder / name
-    raise BadDataset(f"{folder}: holds no {stem}-ubyte(.gz); familiar download mnist makes a folder that does")
+    raise BadDataset(f"{folder}: has no {stem}-ubyte(.gz); run familiar download mnist to get a complete folder")

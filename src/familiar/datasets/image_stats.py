@@ -1,4 +1,4 @@
-"""What an inspection keeps of one photo, having opened it once: its size, its values, how to know it again."""
+"""Statistics of one photo for an inspection: size, pixel values, and hashes for finding duplicates."""
 
 import hashlib
 from collections import deque
@@ -16,19 +16,28 @@ from familiar.datasets.duplicates import fine_structure, perceptual_hash, thumbn
 from familiar.datasets.folders import PhotoRef, open_photo
 from familiar.datasets.synthetic import SyntheticPhoto
 
-READ_PX = 256  # a large JPEG is decoded at the smallest scale whose short side has this
-DRAWN_PX = 64  # and a drawn photo is drawn at this: enough for what is asked of it
-BLANK_LEVELS = 2.0  # standard deviation, of 255, in a thumbnail that is nearly one color
-COLORLESS_LEVELS = 4  # the most that red, green and blue differ where JPEG has touched a gray photo
-_AHEAD = 64  # photos under way: enough to keep threads busy, few enough to be held
+READ_PX = 256  # a large JPEG is decoded at the smallest scale whose short side has at least this
+DRAWN_PX = 64  # size at which a synthetic photo is drawn, enough for these statistics
+BLANK_LEVELS = 2.0  # highest standard deviation, of 255, in a thumbnail that is nearly one color
+GRAYSCALE_LEVELS = 4  # highest difference of red, green and blue in a gray photo after JPEG compression
+_MAX_PENDING = 64  # enough photos to keep threads busy, few enough for memory
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoFacts:
-    """Values are of all channels, in [0, 255].
+    """Statistics of one photo. Values are over all channels, in [0, 255].
 
-    `blank`: nearly one color. `colorless`: gray, however many channels the file has. `digest` is equal
-    where size and pixels are; `hash` and `structure` are for `duplicates`.
+    Attributes:
+        size_px: width and height.
+        stored_as: format and mode of the file.
+        lowest_value: of all pixels.
+        mean_value: of all pixels, rounded.
+        highest_value: of all pixels.
+        blank: nearly one color.
+        grayscale: gray, regardless of the number of channels in the file.
+        digest: equal for equal sizes and pixels.
+        hash: `duplicates.perceptual_hash`.
+        structure: `duplicates.fine_structure`.
     """
 
     size_px: tuple[int, int]
@@ -37,50 +46,54 @@ class PhotoFacts:
     mean_value: int
     highest_value: int
     blank: bool
-    colorless: bool
+    grayscale: bool
     digest: bytes
     hash: int
     structure: Int8[np.ndarray, " p"]
 
 
 def facts_of_all(photos: Iterable[PhotoRef], workers: int) -> Iterator[PhotoFacts | UnreadablePhoto]:
-    """In the order of the photos; the error in place of the facts where a photo cannot be read."""
-    waiting = iter(photos)
+    """Read the statistics of photos, in order, with `workers` threads; an unreadable photo gives its error instead."""
+    remaining = iter(photos)
     with ThreadPoolExecutor(workers) as pool:
-        ahead = deque[Future[PhotoFacts | UnreadablePhoto]](
-            pool.submit(_facts_or_error, photo) for photo in islice(waiting, _AHEAD)
+        pending = deque[Future[PhotoFacts | UnreadablePhoto]](
+            pool.submit(_stats_or_error, photo) for photo in islice(remaining, _MAX_PENDING)
         )
-        while ahead:
-            yield ahead.popleft().result()
-            ahead.extend(pool.submit(_facts_or_error, photo) for photo in islice(waiting, 1))
+        while pending:
+            yield pending.popleft().result()
+            pending.extend(pool.submit(_stats_or_error, photo) for photo in islice(remaining, 1))
 
 
-def facts_of(photo: PhotoRef) -> PhotoFacts:
-    """UnreadablePhoto where it cannot be opened."""
-    drawn = isinstance(photo, SyntheticPhoto)
-    opened = open_photo(photo, min_side_px=DRAWN_PX if drawn else READ_PX)
-    size_px = (photo.size_px, photo.size_px) if drawn else opened.source_size_px
-    pixels = np.ascontiguousarray(opened.rgb_u8)
+def read_image_stats(photo: PhotoRef) -> PhotoFacts:
+    """Open a photo and compute its statistics.
+
+    Raises:
+        UnreadablePhoto: the photo cannot be opened.
+    """
+    synthetic = isinstance(photo, SyntheticPhoto)
+    photo_u8 = open_photo(photo, min_side_px=DRAWN_PX if synthetic else READ_PX)
+    size_px = (photo.size_px, photo.size_px) if synthetic else photo_u8.source_size_px
+    pixels = np.ascontiguousarray(photo_u8.rgb_u8)
     digest = hashlib.sha256(f"{size_px} {pixels.shape}".encode())
     digest.update(pixels.data)
-    small = thumbnail(opened)
-    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    thumbnail_u8 = thumbnail(photo_u8)
+    gray = cv2.cvtColor(thumbnail_u8, cv2.COLOR_RGB2GRAY)
     return PhotoFacts(
         size_px=size_px,
-        stored_as=opened.stored_as or "drawn",
+        stored_as=photo_u8.stored_as or "drawn",
         lowest_value=int(pixels.min()),
         mean_value=round(float(pixels.mean())),
         highest_value=int(pixels.max()),
-        blank=float(small.std(axis=(0, 1)).max()) < BLANK_LEVELS,
-        colorless=int(np.ptp(small, axis=2).max()) <= COLORLESS_LEVELS,
+        blank=float(thumbnail_u8.std(axis=(0, 1)).max()) < BLANK_LEVELS,
+        grayscale=int(np.ptp(thumbnail_u8, axis=2).max()) <= GRAYSCALE_LEVELS,
         digest=digest.digest(),
         hash=perceptual_hash(gray),
         structure=fine_structure(gray),
     )
 
 
-def _facts_or_error(photo: PhotoRef) -> PhotoFacts | UnreadablePhoto:
+def _stats_or_error(photo: PhotoRef) -> PhotoFacts | UnreadablePhoto:
     try:
-        return facts_of(photo)
+        return read_image_stats(photo)
     except UnreadablePhoto as error:
         return error

@@ -1,4 +1,4 @@
-"""Labeled photos at a glance: how many of whom, what they look like as files, and which show the same picture."""
+"""Inspection of labeled photos: photos per identity, sizes, formats, pixel values, and duplicates."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,31 +17,37 @@ from familiar.datasets.duplicates import Alike, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
 from familiar.datasets.image_stats import PhotoFacts, facts_of_all
 
-SAMPLE = 9
-_MOST_BINS = 12
-_COMMON_SIZES = 10
-_PADDING = 255  # white, as the page a sheet is shown on
+SAMPLE_SIZE = 9
+_MAX_BINS = 12
+_MAX_COMMON_SIZES = 10
+_PADDING_VALUE = 255  # white
 
 
 def contact_sheet(photos: Sequence[Photo], columns: int, tile_px: int = 96) -> UInt8[np.ndarray, "h w 3"]:
-    """Photos row by row in a grid `columns` wide, each fitted whole into a square tile and centered.
+    """Arrange photos row by row in a grid, each scaled into a square tile and centered on white.
 
-    What photos leave free is white. ValueError without photos, and where `columns` or `tile_px` is below 1.
+    Args:
+        photos: at least one.
+        columns: of the grid.
+        tile_px: side of a tile.
+
+    Raises:
+        ValueError: there are no photos, or `columns` or `tile_px` is below 1.
     """
     if not photos:
         raise ValueError("a contact sheet needs photos")
     if columns < 1 or tile_px < 1:
-        raise ValueError(f"columns and tile_px are at least 1, not {columns} and {tile_px}")
+        raise ValueError(f"columns and tile_px must be at least 1, got {columns} and {tile_px}")
     rows = -(-len(photos) // columns)
-    sheet = np.full((rows * tile_px, columns * tile_px, 3), _PADDING, np.uint8)
+    sheet = np.full((rows * tile_px, columns * tile_px, 3), _PADDING_VALUE, np.uint8)
     for position, photo in enumerate(photos):
         width, height = photo.size_px
         scale = tile_px / max(width, height)
         fitted = (max(1, round(width * scale)), max(1, round(height * scale)))
         rgb_u8 = cv2.resize(photo.rgb_u8, fitted, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
-        top = position // columns * tile_px + (tile_px - fitted[1]) // 2
-        left = position % columns * tile_px + (tile_px - fitted[0]) // 2
-        sheet[top : top + fitted[1], left : left + fitted[0]] = rgb_u8
+        y = position // columns * tile_px + (tile_px - fitted[1]) // 2
+        x = position % columns * tile_px + (tile_px - fitted[0]) // 2
+        sheet[y : y + fitted[1], x : x + fitted[0]] = rgb_u8
     return sheet
 
 
@@ -49,36 +55,43 @@ Spread = tuple[int, float, int]  # smallest, median, largest
 
 
 class Bin(NamedTuple):
-    """How many identities have `low` to `high` photos, both included."""
+    """A histogram bin: the number of identities that have `low` to `high` photos, both included."""
 
     low: int
     high: int
     identities: int
 
 
-class Kind(NamedTuple):
-    """Of duplicates: the same pixels or nearly; of several identities or of one."""
+class DuplicateKind(NamedTuple):
+    """A kind of duplicates: identical pixels or nearly; of several identities or of one."""
 
     exact: bool
     across: bool
 
 
-KINDS = {  # likely faults first
-    Kind(exact=True, across=True): "the same pixels, several identities",
-    Kind(exact=False, across=True): "nearly the same, several identities",
-    Kind(exact=True, across=False): "the same pixels, one identity",
-    Kind(exact=False, across=False): "nearly the same, one identity",
+KINDS = {  # ordered by how likely they are labeling errors
+    DuplicateKind(exact=True, across=True): "the same pixels, several identities",
+    DuplicateKind(exact=False, across=True): "nearly the same, several identities",
+    DuplicateKind(exact=True, across=False): "the same pixels, one identity",
+    DuplicateKind(exact=False, across=False): "nearly the same, one identity",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What is in a table of labeled photos. Sizes, values and duplicates are of its readable photos.
+    """Summary of a table of labeled photos. Sizes, values and duplicates are of its readable photos.
 
-    `lowest_value`, `mean_value` and `highest_value` are spreads over the photos of what is lowest, mean and
-    highest in each, of all channels, in [0, 255]. `stored_as` and `common_sizes` count photos. `colorless`
-    ones are gray whatever the file calls them; `blank` ones are nearly one color. `blank`, `sample` and the
-    groups of `duplicates` are rows of `table`.
+    Attributes:
+        table: the photos.
+        width_px, height_px: of the photos.
+        lowest_value, mean_value, highest_value: of the pixels of each photo, over all channels, in [0, 255].
+        stored_as: number of photos by format and mode.
+        common_sizes: number of photos by size.
+        colorless: number of photos that are gray regardless of their mode.
+        blank: rows of photos that are nearly one color.
+        duplicates: groups of rows.
+        sample: rows of a random sample.
+        unreadable: errors of the photos that cannot be opened.
     """
 
     table: IdentityTable
@@ -97,54 +110,54 @@ class Inspection:
 
     @property
     def single(self) -> int:
-        """Identities that have one photo only."""
+        """Number of identities that have only one photo."""
         return int((self.table.photos_per_identity == 1).sum())
 
     @property
     def photos_per_identity(self) -> Spread:
-        return _spread(self.table.photos_per_identity)
+        return _min_median_max(self.table.photos_per_identity)
 
     @property
     def largest_first(self) -> list[tuple[str, int]]:
-        """Every identity and how many photos it has."""
+        """All identities and their numbers of photos, the largest first."""
         counts = self.table.photos_per_identity.tolist()
         return sorted(zip(self.table.names, counts, strict=True), key=lambda row: (-row[1], row[0]))
 
-    def identities_of(self, rows: Sequence[int]) -> list[str]:
-        """Whose photos these are, each identity once."""
+    def identity_names(self, rows: Sequence[int]) -> list[str]:
+        """List the distinct identities of these rows."""
         return [self.table.names[label] for label in np.unique(self.table.labels[list(rows)])]
 
-    def groups(self, kind: Kind) -> list[Alike]:
-        """Duplicates of a kind; the most alike first, then the largest."""
-        wanted = [alike for alike in self.duplicates if kind == (alike.exact, len(self.identities_of(alike.rows)) > 1)]
-        return sorted(wanted, key=lambda alike: (-alike.similarity, -len(alike.rows), alike.rows))
+    def groups(self, kind: DuplicateKind) -> list[Alike]:
+        """Select the duplicates of a kind, sorted by descending similarity, then size."""
+        groups = [group for group in self.duplicates if kind == (group.exact, len(self.identity_names(group.rows)) > 1)]
+        return sorted(groups, key=lambda group: (-group.similarity, -len(group.rows), group.rows))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it; of names that are no UTF-8, the bytes are written as escapes."""
+        """Convert to values that JSON can represent."""
         paths = [photo_path(photo) for photo in self.table.photos]
         duplicates = {
-            f"{'exact' if kind.exact else 'near'}_{'across' if kind.across else 'within'}": [
+            f"{'exact' if kind.exact else 'near'}_{'across_identities' if kind.across else 'within_identity'}": [
                 {
-                    "photos": [paths[row] for row in alike.rows],
-                    "identities": list(self.identities_of(alike.rows)),
-                    "similarity": round(alike.similarity, 4),
+                    "photos": [paths[row] for row in group.rows],
+                    "identities": list(self.identity_names(group.rows)),
+                    "similarity": round(group.similarity, 4),
                 }
-                for alike in self.groups(kind)
+                for group in self.groups(kind)
             ]
             for kind in KINDS
         }
         return {
             "photos": len(self.table),
             "identities": len(self.table.names),
-            "single": self.single,
+            "single_photo_identities": self.single,
             "photos_per_identity": self.photos_per_identity,
-            "histogram": [found._asdict() for found in histogram(self.table.photos_per_identity)],
-            "photos_of": dict(self.largest_first),
+            "histogram": [bin_._asdict() for bin_ in histogram(self.table.photos_per_identity)],
+            "photo_counts": dict(self.largest_first),
             "width_px": self.width_px,
             "height_px": self.height_px,
             "common_sizes": self.common_sizes,
             "stored_as": self.stored_as,
-            "colorless": self.colorless,
+            "grayscale": self.colorless,
             "lowest_value": self.lowest_value,
             "mean_value": self.mean_value,
             "highest_value": self.highest_value,
@@ -162,43 +175,52 @@ def inspect_table(
     workers: int = 2,
     on_progress: Callable[[str, int], None] = lambda _doing, _done: None,
 ) -> Inspection:
-    """Opens every photo once, by `workers` threads, keeping 2 kB of each; then looks for duplicates.
+    """Open every photo once, keeping 2 kB of each, then search for duplicates.
 
-    A JPEG much larger than 256 px is decoded at a reduced scale: values are of that, and photos of one size
-    that are equal at that scale count as equal. `on_progress` is told what is being done and how many photos are
-    done. UnreadablePhoto where not one can be opened.
+    A JPEG much larger than 256 px is decoded at a reduced scale: pixel values are those at that scale, and photos
+    of one size that are equal at that scale count as equal.
+
+    Args:
+        table: the photos.
+        workers: threads that decode photos.
+        on_progress: called with the current step and the number of photos done.
+
+    Raises:
+        UnreadablePhoto: none of the photos can be opened.
     """
     rows: list[int] = []
-    seen: list[PhotoFacts] = []
+    stats: list[PhotoFacts] = []
     unreadable: list[UnreadablePhoto] = []
-    for row, found in enumerate(facts_of_all(table.photos, workers)):
-        if isinstance(found, UnreadablePhoto):
-            unreadable.append(found)
+    for row, result in enumerate(facts_of_all(table.photos, workers)):
+        if isinstance(result, UnreadablePhoto):
+            unreadable.append(result)
         else:
             rows.append(row)
-            seen.append(found)
+            stats.append(result)
         on_progress("read", row + 1)
-    if not seen:
-        raise UnreadablePhoto(f"not one of the {len(table)} photos can be read; the first: {unreadable[0]}")
+    if not stats:
+        raise UnreadablePhoto(f"none of the {len(table)} photos can be read; the first: {unreadable[0]}")
     duplicates = find_duplicates(
-        [one.digest for one in seen],
-        np.array([one.hash for one in seen], np.uint64),
-        np.stack([one.structure for one in seen]),
+        [item.digest for item in stats],
+        np.array([item.hash for item in stats], np.uint64),
+        np.stack([item.structure for item in stats]),
         on_rows=lambda done: on_progress("compared", done),
     )
     return Inspection(
         table=table,
-        width_px=_spread([one.size_px[0] for one in seen]),
-        height_px=_spread([one.size_px[1] for one in seen]),
-        lowest_value=_spread([one.lowest_value for one in seen]),
-        mean_value=_spread([one.mean_value for one in seen]),
-        highest_value=_spread([one.highest_value for one in seen]),
-        stored_as=dict(Counter(one.stored_as for one in seen).most_common()),
-        common_sizes=dict(Counter(f"{one.size_px[0]} x {one.size_px[1]}" for one in seen).most_common(_COMMON_SIZES)),
-        colorless=sum(one.colorless for one in seen),
-        blank=tuple(row for row, one in zip(rows, seen, strict=True) if one.blank),
+        width_px=_min_median_max([item.size_px[0] for item in stats]),
+        height_px=_min_median_max([item.size_px[1] for item in stats]),
+        lowest_value=_min_median_max([item.lowest_value for item in stats]),
+        mean_value=_min_median_max([item.mean_value for item in stats]),
+        highest_value=_min_median_max([item.highest_value for item in stats]),
+        stored_as=dict(Counter(item.stored_as for item in stats).most_common()),
+        common_sizes=dict(
+            Counter(f"{item.size_px[0]} x {item.size_px[1]}" for item in stats).most_common(_MAX_COMMON_SIZES)
+        ),
+        colorless=sum(item.grayscale for item in stats),
+        blank=tuple(row for row, item in zip(rows, stats, strict=True) if item.blank),
         duplicates=tuple(
-            Alike(tuple(rows[place] for place in alike.rows), alike.exact, alike.similarity) for alike in duplicates
+            Alike(tuple(rows[index] for index in group.rows), group.exact, group.similarity) for group in duplicates
         ),
         sample=_sample(table, rows),
         unreadable=tuple(unreadable),
@@ -206,47 +228,47 @@ def inspect_table(
 
 
 def histogram(counts: Sequence[int] | np.ndarray) -> tuple[Bin, ...]:
-    """Bins from the smallest count to the largest, twelve at most, or as many as doubling takes.
+    """Count identities by their number of photos, in bins from the smallest to the largest number.
 
-    Their width is 1, 2 or 5 times a power of ten; where a few identities tower over the rest, each bin is
-    twice as wide as the one before (1, 2 to 3, 4 to 7, ...).
+    There are at most twelve bins, 1, 2 or 5 times a power of ten wide. If the largest number is more than 20 times
+    the median, each bin is instead twice as wide as the one before (1, 2 to 3, 4 to 7, ...).
 
-    >>> [tuple(one) for one in histogram([1, 1, 2, 4])]
+    >>> [tuple(bin) for bin in histogram([1, 1, 2, 4])]
     [(1, 1, 2), (2, 2, 1), (3, 3, 0), (4, 4, 1)]
     """
-    smallest, median, largest = _spread(counts)
+    smallest, median, largest = _min_median_max(counts)
     if largest > 20 * median:
         starts = [2**power for power in range(smallest.bit_length() - 1, largest.bit_length() + 1)]
     else:
         widths = (step * 10**power for power in range(20) for step in (1, 2, 5))
-        width = next(width for width in widths if largest // width - smallest // width < _MOST_BINS)
+        width = next(width for width in widths if largest // width - smallest // width < _MAX_BINS)
         starts = list(range(smallest // width * width, largest + width + 1, width))
-    identities, _ = np.histogram(counts, starts)
-    edges = zip(starts, starts[1:], identities.tolist(), strict=False)
-    return tuple(Bin(max(low, 1), beyond - 1, count) for low, beyond, count in edges if low <= largest)
+    identity_counts, _ = np.histogram(counts, starts)
+    edges = zip(starts, starts[1:], identity_counts.tolist(), strict=False)
+    return tuple(Bin(max(low, 1), end - 1, count) for low, end, count in edges if low <= largest)
 
 
 def photo_name(table: IdentityTable, row: int) -> str:
-    """ROOT/IDENTITY/PHOTO, to be shown."""
+    """Return ROOT/IDENTITY/PHOTO in printable form."""
     return printable(f"{table.names[table.labels[row]]}/{table.photos[row].name.rpartition('/')[2]}")
 
 
 def photo_path(photo: PhotoRef) -> str:
-    """A file's path; of a photo that is no file, its name."""
+    """Return a file's path, or the name of a photo that is not a file."""
     return str(photo) if isinstance(photo, Path) else photo.name
 
 
 def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:
-    """`SAMPLE` rows by a lot that is the same on every machine, of as many identities as can be."""
+    """Sample `SAMPLE_SIZE` rows of as many identities as possible, the same ones on every machine."""
     row_of = {f"{table.names[table.labels[row]]}/{table.photos[row].name}": row for row in rows}
     turns = Counter[int]()
-    drawn: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
     for name in by_hash(row_of):
         label = int(table.labels[row_of[name]])
-        drawn.append((turns[label], row_of[name]))
+        candidates.append((turns[label], row_of[name]))
         turns[label] += 1
-    return tuple(row for _, row in sorted(drawn, key=lambda one: one[0])[:SAMPLE])
+    return tuple(row for _, row in sorted(candidates, key=lambda turn_and_row: turn_and_row[0])[:SAMPLE_SIZE])
 
 
-def _spread(values: Sequence[int] | np.ndarray) -> Spread:
+def _min_median_max(values: Sequence[int] | np.ndarray) -> Spread:
     return int(np.min(values)), float(np.median(values)), int(np.max(values))

@@ -1,4 +1,4 @@
-"""An inspection as one page that needs nothing else: numbers, a sample, and the duplicates to look at."""
+"""A self-contained HTML page of an inspection: numbers, a sample of photos, and duplicates."""
 
 import base64
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from familiar.datasets.duplicates import Alike
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.inspection import (
     KINDS,
+    DuplicateKind,
     Inspection,
-    Kind,
     Spread,
     histogram,
     photo_name,
@@ -24,82 +24,83 @@ from familiar.datasets.inspection import (
 
 SAMPLE_PX = 240
 DUPLICATE_PX = 144
-GROUPS_SHOWN = {True: 24, False: 8}  # across identities, which are likely faults, and within one
+GROUPS_SHOWN = {True: 24, False: 8}  # by `across`: between identities, which are likely labeling errors, and within one
 PHOTOS_SHOWN = 4  # of one group
-EXTREMES = 4  # identities with the most photos, and with the fewest
+EXTREMES = 4  # number of identities shown with the most photos, and with the fewest
 IDENTITIES_LISTED = 20_000  # about a megabyte
 LINES_LISTED = 200
 _JPEG_QUALITY = 82
 
 
-def write_page(found: Inspection, folder: Path) -> Path:
-    """`inspection.html` in `folder` (made if missing); its path."""
+def write_page(inspection: Inspection, folder: Path) -> Path:
+    """Write `inspection.html` into `folder`, which is made if missing, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "inspection.html"
-    write_atomically(path, render(found).encode())
+    write_atomically(path, render(inspection).encode())
     return path
 
 
-def render(found: Inspection) -> str:
-    """The page, its pictures inside; those are opened once more."""
-    table = found.table
+def render(inspection: Inspection) -> str:
+    """Render the page with its pictures embedded; the photos shown are opened again."""
+    table = inspection.table
     sections = [
-        _remarks(found),
-        _sample(found),
-        _photos_per_identity(found),
-        _files(found),
-        _duplicates(found),
-        _left_out(found),
+        _warnings(inspection),
+        _sample(inspection),
+        _photos_per_identity(inspection),
+        _files(inspection),
+        _duplicates(inspection),
+        _problem_lists(inspection),
     ]
     roots = sorted({name.partition("/")[0] for name in table.names})
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>familiar: inspection</title><style>{_STYLE}</style><main>"
-        f"<h1>What is in {', '.join(_name(root) for root in roots)}</h1>"
+        f"<h1>Inspection of {', '.join(_name(root) for root in roots)}</h1>"
         f"<p>{_count(len(table), 'photo')} of {_count(len(table.names), 'identity')}, "
-        f"{found.single:,} of them with one photo only.</p>{''.join(sections)}</main></html>"
+        f"{inspection.single:,} of them with one photo only.</p>{''.join(sections)}</main></html>"
     )
 
 
-def _remarks(found: Inspection) -> str:
-    across = [alike for alike in found.duplicates if len(found.identities_of(alike.rows)) > 1]
-    remarks: list[str] = []
+def _warnings(inspection: Inspection) -> str:
+    across = [group for group in inspection.duplicates if len(inspection.identity_names(group.rows)) > 1]
+    warnings: list[str] = []
     if across:
-        rows = {row for alike in across for row in alike.rows}
-        remarks.append(
-            f'{_count(len(rows), "photo")} may stand under a wrong name: <a href="#duplicates">pictures that two '
+        rows = {row for group in across for row in group.rows}
+        warnings.append(
+            f'{_count(len(rows), "photo")} may be labeled wrongly: <a href="#duplicates">pictures that two '
             "identities share</a>."
         )
-    if found.unreadable:
-        remarks.append(f'{_count(len(found.unreadable), "photo")} <a href="#left-out">cannot be read</a>.')
-    if found.blank:
-        remarks.append(f'{_count(len(found.blank), "photo")} <a href="#left-out">show nothing</a>.')
-    return "".join(f'<p class="warning">{remark}</p>' for remark in remarks)
+    if inspection.unreadable:
+        warnings.append(f'{_count(len(inspection.unreadable), "photo")} <a href="#left-out">cannot be read</a>.')
+    if inspection.blank:
+        warnings.append(f'{_count(len(inspection.blank), "photo")} <a href="#left-out">are blank</a>.')
+    return "".join(f'<p class="warning">{text}</p>' for text in warnings)
 
 
-def _sample(found: Inspection) -> str:
-    tiles = "".join(_tile(found.table, row, SAMPLE_PX) for row in found.sample)
+def _sample(inspection: Inspection) -> str:
+    tiles = "".join(_tile(inspection.table, row, SAMPLE_PX) for row in inspection.sample)
     return f'<h2>A sample</h2><div class="sample">{tiles}</div>'
 
 
-def _photos_per_identity(found: Inspection) -> str:
-    bins = histogram(found.table.photos_per_identity)
-    most = max(one.identities for one in bins)
+def _photos_per_identity(inspection: Inspection) -> str:
+    bins = histogram(inspection.table.photos_per_identity)
+    most = max(bin_.identities for bin_ in bins)
     bars = "".join(
-        f'<tr><th scope="row">{_range(one.low, one.high)}</th><td>{one.identities:,}</td>'
-        f'<td class="bar">{_bar(one.identities / most)}</td></tr>'
-        for one in bins
+        f'<tr><th scope="row">{_range(bin_.low, bin_.high)}</th><td>{bin_.identities:,}</td>'
+        f'<td class="bar">{_bar(bin_.identities / most)}</td></tr>'
+        for bin_ in bins
     )
-    rows = found.largest_first
-    left = len(rows) - IDENTITIES_LISTED
-    rest = f"<p>{left:,} more are in the output of <code>--json</code>.</p>" if left > 0 else ""
-    low, median, high = found.photos_per_identity
-    several = f"{_identities('most photos', rows[:EXTREMES])}{_identities('fewest photos', rows[: -EXTREMES - 1 : -1])}"
+    rows = inspection.largest_first
+    unlisted = len(rows) - IDENTITIES_LISTED
+    rest = f"<p>{unlisted:,} more are in the output of <code>--json</code>.</p>" if unlisted > 0 else ""
+    low, median, high = inspection.photos_per_identity
+    most_photos = _identities("most photos", rows[:EXTREMES])
+    fewest_photos = _identities("fewest photos", rows[: -EXTREMES - 1 : -1])
     return (
         f"<h2>Photos per identity</h2><p>{_range(low, high)}, median {median:g}.</p>"
         '<div class="pair"><table class="bars"><thead><tr><th scope="col">photos<th scope="col">identities<td></thead>'
-        f"{bars}</table><div>{several if len(rows) > 1 else ''}</div></div>"
+        f"{bars}</table><div>{most_photos + fewest_photos if len(rows) > 1 else ''}</div></div>"
         f"<details><summary>All identities, the largest first</summary>"
         '<div class="scroll" tabindex="0" role="region" aria-label="All identities">'
         f"{_identities('identity', rows[:IDENTITIES_LISTED])}</div>{rest}</details>"
@@ -115,7 +116,7 @@ def _identities(heading: str, rows: Sequence[tuple[str, int]]) -> str:
     return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{listed}</table>'
 
 
-def _files(found: Inspection) -> str:
+def _files(inspection: Inspection) -> str:
     def spread(name: str, values: Spread) -> str:
         low, median, high = values
         return f'<tr><th scope="row">{name}<td>{low:,}<td>{median:,g}<td>{high:,}'
@@ -124,62 +125,63 @@ def _files(found: Inspection) -> str:
         rows = "".join(f'<tr><th scope="row">{escape(name)}<td>{count:,}' for name, count in counts.items())
         return f'<table><thead><tr><th scope="col">{heading}<th scope="col">photos</thead>{rows}</table>'
 
-    stored = found.stored_as | ({"gray, whatever the file says": found.colorless} if found.colorless else {})
+    stored = inspection.stored_as | ({"gray, regardless of mode": inspection.colorless} if inspection.colorless else {})
     return (
         "<h2>Sizes and values</h2><table><thead><tr><td>"
         '<th scope="col">smallest<th scope="col">median<th scope="col">largest</thead>'
-        f"{spread('width, px', found.width_px)}{spread('height, px', found.height_px)}"
-        f"{spread('lowest value in a photo', found.lowest_value)}{spread('mean value', found.mean_value)}"
-        f'{spread("highest value", found.highest_value)}</table><div class="pair">'
-        f"{counted('stored as', stored)}{counted('size, px', found.common_sizes)}</div>"
+        f"{spread('width, px', inspection.width_px)}{spread('height, px', inspection.height_px)}"
+        f"{spread('lowest value in a photo', inspection.lowest_value)}{spread('mean value', inspection.mean_value)}"
+        f'{spread("highest value", inspection.highest_value)}</table><div class="pair">'
+        f"{counted('stored as', stored)}{counted('size, px', inspection.common_sizes)}</div>"
     )
 
 
-def _duplicates(found: Inspection) -> str:
-    kinds = {kind: found.groups(kind) for kind in KINDS}
+def _duplicates(inspection: Inspection) -> str:
+    groups_by_kind = {kind: inspection.groups(kind) for kind in KINDS}
     rows = "".join(
-        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}<td>{sum(len(alike.rows) for alike in groups):,}'
-        for kind, groups in kinds.items()
+        f'<tr><th scope="row">{KINDS[kind]}<td>{len(groups):,}<td>{sum(len(group.rows) for group in groups):,}'
+        for kind, groups in groups_by_kind.items()
     )
-    shown = "".join(_examples(found, kind, groups) for kind, groups in kinds.items() if groups)
+    shown = "".join(_examples(inspection, kind, groups) for kind, groups in groups_by_kind.items() if groups)
     return (
         '<h2 id="duplicates">Duplicates</h2><table><thead><tr><td>'
         f'<th scope="col">pictures<th scope="col">photos</thead>{rows}</table>{shown}'
     )
 
 
-def _examples(found: Inspection, kind: Kind, groups: Sequence[Alike]) -> str:
+def _examples(inspection: Inspection, kind: DuplicateKind, groups: Sequence[Alike]) -> str:
     most = GROUPS_SHOWN[kind.across]
     shown: list[str] = []
-    for alike in groups[:most]:
-        tiles = "".join(_tile(found.table, row, DUPLICATE_PX) for row in alike.rows[:PHOTOS_SHOWN])
-        left = len(alike.rows) - PHOTOS_SHOWN
-        facts = ([] if kind.exact else [f"similarity {alike.similarity:.3f}"]) + (
-            [f"and {left:,} more"] if left > 0 else []
+    for group in groups[:most]:
+        tiles = "".join(_tile(inspection.table, row, DUPLICATE_PX) for row in group.rows[:PHOTOS_SHOWN])
+        hidden = len(group.rows) - PHOTOS_SHOWN
+        facts = ([] if kind.exact else [f"similarity {group.similarity:.3f}"]) + (
+            [f"and {hidden:,} more"] if hidden > 0 else []
         )
         note = f"<p>{', '.join(facts)}</p>" if facts else ""
         shown.append(f'<div class="group"><div class="tiles">{tiles}</div>{note}</div>')
-    said = f" ({most} of {len(groups):,})" if len(groups) > most else ""
-    return f'<h3>{KINDS[kind].capitalize()}{said}</h3><div class="groups">{"".join(shown)}</div>'
+    shown_count = f" ({most} of {len(groups):,})" if len(groups) > most else ""
+    return f'<h3>{KINDS[kind].capitalize()}{shown_count}</h3><div class="groups">{"".join(shown)}</div>'
 
 
-def _left_out(found: Inspection) -> str:
+def _problem_lists(inspection: Inspection) -> str:
     parts: list[str] = []
-    if found.unreadable:
-        reasons = [printable(str(error)) for error in found.unreadable]
+    if inspection.unreadable:
+        reasons = [printable(str(error)) for error in inspection.unreadable]
         parts.append(f"<h3>Cannot be read</h3>{_list(reasons)}")
-    if found.blank:
-        parts.append(f"<h3>Nearly one color</h3>{_list([photo_name(found.table, row) for row in found.blank])}")
-    if found.table.ignored:
-        counts = [f"{reason}: {count:,}" for reason, count in sorted(found.table.ignored.items())]
+    if inspection.blank:
+        names = [photo_name(inspection.table, row) for row in inspection.blank]
+        parts.append(f"<h3>Nearly one color</h3>{_list(names)}")
+    if inspection.table.ignored:
+        counts = [f"{reason}: {count:,}" for reason, count in sorted(inspection.table.ignored.items())]
         parts.append(f"<h3>Ignored</h3>{_list(counts)}")
-    return f'<h2 id="left-out">Left out, or worth a look</h2>{"".join(parts)}' if parts else ""
+    return f'<h2 id="left-out">Skipped or suspicious</h2>{"".join(parts)}' if parts else ""
 
 
 def _list(lines: Sequence[str]) -> str:
     shown = "".join(f"<li><bdi>{escape(line)}</bdi>" for line in lines[:LINES_LISTED])
-    left = len(lines) - LINES_LISTED
-    return f"<ul>{shown}{f'<li>and {left:,} more' if left > 0 else ''}</ul>"
+    hidden = len(lines) - LINES_LISTED
+    return f"<ul>{shown}{f'<li>and {hidden:,} more' if hidden > 0 else ''}</ul>"
 
 
 def _tile(table: IdentityTable, row: int, side_px: int) -> str:
@@ -192,9 +194,9 @@ def _tile(table: IdentityTable, row: int, side_px: int) -> str:
 def _picture(photo: PhotoRef, alt: str, side_px: int) -> str:
     try:
         opened = open_photo(photo, min_side_px=side_px)
-    except FamiliarError:  # it was readable a moment ago
-        return '<div class="gone">cannot be read any more</div>'
-    width, height = _fitted(opened, side_px)
+    except FamiliarError:  # changed since the inspection
+        return '<div class="gone">can no longer be read</div>'
+    width, height = _fitted_size(opened, side_px)
     encoded = base64.b64encode(_jpeg(opened, (width, height))).decode()
     return (
         f'<img src="data:image/jpeg;base64,{encoded}" width="{width}" height="{height}" '
@@ -202,7 +204,7 @@ def _picture(photo: PhotoRef, alt: str, side_px: int) -> str:
     )
 
 
-def _fitted(photo: Photo, side_px: int) -> tuple[int, int]:
+def _fitted_size(photo: Photo, side_px: int) -> tuple[int, int]:
     scale = min(1.0, side_px / max(photo.size_px))
     return max(1, round(photo.size_px[0] * scale)), max(1, round(photo.size_px[1] * scale))
 
@@ -214,7 +216,7 @@ def _jpeg(photo: Photo, size_px: tuple[int, int]) -> bytes:
 
 
 def _name(text: str) -> str:
-    """A name from outside: escaped, and kept from turning the text round it where it runs right to left."""
+    """Escape a name and isolate it, so that right-to-left text does not affect the text around it."""
     return f"<bdi>{escape(printable(text))}</bdi>"
 
 

@@ -1,7 +1,7 @@
-"""LFW's protocol files: pairs to verify, and the people of each fold.
+"""Reader for the protocol files of LFW: verification pairs, and the people of each fold.
 
-View 1, to choose a model by: `pairsDevTrain.txt`, `pairsDevTest.txt`, `peopleDevTrain.txt`, `peopleDevTest.txt`.
-View 2, to report by: ten folds, in `pairs.txt` and `people.txt`. The first line of each says how much follows.
+View 1, for model selection: `pairsDevTrain.txt`, `pairsDevTest.txt`, `peopleDevTrain.txt`, `peopleDevTest.txt`.
+View 2, for reporting: ten folds, in `pairs.txt` and `people.txt`. The first line of each is the number of entries.
 """
 
 from collections import Counter
@@ -19,52 +19,67 @@ from familiar.metrics.pairs import Pairs
 
 @dataclass(frozen=True, eq=False)
 class FoldedPairs:
-    """`fold[i]`, from 0, is the fold of pair i: nine train or choose a threshold, the tenth is judged by it."""
+    """Pairs in folds for cross-validation; `fold[i]`, from 0, is the fold of pair i.
+
+    Nine folds serve to train or to choose a threshold, and the tenth is evaluated with it.
+    """
 
     pairs: Pairs
     fold: Int64[np.ndarray, " p"]
 
 
 def read_lfw_pairs(path: Path, table: IdentityTable) -> Pairs:
-    """Rows of `table` for each line of an LFW pairs file, of either view.
+    """Read the pairs of an LFW pairs file of either view.
 
-    `NAME I J` is a pair of one identity's photos, `NAME I OTHER J` one of two; photo I of NAME is the
-    file `NAME_000I` of that folder. BadDataset names the line, and the photo that is missing or paired with itself,
-    and tells where the first line says another number of pairs than there are; it may be left out.
+    `NAME I J` is a pair of one identity's photos, `NAME I OTHER J` a pair of two identities; photo I of NAME is the
+    file `NAME_000I` in that folder. The first line, the number of pairs, may be missing.
+
+    Returns:
+        Pairs of rows of `table`, in the order of the file.
+
+    Raises:
+        BadDataset: a line is invalid, a photo is missing or paired with itself, or the number of pairs differs from
+            the first line. The message names the line and the photo.
     """
-    return _read(path, table)[1]
+    return _read_pairs(path, table)[1]
 
 
 def read_lfw_folds(path: Path, table: IdentityTable) -> FoldedPairs:
-    """As `read_lfw_pairs`, with each pair's fold: 0 to 9 in View 2, 0 in View 1.
+    """Read the pairs of an LFW pairs file with the fold of each: 0 to 9 in View 2, 0 in View 1.
 
-    The first line's numbers tell them apart, and so must be there: folds (where there are several), and pairs of
-    one identity in each, as many as of two. BadDataset too where these do not come by turns.
+    The first line is required: the number of folds (if there are several), then the number of pairs of one identity
+    per fold, which is also that of pairs of two.
+
+    Raises:
+        BadDataset: as in `read_lfw_pairs`; also if the first line is missing, or if a fold does not have its pairs
+            of one identity before those of two.
     """
-    header, pairs = _read(path, table)
+    header, pairs = _read_pairs(path, table)
     if header is None:
-        raise BadDataset(f"{path}: its first line tells no number of folds and pairs; download it again")
-    folds, each = header
-    wrong = np.flatnonzero(pairs.same != np.tile(np.repeat([True, False], each), folds))
-    if len(wrong):
+        raise BadDataset(f"{path}: the first line must contain the number of folds and pairs; download it again")
+    folds, pairs_per_class = header
+    misplaced = np.flatnonzero(pairs.same != np.tile(np.repeat([True, False], pairs_per_class), folds))
+    if len(misplaced):
         raise BadDataset(
-            f"{path}: pair {wrong[0] + 1} is out of place, since a fold has {each} pairs of one identity, "
-            f"then {each} of two; download it again"
+            f"{path}: pair {misplaced[0] + 1} is in the wrong position: a fold has {pairs_per_class} pairs of "
+            f"one identity, then {pairs_per_class} of two; download it again"
         )
-    return FoldedPairs(pairs, np.repeat(np.arange(folds), 2 * each))
+    return FoldedPairs(pairs, np.repeat(np.arange(folds), 2 * pairs_per_class))
 
 
 def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
-    """The people of each fold of an LFW people file: ten folds in View 2, one in View 1.
+    """Read the people of each fold of an LFW people file: ten folds in View 2, one in View 1.
 
-    BadDataset where a fold has more or fewer than its first line says, or somebody stands in the file twice.
+    Raises:
+        BadDataset: a line is invalid, a fold has more or fewer people than its first line says, or a name occurs
+            twice.
     """
-    said: list[int] = []
+    expected_sizes: list[int] = []
     folds: list[list[str]] = []
     for number, line in enumerate(_lines(path), start=1):
         match line.split("\t"):
             case [count] if count.strip().isdecimal():
-                said.append(int(count))
+                expected_sizes.append(int(count))
                 folds.append([])
             case [name, photos] if photos.isdecimal() and folds:
                 folds[-1].append(name)
@@ -72,22 +87,23 @@ def read_lfw_people(path: Path) -> tuple[frozenset[str], ...]:
                 continue
             case _:
                 raise BadDataset(f"{path}:{number}: neither a number of people nor NAME PHOTOS: {line!r}")
-    expected = len(folds)
-    if len(folds) > 1 and not folds[0]:  # of several folds, their number comes first
-        expected, said, folds = said[0], said[1:], folds[1:]
-    found = [len(fold) for fold in folds]
-    if not any(found) or (expected, said) != (len(folds), found):
+    expected_folds = len(folds)
+    if len(folds) > 1 and not folds[0]:  # a file of several folds begins with their number
+        expected_folds, expected_sizes, folds = expected_sizes[0], expected_sizes[1:], folds[1:]
+    sizes = [len(fold) for fold in folds]
+    if not any(sizes) or (expected_folds, expected_sizes) != (len(folds), sizes):
         raise BadDataset(
-            f"{path}: {len(folds)} folds of {found} people where it says {expected} of {said}; download it again"
+            f"{path}: {len(folds)} folds of {sizes} people, but its header lines "
+            f"say {expected_folds} of {expected_sizes}; download it again"
         )
-    [(name, times)] = Counter(name for fold in folds for name in fold).most_common(1)
-    if times > 1:
-        raise BadDataset(f"{path}: {name} stands in it {times} times; download it again")
+    [(name, occurrences)] = Counter(name for fold in folds for name in fold).most_common(1)
+    if occurrences > 1:
+        raise BadDataset(f"{path}: {name} occurs {occurrences} times; download it again")
     return tuple(map(frozenset, folds))
 
 
-def _read(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | None, Pairs]:
-    """The folds and pairs a side that the first line tells, if it does, and the pairs."""
+def _read_pairs(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | None, Pairs]:
+    """Read the first line's numbers of folds and of pairs per class, None if it is missing, and the pairs."""
     rows = {
         (table.names[label].split("/", 1)[1], photo.stem): row
         for row, (photo, label) in enumerate(zip(table.photos, table.labels, strict=True))
@@ -106,12 +122,12 @@ def _read(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | None, Pai
         match line.split("\t"):
             case [name, first, second] if first.isdecimal() and second.isdecimal():
                 pair = row_of(name, first, number), row_of(name, second, number), True
-            case [name, first, other, second] if first.isdecimal() and second.isdecimal():
-                pair = row_of(name, first, number), row_of(other, second, number), False
+            case [name, first, second_name, second] if first.isdecimal() and second.isdecimal():
+                pair = row_of(name, first, number), row_of(second_name, second, number), False
             case [*_] if not line.strip():
                 continue
-            case [*counts] if header is None and not pairs and len(counts) < 3 and _numbers(counts):
-                header = (1, *map(int, counts))[-2:]  # one number alone tells of one fold
+            case [*counts] if header is None and not pairs and len(counts) < 3 and _all_numbers(counts):
+                header = (1, *map(int, counts))[-2:]  # a single number means one fold
                 continue
             case _:
                 raise BadDataset(f"{path}:{number}: neither NAME I J nor NAME I OTHER J: {line!r}")
@@ -119,12 +135,12 @@ def _read(path: Path, table: IdentityTable) -> tuple[tuple[int, ...] | None, Pai
             raise BadDataset(f"{path}:{number}: a photo paired with itself: {line!r}")
         pairs.append(pair)
     if not pairs:
-        raise BadDataset(f"{path}: holds no pair")
+        raise BadDataset(f"{path}: contains no pair")
     left, right, same = zip(*pairs, strict=True)
     if header is not None and (sum(same), len(same) - sum(same)) != (header[0] * header[1],) * 2:
         raise BadDataset(
-            f"{path}: its first line says {header[0]} x {header[1]} pairs of one identity, and of two; it holds "
-            f"{sum(same)} and {len(same) - sum(same)}. Download it again, or take that line out"
+            f"{path}: the first line says {header[0]} x {header[1]} pairs each of one identity and of two; the file "
+            f"has {sum(same)} and {len(same) - sum(same)}. Download it again, or delete that line"
         )
     return header, Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(same, bool))
 
@@ -136,5 +152,5 @@ def _lines(path: Path) -> list[str]:
         raise BadDataset(f"{path}: cannot be read ({error})") from error
 
 
-def _numbers(words: Iterable[str]) -> bool:
+def _all_numbers(words: Iterable[str]) -> bool:
     return all(word.strip().isdecimal() for word in words)

@@ -1,6 +1,6 @@
-"""What a word of DATA... stands for: a folder of identities, a well-known set in its own layout, or drawn pets.
+"""Data sources named on the command line (DATA...): a folder of identities, a data set's own layout, or drawn pets.
 
-Sets that need no layout of their own, since each identity has a folder: CASIA-WebFace (`0000045/001.jpg`), LFW
+Data sets with one folder per identity are read as folders: CASIA-WebFace (`0000045/001.jpg`), LFW
 (`NAME/NAME_0001.jpg`; `pairs` and `read_identity_list` read its protocol files), and PetFace's `images/SPECIES`.
 """
 
@@ -20,123 +20,131 @@ from familiar.photos.decoding import PHOTO_SUFFIXES
 log = logging.getLogger(__name__)
 
 PhotoRef = Path | SyntheticPhoto | IdxPhoto
-NAMED_AT_MOST = 10  # of names that are missing
+MAX_NAMES_SHOWN = 10  # of missing names, in a message
 PETFACE_PARTS = ("train", "val", "test", "reidentification")
 
 
 @dataclass(frozen=True)
-class Root:
-    """The identities of one source. Their photos are listed when asked for: drawn ones can be millions."""
+class Source:
+    """The identities of one source. Their photos are listed on demand, as drawn ones can be millions."""
 
     identities: tuple[str, ...]
     photos_of: Callable[[str], Sequence[PhotoRef]]
 
 
-Scan = Callable[[Counter[str]], Root]  # lists a source, and counts what it leaves out, by reason
+Scan = Callable[[Counter[str]], Source]  # lists a source, and counts skipped files by reason
 
 
-def named_sources(texts: Iterable[str]) -> dict[str, Scan]:
-    """How to list each source, by the name its identities' names begin with; nothing is listed yet.
+def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
+    """Parse the names of sources, without listing them yet.
 
-    BadDataset where a word is misspelt, a folder is missing, or two sources have one name.
+    Returns:
+        The function that lists each source, by the ROOT that its identities' names begin with.
+
+    Raises:
+        BadDataset: a source is written wrongly, a folder is missing, or two sources have the same name.
     """
-    named: dict[str, Scan] = {}
+    sources: dict[str, Scan] = {}
     for text in texts:
         layout, colon, _ = text.partition(":")
         name, scan = _LAYOUTS[layout](text) if colon and layout in _LAYOUTS else _folder(text)
-        if name in named:
-            raise BadDataset(f"two of the sources are called {name!r}; rename one, so that identities stay apart")
-        named[name] = scan
-    return named
+        if name in sources:
+            raise BadDataset(f"two of the sources are named {name!r}; rename one, so that their identities differ")
+        sources[name] = scan
+    return sources
 
 
-def some_of(names: Iterable[str]) -> str:
-    """The first of them, as they are shown in a message."""
+def abbreviate_names(names: Iterable[str]) -> str:
+    """Join the first `MAX_NAMES_SHOWN` names, sorted, for a message."""
     names = sorted(names)
-    return printable(", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else ""))
+    return printable(", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else ""))
 
 
-def scan_folder(root: Path, ignored: Counter[str]) -> Root:
-    """`ROOT/IDENTITY/PHOTO`, all sorted by name. BadDataset where there is no photo, or a folder cannot be listed."""
+def scan_folder(root: Path, ignored: Counter[str]) -> Source:
+    """List a folder laid out as `ROOT/IDENTITY/PHOTO`, sorted by name.
+
+    Raises:
+        BadDataset: there is no photo, or a folder cannot be listed.
+    """
     real_root = root.resolve()
-    found: dict[str, Sequence[PhotoRef]] = {}
-    loose = 0
+    photos_by_identity: dict[str, Sequence[PhotoRef]] = {}
+    photos_in_root = 0
     for entry in _sorted_entries(root):
-        if _left_out(entry, real_root, ignored):
+        if _is_skipped(entry, real_root, ignored):
             continue
         if not entry.is_dir():
-            loose += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
+            photos_in_root += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
             ignored["files outside an identity's folder"] += 1
             continue
         photos: list[PhotoRef] = []
         for inner in _sorted_entries(Path(entry.path)):
-            if _left_out(inner, real_root, ignored):
+            if _is_skipped(inner, real_root, ignored):
                 continue
             if inner.is_dir():
                 ignored["folders within an identity's folder"] += 1
             elif Path(inner.name).suffix.lower() not in PHOTO_SUFFIXES:
-                ignored["files that are no photos"] += 1
+                ignored["files that are not photos"] += 1
             else:
                 photos.append(Path(inner.path))
         if photos:
-            found[entry.name] = photos
+            photos_by_identity[entry.name] = photos
         else:
             ignored["identities without a photo"] += 1
-    if not found:
-        hint = f"; {loose} photos lie directly in it" if loose else ""
-        raise BadDataset(f"{root}: holds no folder of photos{hint}. Wanted: {real_root.name}/IDENTITY/PHOTO.jpg")
-    return Root(tuple(found), found.__getitem__)
+    if not photos_by_identity:
+        hint = f"; {photos_in_root} photos are directly in it" if photos_in_root else ""
+        raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {real_root.name}/IDENTITY/PHOTO.jpg")
+    return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
 
 
 def _folder(text: str) -> tuple[str, Scan]:
     folder = Path(text)
     if not text or not folder.is_dir():
-        found = "is no folder" if text and folder.exists() else "no such folder"
-        raise BadDataset(f"{text or 'an empty name'}: {found}; wanted is one that holds a folder per identity")
+        problem = "is not a folder" if text and folder.exists() else "no such folder"
+        raise BadDataset(f"{text or 'an empty name'}: {problem}; name a folder that contains one folder per identity")
     return folder.resolve().name, lambda ignored: scan_folder(folder, ignored)
 
 
 def _synthetic(text: str) -> tuple[str, Scan]:
     source = SyntheticSource.parse(text)
     names = tuple(f"{identity:06d}" for identity in range(source.identities))
-    # Everything of the source but its counts: a larger draw holds a smaller one.
+    # The source without its counts, as a larger set contains a smaller one.
     name = source.photos(0)[0].name.split("/", 1)[0]
-    return name, lambda _: Root(names, lambda identity: source.photos(int(identity)))
+    return name, lambda _: Source(names, lambda identity: source.photos(int(identity)))
 
 
 def _mnist(text: str) -> tuple[str, Scan]:
-    place = text.removeprefix("mnist:")
-    folder = place.removesuffix(":test")
-    part, name = ("train", "mnist") if folder == place else ("test", "mnist-test")
+    location = text.removeprefix("mnist:")
+    folder = location.removesuffix(":test")
+    part, name = ("train", "mnist") if folder == location else ("test", "mnist-test")
     if not folder or not Path(folder).is_dir():
-        raise BadDataset(f"{text}: no such folder; MNIST is written mnist:FOLDER, or mnist:FOLDER:test")
+        raise BadDataset(f"{text}: no such folder; write MNIST as mnist:FOLDER or mnist:FOLDER:test")
 
-    def scan(_: Counter[str]) -> Root:
+    def scan(_: Counter[str]) -> Source:
         photos = mnist_photos(Path(folder), part)
-        return Root(tuple(photos), photos.__getitem__)
+        return Source(tuple(photos), photos.__getitem__)
 
     return name, scan
 
 
 def _petface(text: str) -> tuple[str, Scan]:
-    """Of one species all photos, or those of one part of the authors' split (github.com/mapooon/PetFace).
+    """Read all PetFace photos of a species, or those of one part of the authors' split (github.com/mapooon/PetFace).
 
-    Their layout: `images/cat/000000/00.png`, the folder being the identity. `split/cat/` holds `train.csv` and
+    Their layout: `images/cat/000000/00.png`, the folder being the identity. `split/cat/` contains `train.csv` and
     `reidentification.csv` (`filename,label`: other photos of the same identities), `val.txt` and `test.txt`
-    (a name a line: other identities); a name is `cat/000000/00.png`. Whichever the part, an identity has one name.
+    (one name per line: other identities); a name is `cat/000000/00.png`. An identity has the same name in all parts.
     """
-    place, _, part = text.removeprefix("petface:").rpartition(":")
+    location, _, part = text.removeprefix("petface:").rpartition(":")
     if part not in PETFACE_PARTS:
-        place, part = text.removeprefix("petface:"), None
-    folder, _, species = place.rpartition(":")
+        location, part = text.removeprefix("petface:"), None
+    folder, _, species = location.rpartition(":")
     images = Path(folder) / "images" / species
     if not folder or not species or not images.is_dir():
         raise BadDataset(
-            f"{text}: no such folder: {images}; PetFace is written petface:FOLDER:SPECIES, FOLDER holding "
-            f"images/SPECIES, and may end in :{', :'.join(PETFACE_PARTS)}"
+            f"{text}: no such folder: {images}; write PetFace as petface:FOLDER:SPECIES, where FOLDER "
+            f"contains images/SPECIES; it may end in :{', :'.join(PETFACE_PARTS)}"
         )
 
-    def scan(ignored: Counter[str]) -> Root:
+    def scan(ignored: Counter[str]) -> Source:
         root = scan_folder(images, ignored)
         if part is None:
             return root
@@ -145,46 +153,49 @@ def _petface(text: str) -> tuple[str, Scan]:
     return f"petface-{species}", scan
 
 
-def _petface_part(root: Root, listing: Path, ignored: Counter[str]) -> Root:
+def _petface_part(source: Source, listing: Path, ignored: Counter[str]) -> Source:
     listed = frozenset(_petface_names(listing))
-    kept = {
-        identity: [photo for photo in root.photos_of(identity) if f"{identity}/{photo.name}" in listed]
-        for identity in root.identities
-    }
-    kept = {identity: photos for identity, photos in kept.items() if photos}
-    missing = listed - {f"{identity}/{photo.name}" for identity, photos in kept.items() for photo in photos}
-    if not kept:
-        raise BadDataset(f"{listing}: none of its {len(listed):,} photos is there, such as {min(listed)}")
+    photos_by_identity: dict[str, list[PhotoRef]] = {}
+    missing = set(listed)
+    for identity in source.identities:
+        photos = [photo for photo in source.photos_of(identity) if f"{identity}/{photo.name}" in listed]
+        missing -= {f"{identity}/{photo.name}" for photo in photos}
+        if photos:
+            photos_by_identity[identity] = photos
+    if not photos_by_identity:
+        raise BadDataset(f"{listing}: none of its {len(listed):,} photos exists, for example {min(listed)}")
     if missing:
         ignored["listed photos not found"] += len(missing)
-        log.warning("%s: %d photos not found: %s", listing, len(missing), some_of(missing))
-    return Root(tuple(kept), kept.__getitem__)
+        log.warning("%s: %d photos not found: %s", listing, len(missing), abbreviate_names(missing))
+    return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
 
 
 def _petface_list(folder: Path, part: str) -> Path:
     for name in (f"{part}.csv", f"{part}.txt"):
         if (folder / name).is_file():
             return folder / name
-    raise BadDataset(f"{folder}: holds no {part}.csv or {part}.txt; PetFace's split folder belongs beside its images")
+    raise BadDataset(
+        f"{folder}: contains no {part}.csv or {part}.txt; PetFace's split folder belongs next to its images folder"
+    )
 
 
 def _petface_names(listing: Path) -> Iterator[str]:
-    """`IDENTITY/PHOTO` of every line. BadDataset names the line that is none of this species, or an empty file."""
+    """Yield `IDENTITY/PHOTO` of each line; BadDataset for a line of another species or form, and an empty file."""
     try:
         lines = listing.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadDataset(f"{listing}: cannot be read ({error})") from error
-    named = 0
+    count = 0
     for number, line in enumerate(lines, start=1):
         photo = line.partition(",")[0]
         if not line.strip() or (number == 1 and photo == "filename"):
             continue
         species, _, name = photo.partition("/")
         if species != listing.parent.name or name.count("/") != 1:
-            raise BadDataset(f"{listing}:{number}: not {listing.parent.name}/IDENTITY/PHOTO: {photo!r}")
-        named += 1
+            raise BadDataset(f"{listing}:{number}: expected {listing.parent.name}/IDENTITY/PHOTO, got {photo!r}")
+        count += 1
         yield name
-    if not named:
+    if not count:
         raise BadDataset(f"{listing}: lists no photo")
 
 
@@ -202,7 +213,8 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
         raise BadDataset(f"{folder}: cannot be read ({error.strerror})") from error
 
 
-def _left_out(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -> bool:
+def _is_skipped(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -> bool:
+    """Tell whether an entry is hidden, a broken link or a link out of the folder, and count it in `ignored`."""
     if entry.name.startswith("."):
         ignored["hidden files"] += 1
         return True

@@ -1,4 +1,4 @@
-"""Identities into train, validation and test: whoever is in one is in no other."""
+"""Splits of identities into train, validation and test sides, which have no identity in common."""
 
 import json
 from collections.abc import Sequence
@@ -9,15 +9,14 @@ from typing import Literal
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import IdentityTable, by_hash
 
-MIN_IDENTITIES_A_SIDE = 2  # with one there is no pair of strangers: nothing to learn from, nothing to measure
-
+MIN_IDENTITIES_PER_SIDE = 2  # with one there are no negative pairs to learn from or to evaluate
 
 SIDES = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Identity names (`ROOT/IDENTITY`) of the three sides, each sorted, and the seed that made them."""
+    """Identity names (`ROOT/IDENTITY`) of the three sides, each sorted, and the seed of the split."""
 
     seed: int
     train: tuple[str, ...]
@@ -27,47 +26,60 @@ class Split:
     def __post_init__(self) -> None:
         sides = (self.train, self.validation, self.test)
         if len(set().union(*sides)) != sum(map(len, sides)):
-            raise ValueError("an identity stands on two sides of the split")
+            raise ValueError("an identity is on two sides of the split")
 
     def to_json(self) -> str:
+        """Format the split as JSON."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
-        # A folder's name may be no UTF-8; Python's escape of such a character is JSON's too.
+        # A folder's name may be invalid UTF-8; Python's escape of such a character is valid in JSON too.
         return text.encode("utf-8", "backslashreplace").decode()
 
     @staticmethod
     def read(path: Path) -> "Split":
-        """BadRun where the file is missing or damaged."""
+        """Read a split from a run's file.
+
+        Raises:
+            BadRun: the file is missing or damaged.
+        """
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            return Split(int(stored["seed"]), *(_names(stored[side]) for side in SIDES))
+            return Split(int(stored["seed"]), *(_parse_names(stored[side]) for side in SIDES))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadRun(f"{path}: no split can be read from it ({error})") from error
+            raise BadRun(f"{path}: cannot be read as a split ({error})") from error
 
 
 def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
-    """Shares of the identities, root by root, so that each root stands on each side in its share.
+    """Split identities at random, separately for each root, so that each root has the same shares.
 
-    Depends on `seed` and the names alone. BadDataset where a side that was asked for would have fewer
-    than two identities.
+    The result depends only on `seed` and the names.
+
+    Args:
+        table: the photos.
+        seed: of the shuffle.
+        validation, test: shares of the identities, in [0, 1).
+
+    Raises:
+        BadDataset: a side with a share above 0 would have fewer than two identities.
+        ValueError: the shares are negative or add up to 1 or more.
     """
     if not (validation >= 0 and test >= 0 and validation + test < 1):
-        raise ValueError(f"shares are at least 0 and together below 1: {validation}, {test}")
+        raise ValueError(f"shares must be at least 0 and add up to less than 1, got {validation} and {test}")
     sides: dict[str, list[str]] = {side: [] for side in SIDES}
-    roots: dict[str, list[str]] = {}
+    names_by_root: dict[str, list[str]] = {}
     for name in table.names:
-        roots.setdefault(name.split("/", 1)[0], []).append(name)
-    for names in roots.values():
+        names_by_root.setdefault(name.split("/", 1)[0], []).append(name)
+    for names in names_by_root.values():
         shuffled = by_hash(names, seed)
-        held = _share(len(names), validation)
-        tested = _share(len(names), test)
-        sides["validation"] += shuffled[:held]
-        sides["test"] += shuffled[held : held + tested]
-        sides["train"] += shuffled[held + tested :]
+        validation_size = _share_size(len(names), validation)
+        test_size = _share_size(len(names), test)
+        sides["validation"] += shuffled[:validation_size]
+        sides["test"] += shuffled[validation_size : validation_size + test_size]
+        sides["train"] += shuffled[validation_size + test_size :]
     for side, share in (("train", 1.0), ("validation", validation), ("test", test)):
-        if share and len(sides[side]) < MIN_IDENTITIES_A_SIDE:
+        if share and len(sides[side]) < MIN_IDENTITIES_PER_SIDE:
             raise BadDataset(
                 f"{len(table.names)} identities are too few: the {side} side would have {len(sides[side])}, "
-                f"and needs {MIN_IDENTITIES_A_SIDE}. Add identities, or change split.validation and split.test"
+                f"and needs {MIN_IDENTITIES_PER_SIDE}. Add identities, or change split.validation and split.test"
             )
     return Split(seed, *(tuple(sorted(sides[side])) for side in SIDES))
 
@@ -75,9 +87,16 @@ def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0
 def split_by_name(
     table: IdentityTable, names: Sequence[str], seed: int = 0, side: Literal["train", "validate"] = "train"
 ) -> Split:
-    """The identities whose folders are listed in `names` on one side, all others on the other.
+    """Split identities into those whose folders are listed in `names` and all others.
 
-    BadDataset where a listed one is missing, or a side would have fewer than two identities.
+    Args:
+        table: the photos.
+        names: of folders.
+        seed: recorded in the split.
+        side: the side of the listed identities.
+
+    Raises:
+        BadDataset: a listed identity is missing, or a side would have fewer than two identities.
     """
     folders = {name: name.split("/", 1)[1] for name in table.names}
     if missing := sorted(set(names) - set(folders.values())):
@@ -88,22 +107,22 @@ def split_by_name(
     listed = tuple(name for name in table.names if folders[name] in names)
     others = tuple(name for name in table.names if folders[name] not in names)
     train, validation = (listed, others) if side == "train" else (others, listed)
-    if min(len(train), len(validation)) < MIN_IDENTITIES_A_SIDE:
+    if min(len(train), len(validation)) < MIN_IDENTITIES_PER_SIDE:
         raise BadDataset(
             f"split.{side} leaves {len(train)} identities to train on and {len(validation)} to validate on; each "
-            f"side needs {MIN_IDENTITIES_A_SIDE}"
+            f"side needs {MIN_IDENTITIES_PER_SIDE}"
         )
     return Split(seed, train, validation, ())
 
 
-def _names(stored: object) -> tuple[str, ...]:
+def _parse_names(stored: object) -> tuple[str, ...]:
     if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
         raise ValueError(f"not a list of identities: {stored!r:.80}")
     return tuple(stored)
 
 
-def _share(count: int, share: float) -> int:
-    """The nearest whole number, but two where there is enough to give two."""
+def _share_size(count: int, share: float) -> int:
+    """Round a share to a whole number of identities, at least two if there are six or more in all."""
     if share == 0:
         return 0
-    return max(round(count * share), MIN_IDENTITIES_A_SIDE if count >= 3 * MIN_IDENTITIES_A_SIDE else 0)
+    return max(round(count * share), MIN_IDENTITIES_PER_SIDE if count >= 3 * MIN_IDENTITIES_PER_SIDE else 0)

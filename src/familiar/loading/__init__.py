@@ -1,1 +1,1 @@
-"""Labeled photos into training batches (torch)."""
+"""Loading of labeled photos into training batches (torch)."""

@@ -1,4 +1,4 @@
-"""A dataset's crops as the network takes them: in batches, on its device, standardized."""
+"""Batches of crops for the network: on its device and standardized."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -12,13 +12,13 @@ from torch.utils.data import DataLoader
 from familiar.core.errors import FamiliarError, TrainingFailed
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import draw_change, photo_generator
-from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, start_worker
+from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, init_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 from familiar.photos.preprocessing import Preprocessing
 
 
 class NetworkBatch(NamedTuple):
-    """Standardized images, channels last in memory; whose they are; and which rows of the dataset."""
+    """Standardized images, channels last in memory, with their labels and rows of the dataset."""
 
     images: Float32[Tensor, "n 3 s s"]
     labels: Int64[Tensor, " n"]
@@ -26,11 +26,17 @@ class NetworkBatch(NamedTuple):
 
 
 class PhotoBatches:
-    """Iterates batches on `device`.
+    """Iterable of batches on `device`.
 
-    `keys` are asked anew at each iteration. With `workers` other processes load ahead; with none, the threads of
-    this one load each batch before it is used, which is the faster way where the network runs on the same cores.
-    The number of workers changes no pixel. TrainingFailed where a worker dies.
+    Args:
+        dataset: the crops.
+        keys: keys of each batch; iterated again for each iteration of the batches.
+        device: of the network.
+        workers: processes that load ahead. With 0, threads of this process load each batch before it is used,
+            which is faster if the network runs on the same cores. The number does not change any pixel.
+
+    Raises:
+        TrainingFailed: while iterating, if a worker died.
     """
 
     def __init__(
@@ -44,14 +50,14 @@ class PhotoBatches:
         self.device = device
         self._loader = DataLoader(
             dataset,
-            batch_sampler=keys,  # pyright: ignore[reportArgumentType] - any iterable will do
-            collate_fn=_as_it_is,  # pyright: ignore[reportArgumentType] - a whole batch, made at once
+            batch_sampler=keys,  # pyright: ignore[reportArgumentType] - any iterable works
+            collate_fn=_keep_batch,  # pyright: ignore[reportArgumentType] - batches are complete already
             num_workers=workers,
-            worker_init_fn=start_worker,
+            worker_init_fn=init_worker,
             multiprocessing_context=process_context() if workers else None,
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
-            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
+            generator=torch.Generator(),  # otherwise it would draw from the generator of dropout
         )
 
     def __iter__(self) -> Iterator[NetworkBatch]:
@@ -60,15 +66,13 @@ class PhotoBatches:
                 if isinstance(batch, FamiliarError):
                     raise batch
                 yield self._on_device(batch)
-        except (
-            RuntimeError,
-            ConnectionError,
-            EOFError,
-        ) as error:  # the latter two, if it died in mid-sentence
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            # ConnectionError and EOFError are raised if a worker died while sending.
             if isinstance(error, RuntimeError) and "DataLoader worker (pid" not in str(error):
                 raise
             raise TrainingFailed(
-                f"a process that loads photos died. Was the memory used up? Try fewer workers. {SCRIPTS_NEED_A_GUARD}"
+                "a process that loads photos died, possibly for lack of memory. Try fewer workers. "
+                f"{SCRIPTS_NEED_A_GUARD}"
             ) from error
 
     def _on_device(self, batch: Batch) -> NetworkBatch:
@@ -85,17 +89,18 @@ class PhotoBatches:
 
 
 def standardize_batch(rgb_u8: UInt8[Tensor, "n s s 3"], preprocessing: Preprocessing) -> Float32[Tensor, "n 3 s s"]:
-    """What `faces.tensor.standardize` computes, to the bit, on the tensor's device; channels last in memory."""
+    """Standardize as `photos.preprocessing` does, to the bit, on the tensor's device; channels last in memory."""
     mean, std = _mean_and_std(preprocessing.mean, preprocessing.std, rgb_u8.device)
     pixels = rgb_u8 if preprocessing.color_order == "RGB" else rgb_u8.flip(-1)
     return pixels.float().sub_(mean).div_(std).permute(0, 3, 1, 2)
 
 
-@lru_cache(maxsize=8)  # a transfer in every batch would hold a GPU up
+@lru_cache(maxsize=8)  # a transfer in every batch would stall a GPU
 def _mean_and_std(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of values in [0, 255]."""
+    """Return mean and standard deviation of pixels in [0, 255]."""
     return torch.tensor(mean, device=device) * 255, torch.tensor(std, device=device) * 255
 
 
-def _as_it_is(batch: Batch | FamiliarError) -> Batch | FamiliarError:
+def _keep_batch(batch: Batch | FamiliarError) -> Batch | FamiliarError:
+    """Return a batch as it is, since the dataset collates it."""
     return batch

@@ -1,7 +1,7 @@
-"""Crops kept on disk, each collection of photos as one array that can be mapped into memory.
+"""Disk cache of crops: for each collection of photos one array that can be mapped into memory.
 
-A pack is a folder `KEY/` with `crops.u8`, the pixels one crop after the other, and `pack.json`. It appears by one
-rename, whole or not at all, and is never changed afterwards: runs may share the cache and be killed at any moment.
+A pack is a folder `KEY/` with `crops.u8`, the pixels of one crop after another, and `pack.json`. It is created by one
+rename, completely or not at all, and never changed: runs may share the cache and be killed at any moment.
 """
 
 import contextlib
@@ -39,21 +39,21 @@ Pixels = UInt8[np.ndarray, "s s 3"]
 
 FORMAT = 1
 DEFAULT_MAX_BYTES = 20 * 10**9
-# Packs, drafts, and packs set aside: in a folder that may hold what is the user's, all that is touched.
-_OURS = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
-_ABANDONED_SECONDS = 3600  # a pack nobody has written to for so long was left by a run that was killed
+# Packs, unfinished packs and packs being removed. Nothing else in the folder is touched, as users may have files there.
+_PACK_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
+_ABANDONED_SECONDS = 3600  # an unfinished pack without a write for so long was left by a killed run
 
 
 @dataclass(frozen=True)
 class CropCache:
-    """A folder of packs, `max_bytes` in all; the least recently used go first. 0 keeps nothing."""
+    """A folder of packs with at most `max_bytes` in all; the least recently used are evicted. 0 disables the cache."""
 
     folder: Path
     max_bytes: int = DEFAULT_MAX_BYTES
 
 
-class Draft:
-    """A pack that is being written. A disk that fills up costs the pack, not the run."""
+class PackWriter:
+    """Writer of a new pack. If the disk is full, the pack is abandoned and the run continues."""
 
     def __init__(self, pack: Path) -> None:
         self.pack = pack
@@ -63,56 +63,75 @@ class Draft:
         self.crops = 0
 
     def add(self, crop: Pixels) -> None:
+        """Append a crop; does nothing after an error."""
         if self.file is None:
             return
         try:
             self.file.write(np.ascontiguousarray(crop).data)
             self.crops += 1
         except OSError as error:
-            self._give_up(error)
+            self._abandon(error)
 
-    def finish(self, unreadable: list[int]) -> bool:
-        """Whether the pack is there now, this one or that of another run which was faster."""
+    def commit(self, unreadable: list[int]) -> bool:
+        """Write the description and rename the folder to the pack's name.
+
+        Args:
+            unreadable: rows of photos that could not be decoded.
+
+        Returns:
+            Whether the pack exists now, whether written here or by another run meanwhile.
+        """
         if self.file is None:
             return False
         try:
             with self.file:
                 self.file.flush()
                 os.fsync(self.file.fileno())
-            described = {"crops": self.crops, "unreadable": unreadable}
-            (self.folder / "pack.json").write_text(json.dumps(described, indent=1))
+            description = {"crops": self.crops, "unreadable": unreadable}
+            (self.folder / "pack.json").write_text(json.dumps(description, indent=1))
             self.folder.rename(self.pack)
         except OSError as error:
             if self.pack.is_dir():
-                self.drop()
+                self.discard()
                 return True
-            self._give_up(error)
+            self._abandon(error)
             return False
         return True
 
-    def drop(self) -> None:
+    def discard(self) -> None:
+        """Delete what was written."""
         if self.file is not None:
-            with contextlib.suppress(OSError):  # what is still buffered may not fit either
+            with contextlib.suppress(OSError):  # flushing the buffer may fail too
                 self.file.close()
             self.file = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _give_up(self, error: OSError) -> None:
-        log.warning("crops are not kept in %s: %s", self.folder.parent, error.strerror)
-        self.drop()
+    def _abandon(self, error: OSError) -> None:
+        log.warning("crops cannot be cached in %s: %s", self.folder.parent, error.strerror)
+        self.discard()
 
 
-def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) -> list[int] | None:
-    """The rows whose photos could not be decoded; None where there is no whole pack, or not as many fit in now."""
+def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, max_crops: int) -> list[int] | None:
+    """Check a pack and mark it as recently used; remove it if it is damaged or has another number of crops.
+
+    Args:
+        pack: its folder.
+        preprocessing: of the crops.
+        photos: number of photos.
+        max_crops: number of crops that fit into the cache.
+
+    Returns:
+        The rows of photos that could not be decoded; None if there is no usable pack.
+    """
     if not pack.is_dir():
         return None
     try:
-        described = json.loads((pack / "pack.json").read_text())
-        crops, rows = described["crops"], [int(row) for row in described["unreadable"]]
-        whole = (pack / "crops.u8").stat().st_size == crops * crop_bytes(preprocessing)
-        if whole and crops == min(room, photos) and all(0 <= row < photos for row in rows):
-            with contextlib.suppress(OSError):  # somebody else's, which may only be read
-                os.utime(pack)  # so that it counts as used
+        description = json.loads((pack / "pack.json").read_text())
+        crops, rows = description["crops"], [int(row) for row in description["unreadable"]]
+        complete = (pack / "crops.u8").stat().st_size == crops * crop_bytes(preprocessing)
+        if complete and crops == min(max_crops, photos) and all(0 <= row < photos for row in rows):
+            with contextlib.suppress(OSError):  # fails for another user's read-only pack
+                os.utime(pack)  # marks it as used
             return rows
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -120,16 +139,16 @@ def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, room: int) 
     return None
 
 
-def make_room(cache: CropCache, needed: int) -> None:
-    """Drop the packs not used for longest until `needed` bytes are free, and what killed runs left."""
+def evict_packs(cache: CropCache, needed: int) -> None:
+    """Remove the least recently used packs until `needed` bytes fit, and unfinished packs of killed runs."""
     packs: list[tuple[float, int, Path]] = []
     for folder in cache.folder.iterdir():
-        if not _OURS.fullmatch(folder.name):
+        if not _PACK_NAMES.fullmatch(folder.name):
             continue
         try:
             used = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
             size = sum(entry.stat().st_size for entry in folder.glob("*.u8"))
-        except OSError:  # another run clears it away
+        except OSError:  # another run is removing it
             continue
         if folder.name.startswith(".") and time.time() - used > _ABANDONED_SECONDS:
             remove_pack(folder)
@@ -145,26 +164,30 @@ def make_room(cache: CropCache, needed: int) -> None:
 
 
 def remove_pack(pack: Path) -> None:
-    """Renamed first, so that nobody opens a half of it; whoever has it mapped keeps it."""
-    aside = pack.with_name(f".{secrets.token_hex(8)}")
+    """Remove a pack. Processes that have it mapped can still use it.
+
+    It is renamed first, so that no process opens a partly deleted pack.
+    """
+    renamed = pack.with_name(f".{secrets.token_hex(8)}")
     try:
-        pack.rename(aside)
+        pack.rename(renamed)
     except OSError:
         return
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
-    """Of everything that decides a pack's pixels: photos, geometry, our code and the libraries beneath it."""
+    """Hash everything that determines the pixels: photos, geometry, our code and the libraries it uses."""
     geometry = [preprocessing.size_px, preprocessing.resize, preprocessing.resize_px, preprocessing.margin]
-    steps = (open_photo, load_photo, decode_clean_jpeg, crop_photo, WholePhoto, detect_and_align, resize_crop)
-    decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in steps]
+    functions = (open_photo, load_photo, decode_clean_jpeg, crop_photo, WholePhoto, detect_and_align, resize_crop)
+    decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in functions]
     drawing = sorted(Path(inspect.getfile(synthetic)).parent.glob("*.py"))
     code = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (*decoding, *drawing)]
     libraries = [library.__version__ for library in (np, cv2, PIL, simplejpeg)]
-    described = [FORMAT, geometry, code, libraries, contents]
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:40]
+    inputs = [FORMAT, geometry, code, libraries, contents]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:40]
 
 
 def crop_bytes(preprocessing: Preprocessing) -> int:
+    """Return the size of a crop in bytes."""
     return 3 * preprocessing.size_px**2

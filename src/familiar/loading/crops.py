@@ -1,4 +1,4 @@
-"""The crops of labeled photos: read once, from a pack where there is a cache. Knows nothing of torch."""
+"""Crops of labeled photos, decoded or read from the cache. Independent of torch."""
 
 import contextlib
 import hashlib
@@ -25,10 +25,10 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import crop_photo
 from familiar.loading.cache import (
     CropCache,
-    Draft,
+    PackWriter,
     Pixels,
     crop_bytes,
-    make_room,
+    evict_packs,
     open_pack,
     pack_key,
     remove_pack,
@@ -39,13 +39,20 @@ from familiar.photos.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
 
-_ALONE = 200  # so few photos are decoded sooner than processes start
+_MIN_PHOTOS_FOR_POOL = 200  # fewer photos are decoded faster than processes start
 _WINDOW_BYTES = 2**26  # of crops decoded ahead of the writer
 
 
 @dataclass(frozen=True, eq=False)
 class Crops:
-    """The crop of every photo, by row: mapped from a pack, where that holds `pack_rows` of it, or decoded."""
+    """The crops of photos, by row: read from a memory-mapped pack if they are in it, decoded otherwise.
+
+    Attributes:
+        photos: one per row.
+        preprocessing: size and geometry of the crops.
+        pack: folder of the pack, None without a cache.
+        pack_rows: for each row its index in the pack.
+    """
 
     photos: tuple[PhotoRef, ...]
     preprocessing: Preprocessing
@@ -56,21 +63,25 @@ class Crops:
         return len(self.photos)
 
     def __getitem__(self, row: int) -> Pixels:
-        """Read-only where it comes from a pack. UnreadablePhoto where the file is gone or changed meanwhile."""
+        """Return the crop of a row, which is read-only if it comes from a pack.
+
+        Raises:
+            UnreadablePhoto: the file was deleted or changed since.
+        """
         packed = self._packed
         if packed is None or self.pack_rows[row] >= len(packed):
             return crop_of(self.photos[row], self.preprocessing)
         return packed[self.pack_rows[row]]
 
     def of(self, table: IdentityTable) -> "Crops":
-        """Those of a table whose photos are all among these."""
-        row_of = {photo: row for row, photo in enumerate(self.photos)}
-        rows = np.array([row_of[photo] for photo in table.photos], np.int64)
+        """Select the crops of a table, whose photos must all be among these."""
+        row_by_photo = {photo: row for row, photo in enumerate(self.photos)}
+        rows = np.array([row_by_photo[photo] for photo in table.photos], np.int64)
         return Crops(table.photos, self.preprocessing, self.pack, self.pack_rows[rows])
 
     @cached_property
     def _packed(self) -> UInt8[np.ndarray, "n s s 3"] | None:
-        """Mapped when first asked for, in each process; None where another run has cleared the pack away."""
+        """The pack, mapped on first use in each process; None if another run has removed it."""
         if self.pack is None:
             return None
         try:
@@ -80,15 +91,18 @@ class Crops:
         return flat.reshape(-1, self.preprocessing.size_px, self.preprocessing.size_px, 3)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A mapped array would travel to another process as a copy of all its pixels.
+        # A mapped array would be sent to another process as a copy of all its pixels.
         return {name: value for name, value in vars(self).items() if name != "_packed"}
 
 
 @dataclass(frozen=True, eq=False)
 class ReadTable:
-    """The photos of a table that can be read, with their crops.
+    """The readable photos of a table, with their crops.
 
-    `contents`: SHA-256 over every photo's identity, name and bytes, in whatever order they stand.
+    Attributes:
+        table: the readable photos.
+        crops: one per row of the table.
+        contents: SHA-256 over the identity, name and bytes of all photos, independent of their order.
     """
 
     table: IdentityTable
@@ -97,7 +111,7 @@ class ReadTable:
 
 
 def crop_of(photo: PhotoRef, preprocessing: Preprocessing) -> Pixels:
-    """The photo as the network will see it in use: training photos are faces already."""
+    """Crop a photo as for inference, except that it is not searched for faces, as training photos are aligned faces."""
     return crop_photo(photo, preprocessing, open_photo=open_photo).rgb_u8
 
 
@@ -105,23 +119,31 @@ def read_table(
     table: IdentityTable,
     preprocessing: Preprocessing,
     cache: CropCache | None = None,
-    on_photo: Callable[[int, int], None] = lambda _done, _of: None,
+    on_photo: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ReadTable:
-    """Every photo opened once, and packed where there is a cache; those that cannot be decoded are left out.
+    """Decode every photo once, into the cache if there is one, and leave out the unreadable ones with a warning.
 
-    Each of those is named in a warning: better now than in the middle of the ninth epoch. `on_photo` is told how
-    many of how many are done. BadDataset where not one can be read.
+    All photos are decoded first, so that damaged ones are found before training and not in the ninth epoch.
+
+    Args:
+        table: the photos.
+        preprocessing: size and geometry of the crops.
+        cache: None to decode crops whenever they are used.
+        on_photo: called with the number of photos done and of all photos.
+
+    Raises:
+        BadDataset: none of the photos can be read.
     """
-    remembered = None
+    hash_database = None
     if cache is not None:
-        with contextlib.suppress(OSError):  # warned of where a pack would be written
+        with contextlib.suppress(OSError):  # the warning is logged when a pack is written
             cache.folder.mkdir(parents=True, exist_ok=True)
-        remembered = cache.folder / "contents.sqlite"
-    contents = _contents(table.photos, remembered)
+        hash_database = cache.folder / "contents.sqlite"
+    contents = _photo_contents(table.photos, hash_database)
     if cache is None or cache.max_bytes < crop_bytes(preprocessing):
-        pack, unreadable = None, _unreadable(table.photos, preprocessing, on_photo)
+        pack, unreadable = None, _decode_errors(table.photos, preprocessing, on_photo)
     else:
-        pack, unreadable = _find_or_make(cache, table.photos, contents, preprocessing, on_photo)
+        pack, unreadable = _open_or_write_pack(cache, table.photos, contents, preprocessing, on_photo)
     for reason in unreadable.values():
         log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
@@ -135,24 +157,25 @@ def read_table(
     )
 
 
-def _contents(photos: tuple[PhotoRef, ...], remembered: Path | None) -> list[str | None]:
-    """What decides each photo's pixels: a file's bytes, a drawn photo's name, an image's pixels themselves."""
+def _photo_contents(photos: tuple[PhotoRef, ...], hash_database: Path | None) -> list[str | None]:
+    """Return what determines each photo's pixels: hash of the file, name of a drawn photo, or hash of the pixels."""
     files = [photo for photo in photos if isinstance(photo, Path)]
-    of_file = dict(zip(files, content_hashes(files, remembered), strict=True))
+    hash_by_file = dict(zip(files, content_hashes(files, hash_database), strict=True))
 
     def content(photo: PhotoRef) -> str | None:
         match photo:
             case Path():
-                return of_file[photo]
+                return hash_by_file[photo]
             case SyntheticPhoto():
                 return photo.name
             case IdxPhoto():
-                return photo.content
+                return photo.content_sha256
 
     return [content(photo) for photo in photos]
 
 
 def _digest(table: IdentityTable, contents: list[str | None]) -> str:
+    """Hash the identities, names and contents of photos, independent of their order."""
     lines = sorted(
         os.fsencode(f"{table.names[label]}\0{photo.name}\0{content}\n")
         for photo, label, content in zip(table.photos, table.labels, contents, strict=True)
@@ -160,56 +183,92 @@ def _digest(table: IdentityTable, contents: list[str | None]) -> str:
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def _find_or_make(
+def _open_or_write_pack(
     cache: CropCache,
     photos: tuple[PhotoRef, ...],
     contents: list[str | None],
     preprocessing: Preprocessing,
     on_photo: Callable[[int, int], None],
 ) -> tuple[Path | None, dict[int, str]]:
-    """The pack, and why photos are not in it, by row."""
+    """Open the pack of these photos, or write it if there is none.
+
+    Returns:
+        The pack, None if it could not be written, and the error of each unreadable photo, by row.
+    """
     pack = cache.folder / pack_key(contents, preprocessing)
-    room = cache.max_bytes // crop_bytes(preprocessing)
-    if (rows := open_pack(pack, preprocessing, len(photos), room)) is not None:
-        again = {row: _crop_or_error(photos[row], preprocessing) for row in rows}
-        # Opened again to say why, of the file as it is called now.
-        found = {row: str(error) for row, error in again.items() if isinstance(error, FamiliarError)}
-        if len(found) == len(rows):
-            make_room(cache, 0)  # the bound may be a tighter one today
-            return pack, found
-        remove_pack(pack)
-    if room < len(photos):
-        log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", room, len(photos))
+    max_crops = cache.max_bytes // crop_bytes(preprocessing)
+    errors = _reopen_pack(pack, photos, preprocessing, max_crops)
+    if errors is not None:
+        evict_packs(cache, 0)  # the limit may be lower than when the packs were written
+        return pack, errors
+    if max_crops < len(photos):
+        log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", max_crops, len(photos))
     try:
-        make_room(cache, min(room, len(photos)) * crop_bytes(preprocessing))
-        draft = Draft(pack)
+        evict_packs(cache, min(max_crops, len(photos)) * crop_bytes(preprocessing))
+        writer = PackWriter(pack)
     except OSError as error:
-        log.warning("crops are not kept in %s: %s", cache.folder, error.strerror)
-        return None, _unreadable(photos, preprocessing, on_photo)
+        log.warning("crops cannot be cached in %s: %s", cache.folder, error.strerror)
+        return None, _decode_errors(photos, preprocessing, on_photo)
+    errors, written = _write_pack(writer, photos, preprocessing, max_crops, on_photo)
+    return pack if written else None, errors
+
+
+def _reopen_pack(
+    pack: Path, photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, max_crops: int
+) -> dict[int, str] | None:
+    """Check an existing pack.
+
+    Returns:
+        The error of each photo that is not in it, by row; None if there is no pack, or if one of these photos has
+        become readable.
+    """
+    rows = open_pack(pack, preprocessing, len(photos), max_crops)
+    if rows is None:
+        return None
+    # Decoded again, since the message must name the file as it is named now.
+    crops = {row: _crop_or_error(photos[row], preprocessing) for row in rows}
+    errors = {row: str(error) for row, error in crops.items() if isinstance(error, FamiliarError)}
+    if len(errors) < len(rows):
+        remove_pack(pack)
+        return None
+    return errors
+
+
+def _write_pack(
+    writer: PackWriter,
+    photos: tuple[PhotoRef, ...],
+    preprocessing: Preprocessing,
+    max_crops: int,
+    on_photo: Callable[[int, int], None],
+) -> tuple[dict[int, str], bool]:
+    """Decode all photos and write the first `max_crops` crops.
+
+    Returns:
+        The error of each unreadable photo, by row, and whether the pack was written.
+    """
+    errors: dict[int, str] = {}
+    blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
     try:
-        unreadable: dict[int, str] = {}
-        blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
-        for row, crop in enumerate(_decoded(photos, preprocessing)):
+        for row, crop in enumerate(_decode_all(photos, preprocessing)):
             if isinstance(crop, FamiliarError):
-                unreadable[row] = str(crop)
-                crop = blank  # so that a crop's row does not hang on what could be read
-            if row < room:
-                draft.add(crop)
+                errors[row] = str(crop)
+                crop = blank  # so that the position of a crop does not depend on which photos are readable
+            if row < max_crops:
+                writer.add(crop)
             on_photo(row + 1, len(photos))
-        kept = draft.finish(list(unreadable))
+        return errors, writer.commit(list(errors))
     except BaseException:
-        draft.drop()
+        writer.discard()
         raise
-    return pack if kept else None, unreadable
 
 
-def _unreadable(
+def _decode_errors(
     photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, on_photo: Callable[[int, int], None]
 ) -> dict[int, str]:
-    """Why files cannot be decoded, by row. Drawn photos always can."""
+    """Decode all files and return the errors, by row. Drawn photos have none."""
     files = [(row, photo) for row, photo in enumerate(photos) if isinstance(photo, Path)]
     reasons: dict[int, str] = {}
-    decoded = _decoded(tuple(photo for _, photo in files), preprocessing)
+    decoded = _decode_all(tuple(photo for _, photo in files), preprocessing)
     for done, ((row, _), crop) in enumerate(zip(files, decoded, strict=True), start=1):
         if isinstance(crop, FamiliarError):
             reasons[row] = str(crop)
@@ -217,11 +276,11 @@ def _unreadable(
     return reasons
 
 
-def _decoded(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
-    """Every crop in order, or why there is none; by all cores where there are many."""
+def _decode_all(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iterator[Pixels | FamiliarError]:
+    """Yield the crop or the error of each photo, in order; many photos are decoded by all cores."""
     decode = partial(_crop_or_error, preprocessing=preprocessing)
     cores = available_cores()
-    if len(photos) < _ALONE or cores == 1:
+    if len(photos) < _MIN_PHOTOS_FOR_POOL or cores == 1:
         yield from map(decode, photos)
         return
     drawn = any(isinstance(photo, SyntheticPhoto) for photo in photos)
@@ -233,12 +292,12 @@ def _decoded(photos: tuple[PhotoRef, ...], preprocessing: Preprocessing) -> Iter
                 yield from pool.map(decode, photos[start : start + window], chunksize=chunk)
         except BrokenProcessPool as error:
             raise BadDataset(
-                f"a process that draws photos died. Was the memory used up? {SCRIPTS_NEED_A_GUARD}"
+                f"a process that draws photos died, possibly for lack of memory. {SCRIPTS_NEED_A_GUARD}"
             ) from error
 
 
 def _processes(cores: int) -> ProcessPoolExecutor:
-    """Decoding a file leaves Python to other threads; drawing is much Python itself."""
+    """Make a pool for drawing, which holds the interpreter lock; decoding files releases it and uses threads."""
     return ProcessPoolExecutor(cores, process_context(), _start_process)
 
 

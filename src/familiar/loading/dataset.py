@@ -1,4 +1,4 @@
-"""A table of labeled photos as a torch dataset: crops by key, augmented where asked for."""
+"""A torch dataset of labeled photos: crops by key, optionally augmented."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +22,14 @@ from familiar.loading.processes import end_with_parent
 
 
 class PhotoKey(NamedTuple):
-    """Which photo, and in which epoch: all that an augmented crop depends on besides the seed."""
+    """Epoch and row of a photo, which together with the seed determine an augmented crop."""
 
     epoch: int
     row: int
 
 
 class Batch(NamedTuple):
-    """Crops as they were cut out and changed, not standardized yet."""
+    """Crops, augmented but not yet standardized."""
 
     rgb_u8: UInt8[Tensor, "n s s 3"]
     labels: Int64[Tensor, " n"]
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class FaceDataset(Dataset[tuple[Pixels, int]]):
-    """Item: (crop, label) of a `PhotoKey`. It depends on its key alone, so workers need not be told of epochs."""
+    """Dataset with an item (crop, label) for each `PhotoKey`. It depends only on the key, so workers need no epoch."""
 
     def __init__(
         self, table: IdentityTable, crops: Crops, augmentation: Augmentation | None = None, seed: int = 0
@@ -60,16 +60,16 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         return rgb_u8, int(self.table.labels[key.row])
 
     def __getitems__(self, keys: Sequence[PhotoKey]) -> Batch | FamiliarError:
-        """A batch at once, by as many threads as torch uses here.
+        """Load a batch with as many threads as torch uses in this process.
 
-        An expected error is handed on as a value: raised in a worker, torch would make a page of its one line.
+        A FamiliarError is returned as a value, since torch would add a traceback to one raised in a worker.
         """
         side = self.crops.preprocessing.size_px
         rgb_u8 = np.empty((len(keys), side, side, 3), np.uint8)
 
-        def load(places: range) -> None:
-            for place in places:
-                rgb_u8[place] = self[keys[place]][0]
+        def load(indices: range) -> None:
+            for index in indices:
+                rgb_u8[index] = self[keys[index]][0]
 
         threads = 1 if get_worker_info() else torch.get_num_threads()
         try:
@@ -91,13 +91,13 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
 
 
 def in_order(rows: Sequence[int], batch_size: int) -> list[list[PhotoKey]]:
-    """The rows as batches, for where nothing is random."""
+    """Divide rows into batches in their order, with epoch 0."""
     keys = [PhotoKey(0, row) for row in rows]
     return [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
 
 
-def start_worker(_worker: int) -> None:
-    """One thread per worker process: the processes are the parallelism."""
+def init_worker(_worker: int) -> None:
+    """Set up a worker process to use one thread, since the processes run in parallel."""
     end_with_parent()
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
-"""Public sets fetched into the layout that our readers take, by whoever has a network: MNIST and LFW.
+"""Downloads of public data sets, MNIST and LFW, into the layout that `datasets` reads.
 
-torchvision and scikit-learn know where the sets are and check what arrives. Nothing is imported before it is needed.
+torchvision and scikit-learn fetch and verify the files. They are imported only when needed.
 """
 
 import secrets
@@ -20,18 +20,22 @@ RETRY_AFTER_S = 1.0
 
 
 def download_mnist(folder: Path) -> bool:
-    """The four idx files, gzipped, in `folder`, by torchvision (11 MB); for `mnist:FOLDER`.
+    """Download the four idx files, gzipped, into `folder` with torchvision (11 MB), for `mnist:FOLDER`.
 
-    False where they are there already. BadDataset where they cannot be fetched; then nothing is left behind.
-    CannotWrite where the folder holds something else.
+    Returns:
+        False if they are there already.
+
+    Raises:
+        BadDataset: they cannot be downloaded; nothing is left behind.
+        CannotWrite: the folder has other contents or cannot be written.
     """
     return _download("MNIST", folder, _fetch_mnist, _check_mnist)
 
 
 def download_lfw(folder: Path) -> bool:
-    """LFW, funneled, 250 x 250 px, as `NAME/NAME_0001.jpg`, with its pairs files, by scikit-learn (240 MB).
+    """Download LFW, funneled, 250 x 250 px, as `NAME/NAME_0001.jpg`, with its pairs files, with scikit-learn (240 MB).
 
-    The people files are not among what scikit-learn publishes. As for `download_mnist` otherwise.
+    scikit-learn does not provide the people files. Returns and raises as `download_mnist` does.
     """
     return _download("LFW", folder, _fetch_lfw, _check_lfw)
 
@@ -40,33 +44,34 @@ DOWNLOADS: dict[str, Callable[[Path], bool]] = {"mnist": download_mnist, "lfw": 
 
 
 def _download(name: str, folder: Path, fetch: Callable[[Path], Path], check: Callable[[Path], None]) -> bool:
-    """Fetched beside its place, checked by reading it, and renamed: whole or absent."""
+    """Fetch into a temporary folder, check by reading, and rename, so that `folder` is complete or absent."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         try:
             check(folder)
         except BadDataset as error:
-            raise CannotWrite(f"{folder}: holds something else than {name} ({error}); name a new folder") from error
+            raise CannotWrite(f"{folder}: contains something else than {name} ({error}); name a new folder") from error
         return False
-    with _draft_of(folder) as draft:
+    with _draft_folder(folder) as draft:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of each new attempt; the last one's failure is told
+                warnings.simplefilter("ignore")  # about each retry; the last failure is reported below
                 fetched = fetch(draft)
             check(fetched)
         except ImportError:  # the library itself is missing
             raise
-        except Exception as error:  # a network may fail in any way, and so may code that reads what arrived
+        except Exception as error:  # networks fail in many ways, and so does reading a damaged download
             raise BadDataset(
-                f"{name} cannot be downloaded ({one_line(str(error))}); try again where there is a network"
+                f"{name} cannot be downloaded ({one_line(str(error))}); try again with a network connection"
             ) from error
         if folder.exists():
-            folder.rmdir()  # empty, as was seen above; not everywhere would a rename put it aside
+            folder.rmdir()  # empty, as checked above; not all systems replace it by a rename
         fetched.rename(folder)
     return True
 
 
 @contextmanager
-def _draft_of(folder: Path) -> Iterator[Path]:
+def _draft_folder(folder: Path) -> Iterator[Path]:
+    """Make a temporary folder next to `folder`, removed at the end unless renamed."""
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
     try:
         draft.mkdir(parents=True)
@@ -83,7 +88,7 @@ def _fetch_mnist(draft: Path) -> Path:
 
     unpacked = Path(MNIST(draft, download=True).raw_folder)
     for file in unpacked.glob("*-ubyte"):
-        file.unlink()  # the gzipped ones stay: a fifth as large, and read as fast
+        file.unlink()  # the gzipped files stay: a fifth of the size, and read as fast
     return unpacked
 
 
@@ -95,7 +100,7 @@ def _check_mnist(folder: Path) -> None:
 def _fetch_lfw(draft: Path) -> Path:
     from sklearn.datasets import fetch_lfw_pairs
 
-    fetch_lfw_pairs(subset="test", data_home=draft, delay=RETRY_AFTER_S)  # fetches all of LFW, opens some of it
+    fetch_lfw_pairs(subset="test", data_home=draft, delay=RETRY_AFTER_S)  # fetches all of LFW, opens a part of it
     photos = draft / "lfw_home" / "lfw_funneled"
     for name in LFW_PAIRS:
         (draft / "lfw_home" / name).replace(photos / name)
@@ -103,7 +108,7 @@ def _fetch_lfw(draft: Path) -> Path:
 
 
 def _check_lfw(folder: Path) -> None:
-    """Whether every photo that a pairs file names is there."""
+    """Raise BadDataset if a photo of a pairs file is missing."""
     table = scan_folders(folder)
     for name in LFW_PAIRS:
         read_lfw_pairs(folder / name, table)

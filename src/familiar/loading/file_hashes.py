@@ -1,4 +1,4 @@
-"""What files hold, as SHA-256, remembered so that an unchanged file is not read again."""
+"""SHA-256 of files, stored in a database so that unchanged files are not read again."""
 
 import hashlib
 import os
@@ -9,40 +9,46 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-_SETTLED_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would look unchanged
+_MIN_AGE_NS = 2_000_000_000  # a file changed again within a clock tick of its time stamp would seem unchanged
 _TABLE = "CREATE TABLE IF NOT EXISTS contents (path BLOB PRIMARY KEY, stamp TEXT, sha256 TEXT) WITHOUT ROWID"
 
 
-def content_hashes(paths: Sequence[Path], memory: Path | None = None) -> list[str | None]:
-    """SHA-256 of each file, hexadecimal; None where it cannot be read.
+def content_hashes(paths: Sequence[Path], database: Path | None = None) -> list[str | None]:
+    """Compute the SHA-256 of each file.
 
-    `memory` is an SQLite file, made if missing, of hashes by path, size, times and inode. It only saves time:
-    where it cannot be used, every file is read.
+    Args:
+        paths: of the files.
+        database: SQLite file, made if missing, of hashes by path, size, times and inode. It only saves time: if it
+            cannot be used, every file is read.
+
+    Returns:
+        Hexadecimal hashes; None for a file that cannot be read.
     """
     stamps = [_stamp(path) for path in paths]
-    known = _recall(memory, paths) if memory else {}
-    found: dict[int, str | None] = {}
+    stored = _load_hashes(database, paths) if database else {}
+    hashes: dict[int, str | None] = {}
     for row, (path, stamp) in enumerate(zip(paths, stamps, strict=True)):
-        remembered = known.get(os.fsencode(path.absolute()))
-        if stamp is not None and remembered is not None and remembered[0] == stamp:
-            found[row] = remembered[1]
-    unknown = [row for row in range(len(paths)) if row not in found]
+        entry = stored.get(os.fsencode(path.absolute()))
+        if stamp is not None and entry is not None and entry[0] == stamp:
+            hashes[row] = entry[1]
+    missing = [row for row in range(len(paths)) if row not in hashes]
     with ThreadPoolExecutor() as pool:
-        found |= zip(unknown, pool.map(lambda row: _sha256(paths[row]), unknown), strict=True)
-    if memory and unknown:
+        hashes |= zip(missing, pool.map(lambda row: _sha256(paths[row]), missing), strict=True)
+    if database and missing:
         now = time.time_ns()
-        _remember(
-            memory,
+        _store_hashes(
+            database,
             [
                 (os.fsencode(paths[row].absolute()), stamp, sha256)
-                for row in unknown
-                if (stamp := stamps[row]) and (sha256 := found[row]) and _changed_ns(stamp) < now - _SETTLED_NS
+                for row in missing
+                if (stamp := stamps[row]) and (sha256 := hashes[row]) and _changed_ns(stamp) < now - _MIN_AGE_NS
             ],
         )
-    return [found[row] for row in range(len(paths))]
+    return [hashes[row] for row in range(len(paths))]
 
 
 def _stamp(path: Path) -> str | None:
+    """Describe a file's state: last change, modification, size and inode; None if it cannot be read."""
     try:
         stat = path.stat()
     except OSError:
@@ -56,35 +62,35 @@ def _changed_ns(stamp: str) -> int:
 
 def _sha256(path: Path) -> str | None:
     try:
-        # Reading a named pipe would wait for ever.
+        # Reading a named pipe would block forever.
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     except OSError:
         return None
 
 
-def _recall(memory: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]:
+def _load_hashes(database: Path, paths: Sequence[Path]) -> dict[bytes, tuple[str, str]]:
     try:
-        with closing(sqlite3.connect(memory, timeout=10)) as database:
-            database.execute(_TABLE)
-            found: dict[bytes, tuple[str, str]] = {}
+        with closing(sqlite3.connect(database, timeout=10)) as connection:
+            connection.execute(_TABLE)
+            hashes: dict[bytes, tuple[str, str]] = {}
             for path in paths:
                 key = os.fsencode(path.absolute())
-                row = database.execute("SELECT stamp, sha256 FROM contents WHERE path = ?", (key,)).fetchone()
+                row = connection.execute("SELECT stamp, sha256 FROM contents WHERE path = ?", (key,)).fetchone()
                 if row is not None:
-                    found[key] = row
-            return found
+                    hashes[key] = row
+            return hashes
     except sqlite3.OperationalError:  # another process writes, or the folder is read-only
         return {}
-    except sqlite3.DatabaseError:  # no database any more: begin a new one
+    except sqlite3.DatabaseError:  # corrupted: start a new one
         with suppress(OSError):
-            memory.unlink()
+            database.unlink()
         return {}
 
 
-def _remember(memory: Path, rows: list[tuple[bytes, str, str]]) -> None:
+def _store_hashes(database: Path, rows: list[tuple[bytes, str, str]]) -> None:
     try:
-        with closing(sqlite3.connect(memory, timeout=10)) as database, database:
-            database.execute(_TABLE)
-            database.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?)", rows)
+        with closing(sqlite3.connect(database, timeout=10)) as connection, connection:
+            connection.execute(_TABLE)
+            connection.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?)", rows)
     except sqlite3.Error:
         return

@@ -1,4 +1,4 @@
-"""How processes that load photos are started. Imports nothing heavy, since each of them imports it."""
+"""Start of processes that load photos. Imports nothing heavy, since each of them imports this module."""
 
 import multiprocessing
 import os
@@ -9,15 +9,15 @@ SCRIPTS_NEED_A_GUARD = 'A script keeps its calls under if __name__ == "__main__"
 
 
 def process_context() -> BaseContext:
-    """Never a plain fork: a process copied while its threads hold locks may wait for them for ever."""
-    known = multiprocessing.get_all_start_methods()
-    return multiprocessing.get_context("forkserver" if "forkserver" in known else "spawn")
+    """Choose forkserver or spawn; a process forked while threads hold locks could wait for them forever."""
+    methods = multiprocessing.get_all_start_methods()
+    return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
 
 
 def end_with_parent() -> None:
-    """To be called in such a process: it ends when the one that asked for it does, however that was ended.
+    """End this process when its parent ends, even if that was killed. To be called in the loading process.
 
-    A fork server outlives a killed run, and the processes it forked would wait for work for ever.
+    A fork server outlives a killed run, and the processes it forked would wait for work forever.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -1,4 +1,4 @@
-"""In what order photos come: shuffled once an epoch, or P identities with K photos each a batch."""
+"""Batch samplers: shuffled photos, or P identities with K photos each per batch."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,19 @@ from torch.utils.data import Sampler
 
 from familiar.loading.dataset import PhotoKey
 
-SAMPLER_STREAM = 2  # keeps these draws apart from others that use the same seed
+SAMPLER_STREAM = 2  # makes these draws independent of others with the same seed
 
 
 class ShuffledBatches(Sampler[list[PhotoKey]]):
-    """Every photo once an epoch, in an order of (seed, epoch).
+    """Batches of all photos, shuffled by (seed, epoch).
 
-    A last batch that is not full is left out, since batch norm would judge by a few photos; where there is
-    only one batch it stays.
+    An incomplete last batch is dropped, since batch norm would use the statistics of a few photos, unless it is the
+    only one.
     """
 
     def __init__(self, photos: int, batch_size: int, seed: int = 0) -> None:
         if photos < 1 or batch_size < 1:
-            raise ValueError(f"no batches of {batch_size} from {photos} photos")
+            raise ValueError(f"cannot make batches of {batch_size} from {photos} photos")
         self.photos = photos
         self.batch_size = min(batch_size, photos)
         self.seed = seed
@@ -37,42 +37,43 @@ class ShuffledBatches(Sampler[list[PhotoKey]]):
 
 
 class IdentityBatches(Sampler[list[PhotoKey]]):
-    """P identities x K photos a batch; every identity once an epoch.
+    """Batches of P identities with K photos each; every identity occurs once per epoch.
 
-    Where an identity has fewer than K photos, the rest are drawn again from those it has. Identities that do
-    not fill a last batch wait for another epoch, whose order differs.
+    If an identity has fewer than K photos, some are repeated. Identities that do not fill a last batch are left out
+    of the epoch; the order differs in each epoch.
     """
 
     def __init__(self, labels: Int64[np.ndarray, " n"], identities: int, photos: int, seed: int = 0) -> None:
         by_label = np.argsort(labels, kind="stable")
         _, starts = np.unique(labels[by_label], return_index=True)
         if identities < 1 or photos < 1:
-            raise ValueError(f"a batch of {identities} identities x {photos} photos is none")
+            raise ValueError(f"a batch needs at least 1 identity and 1 photo, got {identities} x {photos}")
         if identities > len(starts):
             raise ValueError(f"batches of {identities} identities, but there are only {len(starts)}")
-        self.rows_of = np.split(by_label, starts[1:])
+        self.rows_by_identity = np.split(by_label, starts[1:])
         self.identities = identities
         self.photos = photos
         self.seed = seed
         self.epoch = 0
 
     def __len__(self) -> int:
-        return len(self.rows_of) // self.identities
+        return len(self.rows_by_identity) // self.identities
 
     def __iter__(self) -> Iterator[list[PhotoKey]]:
         generator = np.random.default_rng((SAMPLER_STREAM, self.seed, self.epoch))
-        order = generator.permutation(len(self.rows_of))
+        order = generator.permutation(len(self.rows_by_identity))
         for batch in range(len(self)):
             chosen = order[batch * self.identities : (batch + 1) * self.identities]
             yield [
                 PhotoKey(self.epoch, int(row))
                 for identity in chosen
-                for row in _draw(self.rows_of[identity], self.photos, generator)
+                for row in _draw_rows(self.rows_by_identity[identity], self.photos, generator)
             ]
 
 
-def _draw(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+def _draw_rows(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw `count` rows, all of them before any is repeated."""
     if len(rows) >= count:
         return generator.choice(rows, count, replace=False)
-    again = generator.choice(rows, count - len(rows), replace=True)
-    return np.concatenate([generator.permutation(rows), again])
+    repeated = generator.choice(rows, count - len(rows), replace=True)
+    return np.concatenate([generator.permutation(rows), repeated])

@@ -39,8 +39,8 @@ def tensor(rgb_u8: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(rgb_u8).permute(2, 0, 1)
 
 
-def levels_apart(ours: np.ndarray, theirs: torch.Tensor) -> int:
-    return int(np.abs(ours.astype(int) - theirs.permute(1, 2, 0).numpy().astype(int)).max())
+def levels_apart(actual: np.ndarray, expected: torch.Tensor) -> int:
+    return int(np.abs(actual.astype(int) - expected.permute(1, 2, 0).numpy().astype(int)).max())
 
 
 def warp(picture: np.ndarray, angle_deg: float = 0, right: float = 0, down: float = 0, scale: float = 1) -> np.ndarray:
@@ -57,7 +57,7 @@ OPERATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "jpeg": lambda picture: on_photo.compress(picture, 70),
     "downscale": lambda picture: on_photo.downscale(picture, 0.4),
     "shadow": lambda picture: on_photo.cast_shadow(picture, Shadow(0.5, HALF)),
-    "cover": lambda picture: on_photo.cover(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
+    "cover": lambda picture: on_photo.black_out(picture, [Box(0.1, 0.2, 0.3, 0.4)]),
 }
 
 
@@ -118,25 +118,25 @@ def test_flip_warp_equals_mirror() -> None:
 
 @pytest.mark.parametrize("box", [(8, 4, 32, 40), (0, 0, 48, 48), (16, 0, 24, 24)])
 def test_crop_matches_torchvision_resized_crop(box: tuple[int, int, int, int]) -> None:
-    left, top, width, height = box
-    ours = on_photo.warp(waves(), Change(crop=Box(*(share / 48 for share in box))).origin())
-    theirs = V.resized_crop(tensor(waves()), top, left, height, width, [48, 48], antialias=False)
-    inner = slice(2, -2)  # its outermost pixels repeat the crop's edge, ours look beyond it
-    assert levels_apart(ours[inner, inner], theirs[:, inner, inner]) <= 2
+    x, y, width, height = box
+    actual = on_photo.warp(waves(), Change(crop=Box(*(share / 48 for share in box))).origin())
+    expected = V.resized_crop(tensor(waves()), y, x, height, width, [48, 48], antialias=False)
+    inner = slice(2, -2)  # torchvision's outermost pixels repeat the crop's edge, ours use the pixels beyond it
+    assert levels_apart(actual[inner, inner], expected[:, inner, inner]) <= 2
 
 
 def bilinear(rgb_u8: np.ndarray, x: float, y: float) -> np.ndarray:
-    """The picture at a point, mirrored (without repeating the edge) beyond its border."""
+    """Interpolate the picture at a point; beyond its border it is mirrored, without repeating the edge."""
     side = rgb_u8.shape[0]
 
     def pixel(column: int, row: int) -> np.ndarray:
-        column, row = (min(at % (2 * side - 2), -at % (2 * side - 2)) for at in (column, row))
+        column, row = (min(index % (2 * side - 2), -index % (2 * side - 2)) for index in (column, row))
         return rgb_u8[row, column].astype(float)
 
-    left, top = int(np.floor(x)), int(np.floor(y))
-    right_share, low_share = x - left, y - top
-    upper = (1 - right_share) * pixel(left, top) + right_share * pixel(left + 1, top)
-    lower = (1 - right_share) * pixel(left, top + 1) + right_share * pixel(left + 1, top + 1)
+    column_0, row_0 = int(np.floor(x)), int(np.floor(y))
+    right_share, low_share = x - column_0, y - row_0
+    upper = (1 - right_share) * pixel(column_0, row_0) + right_share * pixel(column_0 + 1, row_0)
+    lower = (1 - right_share) * pixel(column_0, row_0 + 1) + right_share * pixel(column_0 + 1, row_0 + 1)
     return (1 - low_share) * upper + low_share * lower
 
 
@@ -153,26 +153,26 @@ def test_warp_matches_slow_reference(
     angle_deg: float, right: float, down: float, scale: float, flip: bool, row: int, column: int
 ) -> None:
     picture, center = waves(24), 11.5
-    # Backwards from a pixel of the result: undo the shift, the scale, the mirror, the turn.
+    # Backwards from a pixel of the result: undo shift, scale, flip and rotation.
     x = (column - center - right * 24) / scale * (-1 if flip else 1)
     y = (row - center - down * 24) / scale
     turn = radians(angle_deg)
-    wanted = bilinear(picture, center + cos(turn) * x - sin(turn) * y, center + sin(turn) * x + cos(turn) * y)
+    expected = bilinear(picture, center + cos(turn) * x - sin(turn) * y, center + sin(turn) * x + cos(turn) * y)
     change = Change(angle_deg=angle_deg, flip=flip, move=Move(right, down, scale))
     # OpenCV places samples to 1/32 pixel, and neighbors differ by up to 25.
-    assert on_photo.warp(picture, change.origin())[row, column] == pytest.approx(wanted, abs=2)
+    assert on_photo.warp(picture, change.origin())[row, column] == pytest.approx(expected, abs=2)
 
 
 def test_warp_adds_no_black_border() -> None:
     assert (warp(plain(200), 33, 0.4, -0.4, 0.5) == 200).all()
 
 
-# Color: torchvision cuts fractions off where OpenCV rounds
+# Color: torchvision truncates fractions, OpenCV rounds
 
 
 @pytest.mark.parametrize("picture", [noise(32), waves(), plain(0), plain(255), plain(77)])
 @pytest.mark.parametrize(
-    ("ours", "theirs", "factors"),
+    ("adjust", "torchvision_adjust", "factors"),
     [
         (on_photo.adjust_brightness, V.adjust_brightness, (0.0, 0.3, 1.0, 1.7)),
         (on_photo.adjust_contrast, V.adjust_contrast, (0.0, 0.3, 1.0, 1.7)),
@@ -181,12 +181,12 @@ def test_warp_adds_no_black_border() -> None:
     ],
 )
 def test_color_adjustments_match_torchvision(
-    picture: np.ndarray, ours: Callable, theirs: Callable, factors: tuple[float, ...]
+    picture: np.ndarray, adjust: Callable, torchvision_adjust: Callable, factors: tuple[float, ...]
 ) -> None:
     for factor in factors:
-        # For saturation torchvision cuts the gray's fraction off as well.
-        most = 2 if theirs is V.adjust_saturation else 1
-        assert levels_apart(ours(picture, factor), theirs(tensor(picture), factor)) <= most
+        # For saturation torchvision truncates the gray's fraction too.
+        most = 2 if torchvision_adjust is V.adjust_saturation else 1
+        assert levels_apart(adjust(picture, factor), torchvision_adjust(tensor(picture), factor)) <= most
 
 
 def test_color_adjustments_equal_closed_form() -> None:
@@ -204,15 +204,15 @@ def test_color_adjustments_equal_closed_form() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_jitter_matches_torchvision(seed: int) -> None:
     torch.manual_seed(seed)
-    theirs = ColorJitter(0.4, 0.4, 0.4, 0.2)
-    factors = theirs.make_params([])
+    torchvision_jitter = ColorJitter(0.4, 0.4, 0.4, 0.2)
+    factors = torchvision_jitter.make_params([])
     names = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
-    ours = Jitter(*(factors[name] for name in names), tuple(factors["fn_idx"].tolist()))
-    wanted = theirs.transform(tensor(waves()), factors)
-    apart = on_photo.jitter(waves(), ours).astype(float) - wanted.permute(1, 2, 0).numpy()
-    # The fractions are cut off four times over, and what follows may stretch that.
-    assert np.abs(apart).max() <= 10
-    assert np.abs(apart).mean() <= 2.5
+    jitter = Jitter(*(factors[name] for name in names), tuple(factors["fn_idx"].tolist()))
+    expected = torchvision_jitter.transform(tensor(waves()), factors)
+    difference = on_photo.jitter(waves(), jitter).astype(float) - expected.permute(1, 2, 0).numpy()
+    # Fractions are truncated four times, and later steps may amplify the difference.
+    assert np.abs(difference).max() <= 10
+    assert np.abs(difference).mean() <= 2.5
 
 
 def test_jitter_depends_on_order_and_neutral_keeps_pixels() -> None:
@@ -257,8 +257,8 @@ def test_noise_has_requested_deviation_and_independent_channels(std: float) -> N
 def test_compression_matches_pillow(quality: int) -> None:
     file = BytesIO()
     Image.fromarray(waves()).save(file, "JPEG", quality=quality, subsampling="4:2:0")
-    theirs = np.asarray(Image.open(file))
-    assert np.abs(on_photo.compress(waves(), quality).astype(int) - theirs).max() <= 3  # by the library's build
+    expected = np.asarray(Image.open(file))
+    assert np.abs(on_photo.compress(waves(), quality).astype(int) - expected).max() <= 3  # libjpeg builds differ
 
 
 def test_downscaling_averages_areas_and_enlarges_linearly() -> None:
@@ -272,7 +272,7 @@ def test_downscaling_averages_areas_and_enlarges_linearly() -> None:
     assert np.ptp(on_photo.downscale(noise(), 0.01), axis=(0, 1)).max() == 0  # one pixel
 
 
-# What is covered
+# Occlusion
 
 
 def test_shadow_equals_closed_form() -> None:
@@ -289,15 +289,15 @@ def test_shade_matches_pointwise_minimum_depth() -> None:
     for row, column in np.ndindex(9, 9):
         x, y = (column + 0.5) / 9, (row + 0.5) / 9
         depth = min(a * x + b * y + d for a, b, d in planes)
-        wanted = min(max(depth / on_photo.SHADOW_BORDER + 0.5, 0), 1)
-        assert on_photo.shade(planes, 9)[row, column] == pytest.approx(wanted, abs=1e-5)
+        expected = min(max(depth / on_photo.SHADOW_BORDER + 0.5, 0), 1)
+        assert on_photo.shadow_depth(planes, 9)[row, column] == pytest.approx(expected, abs=1e-5)
 
 
 def test_cover_blackens_only_its_boxes() -> None:
-    covered = on_photo.cover(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
-    wanted = plain(9)
-    wanted[8:10, 4:8] = 0
-    wanted[0, 0] = 0
-    assert np.array_equal(covered, wanted)
-    assert not on_photo.cover(plain(9), [Box(0, 0, 1, 1)]).any()
-    assert np.array_equal(on_photo.cover(plain(9), []), plain(9))
+    covered = on_photo.black_out(plain(9), [Box(0.25, 0.5, 0.25, 0.125), Box(0, 0, 1 / 16, 1 / 16)])
+    expected = plain(9)
+    expected[8:10, 4:8] = 0
+    expected[0, 0] = 0
+    assert np.array_equal(covered, expected)
+    assert not on_photo.black_out(plain(9), [Box(0, 0, 1, 1)]).any()
+    assert np.array_equal(on_photo.black_out(plain(9), []), plain(9))

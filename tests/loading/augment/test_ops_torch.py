@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from familiar.loading.augment import ops_torch as on_batch
-from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scaled
+from familiar.loading.augment.jpeg_artifacts import COLOR_STEPS, LUMA_STEPS, compress, quantize, scale_steps
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise
 from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.augment.pipeline import Change, Move, apply_change, draw_change, photo_generator
@@ -73,11 +73,11 @@ def apart(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     ],
 )
 def test_each_operation_matches_photo_version(name: str, mean: float, most: int, side: int, device: str) -> None:
-    alone = [Change(**{name: getattr(change, name)}) for change in drawn(ALL)]
+    changes = [Change(**{name: getattr(change, name)}) for change in drawn(ALL)]
     pictures = crops(side)
-    wanted = one_by_one(pictures, alone)
-    assert apart(wanted, np.stack(pictures)).mean() > 1.5 * mean  # or nothing would be compared
-    difference = apart(changed(pictures, alone, device), wanted)
+    expected = one_by_one(pictures, changes)
+    assert apart(expected, np.stack(pictures)).mean() > 1.5 * mean  # otherwise the test would compare nothing
+    difference = apart(changed(pictures, changes, device), expected)
     assert difference.mean() <= mean
     assert difference.max() <= most
 
@@ -96,12 +96,14 @@ def test_all_operations_together_match_photo_version(settings: Augmentation, dev
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_distributions_match_photo_version(device: str) -> None:
-    """Over many draws, with the noise: mean, deviation, and share of values changed."""
+    """Compare mean, deviation and share of changed values over many draws, including noise."""
     pictures, changes = [waves(32, 5)] * 250, drawn(replace(ALL, flip_p=0.5, gray_p=0.3, jpeg_p=0.5), 250)
-    ours, wanted = changed(pictures, changes, device), one_by_one(pictures, changes)
+    actual, expected = changed(pictures, changes, device), one_by_one(pictures, changes)
     for measure in (np.mean, np.std, lambda picture: np.mean(picture != pictures[0])):
-        left, right = np.sort([[measure(one) for one in many] for many in (ours, wanted)])
-        assert left == pytest.approx(right, abs=0.01 * 255 if right.max() > 1 else 0.01)
+        actual_values, expected_values = np.sort(
+            [[measure(image) for image in images] for images in (actual, expected)]
+        )
+        assert actual_values == pytest.approx(expected_values, abs=0.01 * 255 if expected_values.max() > 1 else 0.01)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -148,10 +150,10 @@ def test_uniform_photos_keep_their_value_in_any_layout(value: int, layout: torch
 
 def test_result_is_independent_of_other_photos_in_batch() -> None:
     pictures, changes = crops(32), [replace(change, noise=None) for change in drawn(ALL)]
-    together = changed(pictures, changes)
+    batch = changed(pictures, changes)
     for photo in range(PHOTOS):
-        alone = changed(pictures[photo : photo + 1], changes[photo : photo + 1])
-        assert apart(alone[0], together[photo]).max() <= 1  # sums in another order
+        single = changed(pictures[photo : photo + 1], changes[photo : photo + 1])
+        assert apart(single[0], batch[photo]).max() <= 1  # sums are in another order
 
 
 def test_accepts_empty_batch_and_rejects_missing_changes() -> None:
@@ -171,53 +173,55 @@ def test_large_crops_keep_their_shape() -> None:
 def test_hue_third_turn_maps_red_to_green() -> None:
     red = torch.zeros(1, 3, 2, 2)
     red[:, 0] = 200
-    turned = on_batch.turn_hue(red, torch.tensor([[1 / 3]]))
+    turned = on_batch.shift_hue(red, torch.tensor([[1 / 3]]))
     assert turned[0, :, 0, 0].tolist() == pytest.approx([0, 200, 0], abs=1e-3)
     gray = torch.full((1, 3, 2, 2), 90.0)
-    assert torch.equal(on_batch.turn_hue(gray, torch.tensor([[0.3]])), gray)
+    assert torch.equal(on_batch.shift_hue(gray, torch.tensor([[0.3]])), gray)
 
 
 def test_downscale_averages_and_keeps_constants() -> None:
     even = torch.full((2, 3, 20, 20), 77.0)
     assert on_batch.downscale(even, torch.tensor([[7.0], [13.0]])) == pytest.approx(even, abs=1e-3)
-    one = on_batch.downscale(torch.arange(400.0).view(1, 1, 20, 20).expand(1, 3, 20, 20), torch.tensor([[1.0]]))
-    assert one == pytest.approx(torch.full_like(one, 199.5), abs=1e-2)
+    single_pixel = on_batch.downscale(
+        torch.arange(400.0).view(1, 1, 20, 20).expand(1, 3, 20, 20), torch.tensor([[1.0]])
+    )
+    assert single_pixel == pytest.approx(torch.full_like(single_pixel, 199.5), abs=1e-2)
 
 
 # JPEG
 
 
 def slow_block(values: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """One 8 x 8 block through T.81's formulas A.3.3 and A.3.4, sum by sum."""
-    kept, back, at = np.zeros((8, 8)), np.zeros((8, 8)), np.arange(8)
-    weight = np.where(at == 0, np.sqrt(0.5), 1.0)
+    """Quantize an 8 x 8 block by T.81's formulas A.3.3 and A.3.4, sum by sum."""
+    frequencies, back, ticks = np.zeros((8, 8)), np.zeros((8, 8)), np.arange(8)
+    weight = np.where(ticks == 0, np.sqrt(0.5), 1.0)
     for v, u in np.ndindex(8, 8):
-        wave = np.outer(np.cos((2 * at + 1) * v * np.pi / 16), np.cos((2 * at + 1) * u * np.pi / 16))
+        wave = np.outer(np.cos((2 * ticks + 1) * v * np.pi / 16), np.cos((2 * ticks + 1) * u * np.pi / 16))
         step = steps[v, u]
-        kept[v, u] = np.rint((values * wave).sum() * weight[v] * weight[u] / 4 / step) * step
-        back += kept[v, u] * wave * weight[v] * weight[u] / 4
+        frequencies[v, u] = np.rint((values * wave).sum() * weight[v] * weight[u] / 4 / step) * step
+        back += frequencies[v, u] * wave * weight[v] * weight[u] / 4
     return np.rint(back)
 
 
 def test_quantization_matches_jpeg_standard_formula() -> None:
-    from familiar.loading.augment.jpeg_artifacts import _constants
+    from familiar.loading.augment.jpeg_artifacts import _constants_on
 
     values = np.random.default_rng(1).integers(-128, 128, (16, 8)).astype(np.float32)
     steps = np.array(LUMA_STEPS, np.float32)
-    cosines = _constants(torch.device("cpu"))[0]
-    ours = quantize(torch.from_numpy(values)[None, None], torch.from_numpy(steps)[None], cosines)[0, 0]
-    wanted = np.concatenate([slow_block(values[:8], steps), slow_block(values[8:], steps)])
-    assert ours.numpy() == pytest.approx(wanted, abs=1)
+    cosines = _constants_on(torch.device("cpu"))[0]
+    actual = quantize(torch.from_numpy(values)[None, None], torch.from_numpy(steps)[None], cosines)[0, 0]
+    expected = np.concatenate([slow_block(values[:8], steps), slow_block(values[8:], steps)])
+    assert actual.numpy() == pytest.approx(expected, abs=1)
 
 
 def test_quantization_steps_scale_as_in_libjpeg() -> None:
     luma = torch.tensor(LUMA_STEPS, dtype=torch.float32)
-    at = scaled(luma, torch.tensor([[50.0], [100.0], [75.0], [25.0], [1.0]]))
-    assert torch.equal(at[0], luma)
-    assert (at[1] == 1).all()
-    assert at[2, 0, :3].tolist() == [8, 6, 5]  # (16 x 50 + 50) / 100, whole
-    assert at[3, 0, :3].tolist() == [32, 22, 20]
-    assert (at[4] == 255).all()
+    scaled = scale_steps(luma, torch.tensor([[50.0], [100.0], [75.0], [25.0], [1.0]]))
+    assert torch.equal(scaled[0], luma)
+    assert (scaled[1] == 1).all()
+    assert scaled[2, 0, :3].tolist() == [8, 6, 5]  # (16 x 50 + 50) / 100, truncated
+    assert scaled[3, 0, :3].tolist() == [32, 22, 20]
+    assert (scaled[4] == 255).all()
     assert np.array(LUMA_STEPS).shape == np.array(COLOR_STEPS).shape == (8, 8)
 
 

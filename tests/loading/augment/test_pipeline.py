@@ -19,10 +19,10 @@ from familiar.loading.augment.pipeline import (
 )
 from familiar.loading.augment.settings import (
     CIRCLE_AUGMENTATION,
-    MOST_HOLES,
+    MAX_BLUR_KERNEL_PX,
+    MAX_HOLES,
     NOTHING,
     RANGES,
-    WIDEST_BLUR,
     Augmentation,
 )
 from support.tiers import small_and_exhaustive
@@ -76,7 +76,7 @@ def test_empty_change_returns_the_same_crop() -> None:
 def test_each_field_applies_its_operation() -> None:
     picture, jitter = waves(), Jitter(1.2, 0.8, 1.1, 0.05, (2, 0, 3, 1))
     box, move = Box(0.1, 0.2, 0.3, 0.4), Move(0.05, -0.1, 1.1)
-    wanted = {
+    expected = {
         Change(crop=box): on_photo.warp(picture, Change(crop=box).origin()),
         Change(angle_deg=20.0): on_photo.warp(picture, Change(angle_deg=20.0).origin()),
         Change(flip=True): on_photo.mirror(picture),
@@ -88,11 +88,11 @@ def test_each_field_applies_its_operation() -> None:
         Change(jpeg_quality=75): on_photo.compress(picture, 75),
         Change(downscale=0.5): on_photo.downscale(picture, 0.5),
         Change(shadow=SHADOW): on_photo.cast_shadow(picture, SHADOW),
-        Change(holes=(box, box)): on_photo.cover(picture, [box, box]),
-        Change(erase=box): on_photo.cover(picture, [box]),
+        Change(holes=(box, box)): on_photo.black_out(picture, [box, box]),
+        Change(erase=box): on_photo.black_out(picture, [box]),
     }
-    assert len(wanted) == len(fields(Change))
-    for change, changed in wanted.items():
+    assert len(expected) == len(fields(Change))
+    for change, changed in expected.items():
         assert np.array_equal(apply_change(picture, change), changed), change
         assert not np.array_equal(changed, picture), change
 
@@ -109,13 +109,13 @@ def test_operations_apply_in_field_order() -> None:
 
 def test_geometric_changes_compose_in_order() -> None:
     box, move = Box(0.1, 0.05, 0.8, 0.9), Move(0.05, -0.1, 1.1)
-    together = Change(crop=box, angle_deg=20.0, flip=True, move=move).origin()
+    combined = Change(crop=box, angle_deg=20.0, flip=True, move=move).origin()
     parts = [Change(crop=box), Change(angle_deg=20.0), Change(flip=True), Change(move=move)]
     point = np.array([0.2, -0.3, 1.0])
-    wanted = point
-    for part in reversed(parts):  # backwards, from the result to the crop
-        wanted = np.append(part.origin() @ wanted, 1.0)
-    assert together @ point == pytest.approx(wanted[:2])
+    expected = point
+    for part in reversed(parts):  # from the result back to the crop
+        expected = np.append(part.origin() @ expected, 1.0)
+    assert combined @ point == pytest.approx(expected[:2])
     assert Change(crop=box).origin() @ [-0.5, -0.5, 1] == pytest.approx([0.1 - 0.5, 0.05 - 0.5])
     assert Change(crop=box).origin() @ [0.5, 0.5, 1] == pytest.approx([0.4, 0.45])
 
@@ -144,25 +144,27 @@ def test_different_keys_give_different_images() -> None:
     small_and_exhaustive((Augmentation(), 500), (Augmentation(), 2000), (CIRCLE_AUGMENTATION, 500)),
 )
 def test_operations_occur_independently_at_their_probability(published: Augmentation, count: int) -> None:
-    wanted = np.array([getattr(published, name) for name in PROBABILITIES])
-    seen = np.array([[SIGNS[name](change) for name in PROBABILITIES] for change in draws(published, count)])
-    assert (np.abs(seen.mean(axis=0) - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / count)).all()
-    together, apart = seen.T.astype(float) @ seen / count, np.outer(wanted, wanted)
-    off_diagonal = ~np.eye(len(wanted), dtype=bool)
-    assert together[off_diagonal] == pytest.approx(apart[off_diagonal], abs=5 * np.sqrt(0.25 / count))
+    probabilities = np.array([getattr(published, name) for name in PROBABILITIES])
+    occurred = np.array([[SIGNS[name](change) for name in PROBABILITIES] for change in draws(published, count)])
+    assert (
+        np.abs(occurred.mean(axis=0) - probabilities) <= 5 * np.sqrt(probabilities * (1 - probabilities) / count)
+    ).all()
+    joint, independent = occurred.T.astype(float) @ occurred / count, np.outer(probabilities, probabilities)
+    off_diagonal = ~np.eye(len(probabilities), dtype=bool)
+    assert joint[off_diagonal] == pytest.approx(independent[off_diagonal], abs=5 * np.sqrt(0.25 / count))
 
 
 def test_one_operation_does_not_change_draws_for_another() -> None:
-    everything = draws(ALL, 20)
+    combined_draws = draws(ALL, 20)
     for name in PROBABILITIES:
-        alone = draws(replace(NOTHING, **{name: 1.0}), 20)
+        single_draws = draws(replace(NOTHING, **{name: 1.0}), 20)
         field = next(
             field.name
             for field in fields(Change)
-            if SIGNS[name](replace(Change(), **{field.name: getattr(everything[0], field.name)}))
+            if SIGNS[name](replace(Change(), **{field.name: getattr(combined_draws[0], field.name)}))
         )
-        for one, of_all in zip(alone, everything, strict=True):
-            assert one == Change(**{field: getattr(of_all, field)})
+        for single, combined in zip(single_draws, combined_draws, strict=True):
+            assert single == Change(**{field: getattr(combined, field)})
 
 
 WIDE = replace(
@@ -207,17 +209,17 @@ def test_values_fill_their_ranges_evenly(value: Callable[[Change], float], low: 
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "expected"),
     [
         (lambda c: c.blur.kernel_px, [3, 5, 7, 9]),
         (lambda c: len(c.holes), [1, 2, 3, 4, 5, 6]),
         (lambda c: c.jpeg_quality, list(range(20, 91))),
     ],
 )
-def test_integers_take_every_value_about_equally_often(value: Callable[[Change], int], wanted: list[int]) -> None:
-    seen, counts = np.unique([value(change) for change in draws(WIDE, 1000)], return_counts=True)
-    assert seen.tolist() == wanted
-    share = 1 / len(wanted)
+def test_integers_take_every_value_about_equally_often(value: Callable[[Change], int], expected: list[int]) -> None:
+    values, counts = np.unique([value(change) for change in draws(WIDE, 1000)], return_counts=True)
+    assert values.tolist() == expected
+    share = 1 / len(expected)
     assert counts / 1000 == pytest.approx(share, abs=5 * np.sqrt(share / 1000))
 
 
@@ -229,37 +231,37 @@ def test_jitter_uses_every_order() -> None:
 
 def test_blur_without_sigma_derives_it_from_kernel() -> None:
     # OpenCV: 0.3 ((k - 1) / 2 - 1) + 0.8
-    wanted = {3: 0.8, 5: 1.1, 7: 1.4, 9: 1.7}
+    expected = {3: 0.8, 5: 1.1, 7: 1.4, 9: 1.7}
     for change in draws(ALL, 300):
-        assert change.blur.sigma_px == pytest.approx(wanted[change.blur.kernel_px])
+        assert change.blur.sigma_px == pytest.approx(expected[change.blur.kernel_px])
     assert all(0 < change.blur.sigma_px <= 0.5 for change in draws(replace(ALL, blur_sigma_max=0.5), 50))
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 10), st.floats(0.1, 10), st.integers(0, 10**6))
 def test_boxes_stay_inside_with_area_and_ratio_in_range(
-    area: float, wider: float, ratio: float, other: float, photo: int
+    area: float, other_area: float, ratio: float, other_ratio: float, photo: int
 ) -> None:
-    drawn = replace(
+    settings = replace(
         NOTHING,
         erase_p=1.0,
-        erase_area_min=min(area, wider),
-        erase_area_max=max(area, wider),
-        erase_ratio_min=min(ratio, other),
-        erase_ratio_max=max(ratio, other),
+        erase_area_min=min(area, other_area),
+        erase_area_max=max(area, other_area),
+        erase_ratio_min=min(ratio, other_ratio),
+        erase_ratio_max=max(ratio, other_ratio),
     )
-    left, top, width, height = draw_change(drawn, photo_generator(0, 0, photo)).erase
-    assert min(left, top, width, height) >= 0
-    assert max(left + width, top + height) <= 1 + 1e-9
-    assert min(area, wider) - 1e-8 <= width * height <= max(area, wider) + 1e-8
+    x, y, width, height = draw_change(settings, photo_generator(0, 0, photo)).erase
+    assert min(x, y, width, height) >= 0
+    assert max(x + width, y + height) <= 1 + 1e-9
+    assert min(area, other_area) - 1e-8 <= width * height <= max(area, other_area) + 1e-8
     if max(width, height) < 1 - 1e-9:
-        assert min(ratio, other) * 0.999 <= width / height <= max(ratio, other) * 1.001
+        assert min(ratio, other_ratio) * 0.999 <= width / height <= max(ratio, other_ratio) * 1.001
 
 
 def test_shadows_enter_from_every_edge_and_keep_light() -> None:
-    shades = [on_photo.shade(change.shadow.planes, 32) for change in draws(ALL, 300)]
+    shades = [on_photo.shadow_depth(change.shadow.planes, 32) for change in draws(ALL, 300)]
     edges = [(shade[0].max(), shade[-1].max(), shade[:, 0].max(), shade[:, -1].max()) for shade in shades]
-    assert all(max(each) > 0.9 for each in edges)
-    assert all(np.mean([each[side] > 0.9 for each in edges]) > 0.25 for side in range(4))
+    assert all(max(maxima) > 0.9 for maxima in edges)
+    assert all(np.mean([maxima[side] > 0.9 for maxima in edges]) > 0.25 for side in range(4))
     shares = np.array([shade.mean() for shade in shades])
     assert shares.min() > 0.02
     assert shares.max() < 0.95
@@ -269,16 +271,21 @@ def test_shadows_enter_from_every_edge_and_keep_light() -> None:
 # Settings
 
 
-def test_face_augmentation_matches_seed_002() -> None:
+def test_circle_augmentation_matches_coursework() -> None:
     changed = {name: value for name, value in asdict(CIRCLE_AUGMENTATION).items() if value != getattr(NOTHING, name)}
     assert changed == {
         "crop_p": 1.0, "flip_p": 0.3, "jitter_p": 1.0, "brightness": 0.2, "contrast": 0.2, "saturation": 0.1,
         "hue": 0.05, "gray_p": 0.1, "blur_p": 1.0, "blur_kernel_max": 3, "blur_sigma_min": 0.1,
         "blur_sigma_max": 2.0, "erase_p": 0.2,
     }  # fmt: skip
-    of = CIRCLE_AUGMENTATION
-    assert (of.crop_scale_min, of.crop_ratio_min, of.crop_ratio_max, of.blur_kernel_min) == (0.9, 0.9, 1.1, 3)
-    assert (of.erase_area_min, of.erase_area_max, of.erase_ratio_min, of.erase_ratio_max) == (
+    circle = CIRCLE_AUGMENTATION
+    assert (circle.crop_scale_min, circle.crop_ratio_min, circle.crop_ratio_max, circle.blur_kernel_min) == (
+        0.9,
+        0.9,
+        1.1,
+        3,
+    )
+    assert (circle.erase_area_min, circle.erase_area_max, circle.erase_ratio_min, circle.erase_ratio_max) == (
         0.02,
         0.1,
         0.3,
@@ -286,22 +293,22 @@ def test_face_augmentation_matches_seed_002() -> None:
     )
 
 
-def test_pet_augmentation_matches_seed_004() -> None:
-    of = Augmentation()
-    assert [(name, getattr(of, name)) for name in PROBABILITIES] == [
+def test_pet_augmentation_matches_published_settings() -> None:
+    pet = Augmentation()
+    assert [(name, getattr(pet, name)) for name in PROBABILITIES] == [
         ("crop_p", 0), ("rotate_p", 0.5), ("flip_p", 0.5), ("affine_p", 0.3), ("jitter_p", 0.5), ("gray_p", 0.05),
         ("blur_p", 0.2), ("noise_p", 0.2), ("jpeg_p", 0.2), ("downscale_p", 0.15), ("shadow_p", 0.1),
         ("dropout_p", 0.3), ("erase_p", 0),
     ]  # fmt: skip
-    assert (of.blur_kernel_min, of.blur_kernel_max, of.noise_std_min, of.noise_std_max) == (3, 9, 0.01, 0.05)
-    assert (of.jpeg_quality_min, of.jpeg_quality_max, of.downscale_min, of.downscale_max) == (
+    assert (pet.blur_kernel_min, pet.blur_kernel_max, pet.noise_std_min, pet.noise_std_max) == (3, 9, 0.01, 0.05)
+    assert (pet.jpeg_quality_min, pet.jpeg_quality_max, pet.downscale_min, pet.downscale_max) == (
         70,
         100,
         0.4,
         0.8,
     )
-    assert (of.dropout_holes_min, of.dropout_holes_max) == (1, 4)
-    assert (224 * of.dropout_side_min, 112 * of.dropout_side_max) == (16, 24)
+    assert (pet.dropout_holes_min, pet.dropout_holes_max) == (1, 4)
+    assert (224 * pet.dropout_side_min, 112 * pet.dropout_side_max) == (16, 24)
 
 
 def test_every_setting_has_a_range_check() -> None:
@@ -356,4 +363,4 @@ def extreme(side: int) -> Augmentation:
 def test_range_ends_keep_crop_shape(end: int, side: int) -> None:
     for change in draws(extreme(end), 5):
         assert apply_change(noise(side), change).shape == (side, side, 3)
-    assert (extreme(1).dropout_holes_max, extreme(1).blur_kernel_max) == (MOST_HOLES, WIDEST_BLUR)
+    assert (extreme(1).dropout_holes_max, extreme(1).blur_kernel_max) == (MAX_HOLES, MAX_BLUR_KERNEL_PX)

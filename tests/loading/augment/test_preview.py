@@ -20,7 +20,7 @@ from familiar.loading.augment.preview import (
     TILE_PX,
     VARIANT_ROWS,
     augmentation_sheet,
-    rows_of,
+    operation_rows,
 )
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NOTHING, Augmentation
 
@@ -30,24 +30,24 @@ def photo(side: int = 64, seed: int = 0) -> np.ndarray:
 
 
 def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.ndarray:
-    """A picture of the sheet, or the strip for the caption below it."""
-    top = GAP_PX + row * (TILE_PX + CAPTION_PX) + (TILE_PX if below else 0)
-    left = NAMES_PX + column * (TILE_PX + GAP_PX) + column // STRENGTHS * PHOTO_GAP_PX
-    return sheet[top : top + (CAPTION_PX if below else TILE_PX), left : left + TILE_PX]
+    """Return a picture of the sheet, or the strip with the caption below it."""
+    y = GAP_PX + row * (TILE_PX + CAPTION_PX) + (TILE_PX if below else 0)
+    x = NAMES_PX + column * (TILE_PX + GAP_PX) + column // STRENGTHS * PHOTO_GAP_PX
+    return sheet[y : y + (CAPTION_PX if below else TILE_PX), x : x + TILE_PX]
 
 
 def test_rows_list_enabled_operations() -> None:
-    assert rows_of(NOTHING) == []
-    assert [row.name for row in rows_of(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
+    assert operation_rows(NOTHING) == []
+    assert [row.name for row in operation_rows(replace(NOTHING, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
     pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
-    assert [row.name for row in rows_of(Augmentation())] == pets
+    assert [row.name for row in operation_rows(Augmentation())] == pets
     faces = ["crop", "flip", "brightness", "contrast", "saturation", "hue", "gray", "blur", "erase"]
-    assert [row.name for row in rows_of(CIRCLE_AUGMENTATION)] == faces
+    assert [row.name for row in operation_rows(CIRCLE_AUGMENTATION)] == faces
 
 
 def test_tiles_show_range_ends_with_captions() -> None:
-    rows = {row.name: row for row in rows_of(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
+    rows = {row.name: row for row in operation_rows(replace(Augmentation(), crop_p=1.0, erase_p=1.0))}
     captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
     assert captions["rotate"] == ["-25°", "+12°", "+25°"]
     assert captions["brightness"] == ["x 0.70", "x 1.15", "x 1.30"]
@@ -62,10 +62,10 @@ def test_tiles_show_range_ends_with_captions() -> None:
 
 def test_row_strength_increases_from_left_to_right() -> None:
     smooth = np.kron(photo(8), np.ones((16, 16, 1))).astype(np.uint8)
-    rows = {row.name: row for row in rows_of(Augmentation())}
+    rows = {row.name: row for row in operation_rows(Augmentation())}
     for name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
         changed = [apply_change(smooth, change).astype(int) for _, change in rows[name].tiles]
-        losses = [np.abs(one - smooth).mean() for one in changed]
+        losses = [np.abs(image - smooth).mean() for image in changed]
         assert losses == sorted(losses), name
 
 
@@ -77,13 +77,13 @@ def test_sheet_contains_every_tile_caption_and_variant(photos: int) -> None:
     rows = 3 + VARIANT_ROWS
     assert sheet.dtype == np.uint8
     assert sheet.shape[0] == rows * (TILE_PX + CAPTION_PX) + GAP_PX
-    for at, picture in enumerate(pictures):
-        assert np.array_equal(tile(sheet, 0, STRENGTHS * at), picture)
-        assert np.array_equal(tile(sheet, 2, STRENGTHS * at), picture[:, ::-1])
-        assert (tile(sheet, 2, STRENGTHS * at + 1) == 255).all()  # a flip has one strength
-        assert (tile(sheet, 1, STRENGTHS * at, below=True) < 150).any()
+    for index, picture in enumerate(pictures):
+        assert np.array_equal(tile(sheet, 0, STRENGTHS * index), picture)
+        assert np.array_equal(tile(sheet, 2, STRENGTHS * index), picture[:, ::-1])
+        assert (tile(sheet, 2, STRENGTHS * index + 1) == 255).all()  # a flip has one strength
+        assert (tile(sheet, 1, STRENGTHS * index, below=True) < 150).any()
         variants = {
-            tile(sheet, row, STRENGTHS * at + column).tobytes() for row in range(3, rows) for column in range(3)
+            tile(sheet, row, STRENGTHS * index + column).tobytes() for row in range(3, rows) for column in range(3)
         }
         assert len(variants) > 6
     assert (sheet[:, :GAP_PX] == 255).all()
@@ -109,7 +109,7 @@ def test_sheet_is_deterministic_for_a_seed() -> None:
     sheets = [augmentation_sheet([photo(224)], Augmentation(), seed) for seed in (1, 1, 2)]
     assert np.array_equal(sheets[0], sheets[1])
     assert not np.array_equal(sheets[0], sheets[2])
-    with pytest.raises(ValueError, match="needs photos"):
+    with pytest.raises(ValueError, match="needs at least one photo"):
         augmentation_sheet([], Augmentation())
 
 
@@ -125,9 +125,9 @@ def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
     output = tmp_path / "a.png"
     few = ["--set", "input.size_px=32", "--set", "input.resize_px=32", "--set", "augmentation.blur_p=0.5"]
     options = ["synthetic:cats:4x2", "--recipe", "quickstart", *few, "--output", output]
-    said = json.loads(run(*options, "--photos", 3, "--json"))
-    assert said["photos"] == [f"synthetic:cats/00000{identity}/0000" for identity in range(3)]
-    assert (said["output"], said["augmentation"]["blur_p"]) == (str(output), 0.5)
+    report = json.loads(run(*options, "--photos", 3, "--json"))
+    assert report["photos"] == [f"synthetic:cats/00000{identity}/0000" for identity in range(3)]
+    assert (report["output"], report["augmentation"]["blur_p"]) == (str(output), 0.5)
     with Image.open(output) as picture:
         assert picture.width == NAMES_PX + 9 * (TILE_PX + GAP_PX) + 2 * PHOTO_GAP_PX
     assert re.fullmatch(r".*a\.png: what quickstart does to 2 photos of 32 px\n", run(*options))

@@ -1,7 +1,7 @@
-"""Drawn pets as labeled photos: as many identities as wanted, none of them real.
+"""Synthetic labeled photos: drawn pets of any number of identities, none of them real.
 
-They serve the quickstart, tests, and training where no photos are at hand. The same words name the same
-pixels in every process: a photo depends on nothing but its seed, species, identity, index, difficulty and size.
+For the quickstart, tests, and training without photos. A photo depends only on its seed, species, identity,
+index, difficulty and size, so that a name gives the same pixels in every process.
 """
 
 import re
@@ -11,9 +11,9 @@ import numpy as np
 
 from familiar.core.errors import BadDataset
 from familiar.core.types import Photo
-from familiar.datasets.synthetic.face import face
-from familiar.datasets.synthetic.photo import draw
-from familiar.datasets.synthetic.traits import SPECIES, Species
+from familiar.datasets.synthetic.face import render_face
+from familiar.datasets.synthetic.photo import draw_photo
+from familiar.datasets.synthetic.species import SPECIES, Species
 
 PREFIX = "synthetic:"
 _EXAMPLE = "synthetic:cats:20000x6 or synthetic:dogs:500x4:seed=3:difficulty=0.7"
@@ -22,10 +22,19 @@ _COUNTS = re.compile(r"([0-9]{1,9})x([0-9]{1,9})")
 
 @dataclass(frozen=True)
 class SyntheticPhoto:
-    """One drawn photo; nothing is drawn until `draw`.
+    """One drawn photo; its pixels are drawn by `draw`.
 
-    `difficulty` in [0, 1]: at 0 identities are plainly apart, look ahead and stand in mild light; at 1 they
-    look alike and pose, light and things before the face vary heavily. ValueError outside the ranges.
+    Attributes:
+        species: "cats" or "dogs".
+        identity: number of the pet, in [0, 2**32).
+        index: number of the photo of this pet, in [0, 2**32).
+        seed: of all random numbers, in [0, 2**32).
+        difficulty: in [0, 1]. At 0 identities differ clearly, in frontal pose and mild light; at 1 they resemble
+            each other, and pose, light and occlusions vary strongly.
+        size_px: side of the square, in [32, 512].
+
+    Raises:
+        ValueError: a value is out of its range.
     """
 
     species: Species
@@ -37,34 +46,39 @@ class SyntheticPhoto:
 
     def __post_init__(self) -> None:
         if self.species not in SPECIES:
-            raise ValueError(f"species is one of {', '.join(SPECIES)}, not {self.species!r}")
+            raise ValueError(f"species must be one of {', '.join(SPECIES)}, got {self.species!r}")
         for name in ("identity", "index", "seed"):
-            # One word of a SeedSequence: a larger number would take two and could meet another photo's words.
+            # One word of a SeedSequence: a larger number would take two, which could equal another photo's words.
             if not 0 <= getattr(self, name) < 2**32:
-                raise ValueError(f"{name} lies in [0, 2**32), not {getattr(self, name)}")
+                raise ValueError(f"{name} must be in [0, 2**32), got {getattr(self, name)}")
         if not 0.0 <= self.difficulty <= 1.0:
-            raise ValueError(f"difficulty lies in [0, 1], not {self.difficulty}")
+            raise ValueError(f"difficulty must be in [0, 1], got {self.difficulty}")
         if not 32 <= self.size_px <= 512:
-            raise ValueError(f"size_px lies in [32, 512], not {self.size_px}")
+            raise ValueError(f"size_px must be in [32, 512], got {self.size_px}")
 
     @property
     def name(self) -> str:
-        """What stands for a path in messages and split files: `synthetic:cats/000012/0003`.
+        """The name used instead of a path in messages and split files: `synthetic:cats/000012/0003`.
 
-        A seed or a difficulty other than the default is named too: `synthetic:cats:seed=3/000012/0003`.
+        A seed or difficulty other than the default is part of it: `synthetic:cats:seed=3/000012/0003`.
         """
         return f"{PREFIX}{self.species}{_options(self.seed, self.difficulty)}/{self.identity:06d}/{self.index:04d}"
 
     def draw(self) -> Photo:
-        """The pixels, `size_px` square. At 224 px one core takes 9 ms for an identity's first photo, 4 for the next."""
+        """Draw the pixels, `size_px` square.
+
+        At 224 px one core takes 9 ms for the first photo of an identity and 4 ms for each further one.
+        """
         rng = np.random.default_rng([3, self.seed, SPECIES.index(self.species), self.identity, self.index])
-        seen = face(self.seed, self.species, self.identity, self.difficulty, self.size_px)
-        return Photo(draw(seen, rng, self.difficulty, self.size_px), self.name, (self.size_px, self.size_px))
+        frontal_face = render_face(self.seed, self.species, self.identity, self.difficulty, self.size_px)
+        return Photo(
+            draw_photo(frontal_face, rng, self.difficulty, self.size_px), self.name, (self.size_px, self.size_px)
+        )
 
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Drawn photos by the number: `identities` pets of one species, `photos_each` photos of each."""
+    """A set of drawn photos: `identities` pets of one species, `photos_each` photos of each."""
 
     species: Species
     identities: int
@@ -74,12 +88,15 @@ class SyntheticSource:
 
     def __post_init__(self) -> None:
         if self.identities < 1 or self.photos_each < 1:
-            raise ValueError(f"at least one identity and one photo, not {self.identities}x{self.photos_each}")
+            raise ValueError(f"needs at least one identity and one photo, got {self.identities}x{self.photos_each}")
         SyntheticPhoto(self.species, 0, 0, self.seed, self.difficulty)
 
     @staticmethod
     def parse(text: str) -> "SyntheticSource":
-        """`synthetic:SPECIES:IDENTITIESxPHOTOS[:seed=N][:difficulty=D]`. BadDataset where it is not that.
+        """Parse `synthetic:SPECIES:IDENTITIESxPHOTOS[:seed=N][:difficulty=D]`.
+
+        Raises:
+            BadDataset: the text has another form, or a value is out of its range.
 
         >>> SyntheticSource.parse("synthetic:dogs:500x4:difficulty=0.7")
         SyntheticSource(species='dogs', identities=500, photos_each=4, seed=0, difficulty=0.7)
@@ -89,21 +106,25 @@ class SyntheticSource:
         match = _COUNTS.fullmatch(counts)
         values = {name: value for name, _, value in (option.partition("=") for option in options)}
         if not is_synthetic(text) or species not in SPECIES or match is None:
-            raise BadDataset(f"{text}: drawn pets are written like {_EXAMPLE}, the species {' or '.join(SPECIES)}")
+            raise BadDataset(f"{text}: write drawn pets as {_EXAMPLE}; the species are {' and '.join(SPECIES)}")
         if len(values) < len(options) or not values.keys() <= {"seed", "difficulty"}:
-            raise BadDataset(f"{text}: after the counts come seed=N and difficulty=D, each once, as in {_EXAMPLE}")
+            raise BadDataset(f"{text}: only seed=N and difficulty=D may follow the counts, each once, as in {_EXAMPLE}")
         try:
             seed, difficulty = int(values.get("seed", "0")), float(values.get("difficulty", "0.5"))
             return SyntheticSource(species, int(match[1]), int(match[2]), seed, difficulty)
         except ValueError as error:
-            raise BadDataset(f"{text}: {error}; written like {_EXAMPLE}") from error
+            raise BadDataset(f"{text}: {error}; write it as {_EXAMPLE}") from error
 
     def __str__(self) -> str:
-        """As `parse` reads it."""
+        """Format the source as `parse` reads it."""
         return f"{PREFIX}{self.species}:{self.identities}x{self.photos_each}{_options(self.seed, self.difficulty)}"
 
     def photos(self, identity: int) -> tuple[SyntheticPhoto, ...]:
-        """The photos of one identity, 0 to `identities` - 1. IndexError beyond."""
+        """List the photos of one identity.
+
+        Raises:
+            IndexError: `identity` is not in [0, `identities`).
+        """
         if not 0 <= identity < self.identities:
             raise IndexError(f"{self} has no identity {identity}")
         return tuple(
@@ -113,7 +134,7 @@ class SyntheticSource:
 
 
 def is_synthetic(text: str) -> bool:
-    """Whether this names drawn pets instead of a folder."""
+    """Tell whether a source names drawn pets instead of a folder."""
     return text.startswith(PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""The face of a drawn pet, looking straight ahead in even light: everything that is the same on all its photos."""
+"""Rendering of a drawn pet's face in frontal pose and even light: the part that all its photos share."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,16 +12,17 @@ from familiar.datasets.synthetic.canvas import (
     Plane,
     Planes,
     Points,
-    blurred,
-    canvas,
+    blur,
     ellipse,
-    length,
+    magnitude,
+    make_canvas,
     paint,
+    ramp,
     smooth_outline,
-    step,
 )
 from familiar.datasets.synthetic.coat import coat_colors
-from familiar.datasets.synthetic.traits import Species, Traits, traits
+from familiar.datasets.synthetic.species import Species
+from familiar.datasets.synthetic.traits import Traits, random_traits
 
 _OUTLINE_TURNS = (0.0, 0.18, 0.36, 0.52, 0.68, 0.84, 1.0)  # of half a turn, from the crown to the chin
 HEAD_Y = 0.1
@@ -29,68 +30,70 @@ HEAD_Y = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """Drawn once for an identity, read by each of its photos, never written to."""
+    """A rendered face, drawn once for an identity and shared read-only by its photos."""
 
     traits: Traits
     rgb: Planes  # 0 to 255
     cover: Plane  # 1 on the pet, 0 on the background
     head: Plane  # 1 on head and ears, 0 on neck and chest
-    slope_x: Plane  # how far the surface turns to the right and downwards
-    slope_y: Plane
+    slope_x: Plane  # slope of the surface to the right, for shading
+    slope_y: Plane  # slope downwards
 
 
-@lru_cache(maxsize=4)  # photos of one identity are mostly asked for in a row
-def face(seed: int, species: Species, identity: int, difficulty: float, size_px: int) -> Face:
-    """The face of an identity on a canvas of `size_px`."""
-    who = traits(seed, species, identity, difficulty)
-    board = canvas(size_px)
-    fur = _fur(who, board)
-    rgb = coat_colors(who, board, fur)
-    skull = _full(board, _head_outline(who), 0.016, fur, 0.35 * who.fur_length)
-    ears = _ears(who, rgb, skull, board, fur)
-    body = _full(board, _body_outline(who), 0.02, fur, 0.35)
+@lru_cache(maxsize=4)  # photos of one identity are usually drawn one after another
+def render_face(seed: int, species: Species, identity: int, difficulty: float, size_px: int) -> Face:
+    """Render the face of an identity on a canvas of `size_px` (cached)."""
+    pet = random_traits(seed, species, identity, difficulty)
+    canvas = make_canvas(size_px)
+    fur = _fur_texture(pet, canvas)
+    rgb = coat_colors(pet, canvas, fur)
+    skull = _furry_shape(canvas, _head_outline(pet), 0.016, fur, 0.35 * pet.fur_length)
+    ears = _paint_ears(pet, rgb, skull, canvas, fur)
+    body = _furry_shape(canvas, _body_outline(pet), 0.02, fur, 0.35)
     head = np.maximum(skull, ears)
 
-    shadow = blurred(head, 0.07 * board.pixels_per_unit)
+    shadow = blur(head, 0.07 * canvas.pixels_per_unit)
     rgb *= 1 - (1 - head) * (0.25 + 0.4 * shadow)
-    rgb *= 1 + np.float32(who.fur_contrast) * fur * (0.6 + 0.4 * head)
-    slope_x, slope_y = _slopes(who, board)
-    _muzzle(who, rgb, board)
-    _nose(who, rgb, board)
-    return Face(who, rgb, np.maximum(head, body), head, slope_x, slope_y)
+    rgb *= 1 + np.float32(pet.fur_contrast) * fur * (0.6 + 0.4 * head)
+    slope_x, slope_y = _surface_slopes(pet, canvas)
+    _paint_muzzle(pet, rgb, canvas)
+    _paint_nose(pet, rgb, canvas)
+    return Face(pet, rgb, np.maximum(head, body), head, slope_x, slope_y)
 
 
-def _fur(who: Traits, board: Canvas) -> Plane:
-    """Two textures of the stock, picked by the identity's numbers, laid over each other."""
-    first, second = who.patch_field[0, :2]
-    pick = int(abs(float(first)) * 1000) % len(board.furs)
-    other = (pick + 1 + int(abs(float(second)) * 1000) % (len(board.furs) - 1)) % len(board.furs)
-    return np.float32(0.8) * board.furs[pick] + np.float32(0.6) * board.furs[other]
+def _fur_texture(pet: Traits, canvas: Canvas) -> Plane:
+    """Blend two of the shared fur textures, picked by the identity's numbers."""
+    first, second = pet.patch_field[0, :2]
+    textures = canvas.fur_textures
+    first_index = int(abs(float(first)) * 1000) % len(textures)
+    offset = 1 + int(abs(float(second)) * 1000) % (len(textures) - 1)  # never 0: two different textures
+    second_index = (first_index + offset) % len(textures)
+    return np.float32(0.8) * textures[first_index] + np.float32(0.6) * textures[second_index]
 
 
-def _furry(mask: Plane, fur: Plane, amount: float) -> Plane:
-    """A soft-edged mask whose edge follows the strands."""
-    return step(mask + np.float32(0.2 * amount) * fur, 0.5, 0.75)
+def _fur_edge(mask: Plane, fur: Plane, amount: float) -> Plane:
+    """Roughen the edge of a soft mask along the strands of fur."""
+    return ramp(mask + np.float32(0.2 * amount) * fur, 0.5, 0.75)
 
 
-def _full(board: Canvas, outline: Points, soft: float, fur: Plane, amount: float) -> Plane:
-    """A furry shape on a plane as large as the canvas."""
-    plane = np.zeros((board.size_px, board.size_px), np.float32)
-    mask, window = board.shape(outline, soft, margin=0.03)
-    plane[window] = _furry(mask, fur[window], amount)
+def _furry_shape(canvas: Canvas, outline: Points, soft: float, fur: Plane, amount: float) -> Plane:
+    """Draw a polygon with a furry edge on a plane as large as the canvas."""
+    plane = np.zeros((canvas.size_px, canvas.size_px), np.float32)
+    mask, window = canvas.filled_polygon(outline, soft, margin=0.03)
+    plane[window] = _fur_edge(mask, fur[window], amount)
     return plane
 
 
-def _head_outline(who: Traits) -> Points:
+def _head_outline(pet: Traits) -> Points:
     turns = np.linspace(0, np.pi, 13)
-    radius = np.interp(turns / np.pi, _OUTLINE_TURNS, who.outline)
+    radius = np.interp(turns / np.pi, _OUTLINE_TURNS, pet.outline)
     right = np.stack([np.sin(turns) * radius, HEAD_Y - np.cos(turns) * radius], axis=1)
     left = right[-2:0:-1] * (-1, 1)
     return smooth_outline(np.concatenate([right, left]).astype(np.float32))
 
 
-def _body_outline(who: Traits) -> Points:
-    neck = float(who.outline[4]) * (0.62 + 0.2 * who.fur_length)
+def _body_outline(pet: Traits) -> Points:
+    neck = float(pet.outline[4]) * (0.62 + 0.2 * pet.fur_length)
     corners = [
         (-neck, 0.3),
         (neck, 0.3),
@@ -102,14 +105,14 @@ def _body_outline(who: Traits) -> Points:
     return np.array(corners, np.float32)
 
 
-def _ear_outlines(who: Traits, side: int) -> tuple[Points, Points]:
-    """Outer edge and the skin inside; the skin is empty where an ear hangs or folds over."""
-    spacing, width, height, lean = who.ear_spacing, who.ear_width, who.ear_height, who.ear_lean
-    base_y = HEAD_Y - float(who.outline[1]) * 0.72
+def _ear_outlines(pet: Traits, side: int) -> tuple[Points, Points]:
+    """Return an ear's outer edge and the skin inside; the skin is empty for hanging and folded ears."""
+    spacing, width, height, lean = pet.ear_spacing, pet.ear_width, pet.ear_height, pet.ear_lean
+    base_y = HEAD_Y - float(pet.outline[1]) * 0.72
     tip = np.array([spacing + lean, base_y + 0.12 - height])
     inner = np.array([spacing - width, base_y - 0.02])
     outer = np.array([spacing + width * 0.85, base_y + 0.3])
-    match who.ear_shape:
+    match pet.ear_shape:
         case "pointed":
             bow = np.array([0.035, -0.02])
             corners = [inner, (inner + tip) / 2 - bow, tip, tip, tip, (outer + tip) / 2 + bow, outer]
@@ -149,93 +152,94 @@ def _ear_outlines(who: Traits, side: int) -> tuple[Points, Points]:
     center = edge.mean(axis=0)
     skin = center + (edge - center) * np.float32(0.62) + np.array([-0.005, 0.03], np.float32)
     mirrored = np.array([side, 1], np.float32)
-    return edge * mirrored, (skin if who.ear_shape in ("pointed", "round") else skin[:0]) * mirrored
+    return edge * mirrored, (skin if pet.ear_shape in ("pointed", "round") else skin[:0]) * mirrored
 
 
-def _ears(who: Traits, rgb: Planes, skull: Plane, board: Canvas, fur: Plane) -> Plane:
-    """Draws both ears, before or behind the head as their shape wants, and returns what they cover."""
-    before = who.ear_shape in ("floppy", "folded")
+def _paint_ears(pet: Traits, rgb: Planes, skull: Plane, canvas: Canvas, fur: Plane) -> Plane:
+    """Paint both ears, in front of or behind the head depending on their shape, and return the mask of both."""
+    in_front = pet.ear_shape in ("floppy", "folded")
     covered = np.zeros_like(skull)
-    color = tuple(channel * who.ear_tone for channel in who.coat.base)
-    if who.markings in ("points", "mask") or (who.markings == "tan" and who.ear_tone < 0.8):
-        color = who.coat.dark
+    color = tuple(channel * pet.ear_tone for channel in pet.coat.base)
+    if pet.markings in ("points", "mask") or (pet.markings == "tan" and pet.ear_tone < 0.8):
+        color = pet.coat.dark
     for side in (-1, 1):
-        edge, skin = _ear_outlines(who, side)
-        mask, window = board.shape(edge, 0.008, margin=0.1)
-        mask = _furry(mask, fur[window], 0.22)
-        seen = mask if before else mask * (1 - skull[window])
-        if before:
+        edge, skin = _ear_outlines(pet, side)
+        mask, window = canvas.filled_polygon(edge, 0.008, margin=0.1)
+        mask = _fur_edge(mask, fur[window], 0.22)
+        seen = mask if in_front else mask * (1 - skull[window])
+        if in_front:
             for plane in rgb:
-                plane[window] *= 1 - 0.42 * blurred(mask, 0.035 * board.pixels_per_unit) * (1 - mask)
+                plane[window] *= 1 - 0.42 * blur(mask, 0.035 * canvas.pixels_per_unit) * (1 - mask)
         paint(rgb, seen * np.float32(0.85), color, window)
         if len(skin):
-            inner, part = board.shape(skin, 0.022, margin=0.03)
-            inner = _furry(inner, fur[part], 0.5) * (1 - skull[part])
-            paint(rgb, inner * np.float32(0.75), who.ear_skin, part)
-            near_middle = np.float32(who.ear_spacing) - np.abs(board.x[part])
-            tufts = inner * step(fur[part] + 2.2 * near_middle, 0.3, 1.2)
-            paint(rgb, tufts * np.float32(0.7), who.coat.light, part)
-        if who.ear_notch > 0.84 and not before and (who.ear_notch > 0.92) == (side > 0):
-            at = edge[np.argmin(edge[:, 1]) + 6]
-            notch = length(board.x[window] - at[0], (board.y[window] - at[1]) * 1.4)
-            mask = mask * step(notch, 0.05, 0.02)
+            inner, part = canvas.filled_polygon(skin, 0.022, margin=0.03)
+            inner = _fur_edge(inner, fur[part], 0.5) * (1 - skull[part])
+            paint(rgb, inner * np.float32(0.75), pet.ear_skin, part)
+            near_middle = np.float32(pet.ear_spacing) - np.abs(canvas.x[part])
+            tufts = inner * ramp(fur[part] + 2.2 * near_middle, 0.3, 1.2)
+            paint(rgb, tufts * np.float32(0.7), pet.coat.light, part)
+        if pet.ear_notch > 0.84 and not in_front and (pet.ear_notch > 0.92) == (side > 0):
+            tip = edge[np.argmin(edge[:, 1]) + 6]
+            notch = magnitude(canvas.x[window] - tip[0], (canvas.y[window] - tip[1]) * 1.4)
+            mask = mask * ramp(notch, 0.05, 0.02)
         covered[window] = np.maximum(covered[window], mask)
     return covered
 
 
-def _slopes(who: Traits, board: Canvas) -> tuple[Plane, Plane]:
-    """The turn of a rounded head with cheeks, brow and muzzle, for light from the side."""
-    side = max(16, board.size_px // 4)
+def _surface_slopes(pet: Traits, canvas: Canvas) -> tuple[Plane, Plane]:
+    """Compute the slopes, right and down, of a rounded head with cheeks, brow and muzzle, for light from the side."""
+    side = max(16, canvas.size_px // 4)
     ticks = (((np.arange(side) + 0.5) / side * 2 - 1) * SPAN).astype(np.float32)
     x, y = ticks[None, :], ticks[:, None]
     dome = -((x / 0.8) ** 2 + ((y - HEAD_Y) / 0.85) ** 2) * 0.45
     across, down = (
-        (np.abs(x) / who.muzzle_half_width - 0.5) ** 2,
-        ((y - who.muzzle_y) / who.muzzle_height) ** 2,
+        (np.abs(x) / pet.muzzle_half_width - 0.5) ** 2,
+        ((y - pet.muzzle_y) / pet.muzzle_height) ** 2,
     )
     pads = np.exp(-1.6 * across - down)
     bridge = np.exp(-((x * 7) ** 2) - ((y - 0.1) * 3) ** 2)
-    brow = np.exp(-(((np.abs(x) - who.eye_spacing) * 5) ** 2) - ((y - who.eye_y + 0.17) * 7) ** 2)
-    relief = dome + (0.06 + 0.1 * who.muzzle_depth) * pads + 0.06 * bridge + 0.03 * brow
+    brow = np.exp(-(((np.abs(x) - pet.eye_spacing) * 5) ** 2) - ((y - pet.eye_y + 0.17) * 7) ** 2)
+    relief = dome + (0.06 + 0.1 * pet.muzzle_depth) * pads + 0.06 * bridge + 0.03 * brow
     down_slope, side_slope = (np.asarray(slope, np.float32) for slope in np.gradient(relief, 2 * SPAN / side))
-    size = (board.size_px, board.size_px)
+    size = (canvas.size_px, canvas.size_px)
     return cv2.resize(side_slope, size), cv2.resize(down_slope, size)
 
 
-def _muzzle(who: Traits, rgb: Planes, board: Canvas) -> None:
-    """Light spectacles, whisker pads with their dark crease, and the lips."""
-    window = board.window(0.0, who.muzzle_y - 0.05, 0.62)
-    x, y = board.x[window], board.y[window]
+def _paint_muzzle(pet: Traits, rgb: Planes, canvas: Canvas) -> None:
+    """Paint light fur around the eyes, whisker pads with their dark crease, and the lips."""
+    window = canvas.window(0.0, pet.muzzle_y - 0.05, 0.62)
+    x, y = canvas.x[window], canvas.y[window]
     wide = np.abs(x)
-    ring = length((wide - who.eye_spacing) / 1.25, y - who.eye_y) - who.eye_half_width
-    paint(rgb, np.exp(-((ring * 14) ** 2)) * np.float32(0.55 * who.spectacles), who.coat.light, window)
-    width, height = who.muzzle_half_width, who.muzzle_height
-    pad = length((wide - 0.52 * width) / width, (y - who.muzzle_y) / height)
-    dark_muzzle = who.markings in ("mask", "points")
-    light = 0.25 * who.muzzle_light if dark_muzzle else 0.25 + 0.6 * who.muzzle_light
-    paint(rgb, step(-pad, -0.85, 0.7) * np.float32(light), who.coat.light, window)
-    # Pads stand out by the shade under them.
-    under = np.exp(-(((pad - 1.02) * 5) ** 2)) * step(y, who.muzzle_y, 0.15)
+    ring = magnitude((wide - pet.eye_spacing) / 1.25, y - pet.eye_y) - pet.eye_half_width
+    paint(rgb, np.exp(-((ring * 14) ** 2)) * np.float32(0.55 * pet.spectacles), pet.coat.light, window)
+    width, height = pet.muzzle_half_width, pet.muzzle_height
+    pad = magnitude((wide - 0.52 * width) / width, (y - pet.muzzle_y) / height)
+    dark_muzzle = pet.markings in ("mask", "points")
+    light = 0.25 * pet.muzzle_light if dark_muzzle else 0.25 + 0.6 * pet.muzzle_light
+    paint(rgb, ramp(-pad, -0.85, 0.7) * np.float32(light), pet.coat.light, window)
+    # The shade under the pads makes them visible.
+    under = np.exp(-(((pad - 1.02) * 5) ** 2)) * ramp(y, pet.muzzle_y, 0.15)
     for plane in rgb:
         plane[window] *= 1 - 0.35 * under
-    lip, nose_bottom = who.muzzle_y + 0.5 * height, who.nose_y + who.nose_height
+    lip, nose_bottom = pet.muzzle_y + 0.5 * height, pet.nose_y + pet.nose_height
     drop = np.linspace(0, 1, 9)
-    curve = np.stack([drop * who.mouth_width, lip + 0.045 * np.sin(drop * np.pi * 0.85) + 0.01 * drop], axis=1)
+    curve = np.stack([drop * pet.mouth_width, lip + 0.045 * np.sin(drop * np.pi * 0.85) + 0.01 * drop], axis=1)
     middle = np.array([(0.0, nose_bottom), (0.0, lip)])
-    mask, window = board.lines([line.astype(np.float32) for line in (curve, curve * (-1, 1), middle)], 0.013, 0.007)
+    lines = [line.astype(np.float32) for line in (curve, curve * (-1, 1), middle)]
+    mask, window = canvas.polylines(lines, 0.013, 0.007)
     paint(rgb, mask * np.float32(0.85), (42, 28, 26), window)
     dots = [
-        np.array([(side * column * width, who.muzzle_y + row * height)] * 2, np.float32)
+        np.array([(side * column * width, pet.muzzle_y + row * height)] * 2, np.float32)
         for column, row in ((0.35, -0.1), (0.6, -0.3), (0.6, 0.2), (0.85, -0.05), (0.85, 0.4))
         for side in (-1, 1)
     ]
-    mask, window = board.lines(dots, 0.02, 0.006)
-    paint(rgb, mask * np.float32(0.5), who.coat.dark, window)
+    mask, window = canvas.polylines(dots, 0.02, 0.006)
+    paint(rgb, mask * np.float32(0.5), pet.coat.dark, window)
 
 
-def _nose(who: Traits, rgb: Planes, board: Canvas) -> None:
-    half, tall, y = who.nose_half_width, who.nose_height, who.nose_y
-    low = half * who.nose_taper
+def _paint_nose(pet: Traits, rgb: Planes, canvas: Canvas) -> None:
+    half, tall, y = pet.nose_half_width, pet.nose_height, pet.nose_y
+    low = half * pet.nose_taper
     right = [
         (0.0, y - tall * 0.95),
         (half * 0.8, y - tall),
@@ -244,12 +248,12 @@ def _nose(who: Traits, rgb: Planes, board: Canvas) -> None:
         (low * 0.4, y + tall * 1.15),
     ]
     corners = np.array(right + [(-at_x, at_y) for at_x, at_y in reversed(right[1:])], np.float32)
-    mask, window = board.shape(smooth_outline(corners, 48), 0.009)
-    paint(rgb, mask, who.nose_color, window)
-    dark = tuple(channel * 0.3 for channel in who.nose_color)
+    mask, window = canvas.filled_polygon(smooth_outline(corners, 48), 0.009)
+    paint(rgb, mask, pet.nose_color, window)
+    dark = tuple(channel * 0.3 for channel in pet.nose_color)
     for side in (-1, 1):
         nostril = ellipse(side * half * 0.48, y + tall * 0.22, half * 0.24, tall * 0.24, side * -0.5)
-        mask, window = board.shape(nostril, 0.008)
+        mask, window = canvas.filled_polygon(nostril, 0.008)
         paint(rgb, mask * np.float32(0.9), dark, window)
-    mask, window = board.shape(ellipse(0.0, y - tall * 0.5, half * 0.5, tall * 0.2), 0.02)
+    mask, window = canvas.filled_polygon(ellipse(0.0, y - tall * 0.5, half * 0.5, tall * 0.2), 0.02)
     paint(rgb, mask * np.float32(0.3), (255, 246, 240), window)

@@ -1,5 +1,6 @@
-"""Random changes to crops, as real photos differ.
+"""Random augmentation of crops.
 
-`settings` says what may happen and how often; `change` draws what happens to one photo, keyed by (seed, epoch, photo);
-`photo` does it to one crop while loading, `batch` to many on the training device; `sheet` shows it to people.
+`settings` has probabilities and ranges; `pipeline` draws a change for one photo, keyed by (seed, epoch, photo);
+`ops_numpy` applies it to one crop while loading, `ops_torch` to a batch on the training device; `preview` draws a
+contact sheet of it.
 """

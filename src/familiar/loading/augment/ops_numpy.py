@@ -1,8 +1,8 @@
-"""What augmentation does to one crop: each operation a pure function that leaves its crop as it was.
+"""Augmentation operations on one crop, as pure functions that do not modify their input.
 
-OpenCV throughout: two to twenty times faster on one core than torchvision, to whose results the tests hold it
-(hue gains most; the noise is NumPy's, at twice torch's time, so that nothing here needs torch), and it lets go of
-Python's lock, so that loading threads run at once.
+Implemented with OpenCV, which is two to twenty times faster on one core than torchvision, most for hue. Tests compare
+the results with torchvision's. The noise is NumPy's, in twice torch's time, so that this module does not need torch.
+OpenCV releases Python's interpreter lock, so that loading threads run in parallel.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from jaxtyping import Float32, Float64, UInt8
 
 Pixels = UInt8[np.ndarray, "s s 3"]
 
-SHADOW_BORDER = 0.1  # how wide a shadow's soft border is, in shares of the side
+SHADOW_BORDER = 0.1  # width of a shadow's soft border, as a share of the side
 
-Plane = tuple[float, float, float]  # (a, b, d): a x + b y + d is above 0 inside, x and y in shares of the side
+HalfPlane = tuple[float, float, float]  # (a, b, d): a x + b y + d > 0 inside, x and y as shares of the side
 
 
 class Box(NamedTuple):
-    """A rectangle in shares of the side."""
+    """A rectangle, as shares of the side."""
 
     left: float
     top: float
@@ -28,7 +28,7 @@ class Box(NamedTuple):
     height: float
 
     def in_px(self, side: int) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) to whole pixels within the crop; right and bottom are the first ones outside."""
+        """Round to (left, top, right, bottom) in pixels within the crop; right and bottom are exclusive."""
         left, top, width, height = (share * side for share in self)
         edges = (left, top, left + width, top + height)
         left, top, right, bottom = (min(max(round(edge), 0), side) for edge in edges)
@@ -36,7 +36,7 @@ class Box(NamedTuple):
 
 
 class Jitter(NamedTuple):
-    """Factors (`hue`: turns), and in which order the four are applied."""
+    """Factors of color jitter (`hue` in turns), and the order in which the four are applied."""
 
     brightness: float
     contrast: float
@@ -46,32 +46,39 @@ class Jitter(NamedTuple):
 
 
 class Blur(NamedTuple):
+    """A Gaussian kernel: width and standard deviation."""
+
     kernel_px: int
     sigma_px: float
 
 
 class Noise(NamedTuple):
-    """`std` is a share of full scale; the same `seed` gives the same noise on one photo."""
+    """Gaussian noise: standard deviation as a share of full scale, and the seed of one photo's noise."""
 
     std: float
     seed: int
 
 
 class Shadow(NamedTuple):
-    """`loss` is the share of light taken where all `planes` are above 0."""
+    """A shadow inside the intersection of three half-planes; `loss` is the share of light removed."""
 
     loss: float
-    planes: tuple[Plane, Plane, Plane]
+    planes: tuple[HalfPlane, HalfPlane, HalfPlane]
 
 
 def mirror(rgb_u8: Pixels) -> Pixels:
+    """Flip left and right."""
     return cv2.flip(rgb_u8, 1)
 
 
 def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
-    """Pixels from where `origin` says: (x, y, 1) of the result to (x, y) here, both from the center, side 1.
+    """Warp by an affine map, linearly interpolated.
 
-    What lies over the border is the picture mirrored: black corners would teach the angle.
+    Beyond the border the picture is mirrored; black corners would reveal the angle to the network.
+
+    Args:
+        rgb_u8: a square crop.
+        origin: maps (x, y, 1) of the result to (x, y) of the crop, both relative to the center, with side 1.
     """
     side = rgb_u8.shape[0]
     return cv2.warpAffine(
@@ -84,14 +91,14 @@ def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"]) -> Pixels:
 
 
 def matrix_px(origin: Float64[np.ndarray, "2 3"], side: int) -> Float64[np.ndarray, "2 3"]:
-    """The same mapping between pixels' (column, row)."""
+    """Convert a map of `warp` to one between pixels' (column, row)."""
     turn, shift = origin[:, :2], origin[:, 2]
     center = np.full(2, (side - 1) / 2)
     return np.column_stack([turn, center - turn @ center + shift * side])
 
 
 def jitter(rgb_u8: Pixels, factors: Jitter) -> Pixels:
-    """torchvision's color jitter with these factors, in their order."""
+    """Apply torchvision's color jitter with these factors, in their order."""
     steps = (
         (adjust_brightness, factors.brightness),
         (adjust_contrast, factors.contrast),
@@ -105,42 +112,43 @@ def jitter(rgb_u8: Pixels, factors: Jitter) -> Pixels:
 
 
 def adjust_brightness(rgb_u8: Pixels, factor: float) -> Pixels:
+    """Scale all values."""
     return cv2.addWeighted(rgb_u8, factor, rgb_u8, 0, 0)
 
 
 def adjust_contrast(rgb_u8: Pixels, factor: float) -> Pixels:
-    """Away from the mean gray, or towards it."""
+    """Scale the difference from the mean gray."""
     mean = cv2.mean(cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY))[0]
     return cv2.addWeighted(rgb_u8, factor, rgb_u8, 0, (1 - factor) * mean)
 
 
 def adjust_saturation(rgb_u8: Pixels, factor: float) -> Pixels:
-    """Away from each pixel's gray, or towards it."""
+    """Scale the difference from each pixel's gray."""
     return cv2.addWeighted(rgb_u8, factor, to_gray(rgb_u8), 1 - factor, 0)
 
 
 def adjust_hue(rgb_u8: Pixels, turns: float) -> Pixels:
-    """Hue in HSV moved by `turns` around the circle."""
+    """Rotate the hue in HSV by `turns` around the circle."""
     if turns == 0:
         return rgb_u8
-    # In float: an 8-bit hue has but 43 steps between red and yellow, which shows as bands.
+    # In float: an 8-bit hue has only 43 steps between red and yellow, which is visible as bands.
     hsv = cv2.cvtColor(rgb_u8.astype(np.float32), cv2.COLOR_RGB2HSV)
-    hsv[..., 0] += 360 * (turns % 1)  # OpenCV takes angles above the circle, but none below 0
+    hsv[..., 0] += 360 * (turns % 1)  # OpenCV accepts angles above 360, but none below 0
     return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
 
 
 def to_gray(rgb_u8: Pixels) -> Pixels:
-    """Luma (ITU-R BT.601) in all three channels."""
+    """Convert to luma (ITU-R BT.601) in all three channels."""
     return cv2.cvtColor(cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
 
 
-def blur(rgb_u8: Pixels, by: Blur) -> Pixels:
-    """Gaussian, mirrored at the border."""
-    return cv2.GaussianBlur(rgb_u8, (by.kernel_px, by.kernel_px), by.sigma_px)
+def blur(rgb_u8: Pixels, kernel: Blur) -> Pixels:
+    """Apply a Gaussian blur, mirrored at the border."""
+    return cv2.GaussianBlur(rgb_u8, (kernel.kernel_px, kernel.kernel_px), kernel.sigma_px)
 
 
 def add_noise(rgb_u8: Pixels, noise: Noise) -> Pixels:
-    """Gaussian, apart in every pixel and channel."""
+    """Add Gaussian noise, independent in every pixel and channel."""
     generator = np.random.Generator(np.random.SFC64(noise.seed))
     change = generator.standard_normal(rgb_u8.shape, np.float32)
     change *= np.float32(255 * noise.std)
@@ -148,17 +156,17 @@ def add_noise(rgb_u8: Pixels, noise: Noise) -> Pixels:
 
 
 def compress(rgb_u8: Pixels, jpeg_quality: int) -> Pixels:
-    """Through a JPEG file of that quality (1 to 100, libjpeg's), its color at half resolution."""
+    """Compress as JPEG of a quality (1 to 100, as in libjpeg), color at half resolution, and decode."""
     bgr_u8 = cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", bgr_u8, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality])
-    # With OpenCV's stubs an image read may be None; this one was just written.
+    # imdecode may return None according to its stubs, but this image was just encoded.
     return np.asarray(cv2.imdecode(file, cv2.IMREAD_COLOR_RGB))
 
 
 def downscale(rgb_u8: Pixels, share: float) -> Pixels:
-    """To `share` of the side and back.
+    """Reduce to `share` of the side by area averaging and enlarge again linearly.
 
-    Areas averaged, then enlarged linearly: as `resize_crop` brings a small photo to the network's size in use.
+    In inference, `resize_crop` enlarges a small photo to the network's size in the same way.
     """
     side = rgb_u8.shape[0]
     small = low_side(side, share)
@@ -167,24 +175,25 @@ def downscale(rgb_u8: Pixels, share: float) -> Pixels:
 
 
 def low_side(side: int, share: float) -> int:
+    """Return the reduced side of `downscale` in pixels."""
     return max(1, round(side * share))
 
 
 def cast_shadow(rgb_u8: Pixels, shadow: Shadow) -> Pixels:
-    """Darkened where the shadow lies, with a soft border."""
-    light = 1 - np.float32(shadow.loss) * shade(shadow.planes, rgb_u8.shape[0])
+    """Darken the area of the shadow, with a soft border."""
+    light = 1 - np.float32(shadow.loss) * shadow_depth(shadow.planes, rgb_u8.shape[0])
     return cv2.multiply(rgb_u8, cv2.merge([light, light, light]), dtype=cv2.CV_8U)
 
 
-def shade(planes: Sequence[Plane], side: int) -> Float32[np.ndarray, "s s"]:
-    """0 outside of all planes' common inside, 1 deep in it."""
-    at = ((np.arange(side) + 0.5) / side).astype(np.float32)
-    depth = np.min([a * at + (b * at[:, None] + d) for a, b, d in planes], axis=0)
+def shadow_depth(planes: Sequence[HalfPlane], side: int) -> Float32[np.ndarray, "s s"]:
+    """Compute how far each pixel is inside the shadow: 0 outside, 1 inside, linear across the soft border."""
+    ticks = ((np.arange(side) + 0.5) / side).astype(np.float32)
+    depth = np.min([a * ticks + (b * ticks[:, None] + d) for a, b, d in planes], axis=0)
     return np.clip(depth / np.float32(SHADOW_BORDER) + np.float32(0.5), 0, 1)
 
 
-def cover(rgb_u8: Pixels, boxes: Sequence[Box]) -> Pixels:
-    """Black in the boxes."""
+def black_out(rgb_u8: Pixels, boxes: Sequence[Box]) -> Pixels:
+    """Fill boxes with black."""
     covered = rgb_u8.copy()
     for box in boxes:
         left, top, right, bottom = box.in_px(rgb_u8.shape[0])

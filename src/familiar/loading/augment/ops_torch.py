@@ -1,8 +1,8 @@
-"""What augmentation does to a batch on the training device: `photo`'s operations, vectorized in torch.
+"""Augmentation of a batch on the training device: the operations of `ops_numpy`, vectorized in torch.
 
-Nothing here waits for the device: all numbers of a batch's changes go there in one transfer, and each operation
-takes only the photos that it was drawn for. Pixels are float, 0 to 255, and rounded once, at the end. On a
-processor `photo` is the faster by far, since a crop fits its cache and a batch does not.
+Nothing here waits for the device: all numbers of a batch's changes are sent in one transfer, and each operation
+is applied only to the photos that it was drawn for. Pixels are float, 0 to 255, and rounded once, at the end. On a
+CPU `ops_numpy` is much faster, since a crop fits its cache and a batch does not.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,22 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from familiar.loading.augment.jpeg_artifacts import Images, compress, luma_of
+from familiar.loading.augment.jpeg_artifacts import Images, compress, to_luma
 from familiar.loading.augment.ops_numpy import SHADOW_BORDER, Blur, Box, Jitter, low_side, matrix_px
 from familiar.loading.augment.pipeline import Change
-from familiar.loading.augment.settings import MOST_HOLES
+from familiar.loading.augment.settings import MAX_HOLES
 
 Numbers = Float32[Tensor, "k p"]
 
 
 def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -> UInt8[Tensor, "n 3 s s"]:
-    """Each photo changed as drawn, on the device where they are.
+    """Apply one change to each photo, on the device of the photos.
 
-    The same as `apply_change`, to rounding, but for the noise: its values are the device's, and depend on the
-    whole batch's changes. ValueError where there are not as many changes as photos.
+    The result equals that of `apply_change` up to rounding, except for noise: its values depend on the device and on
+    the changes of the whole batch.
+
+    Raises:
+        ValueError: the numbers of changes and photos differ.
     """
     if len(changes) != len(rgb_u8):
         raise ValueError(f"{len(changes)} changes for {len(rgb_u8)} photos")
@@ -45,10 +48,10 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
         "jpeg": compress,
         "downscale": downscale,
         "shadow": cast_shadow,
-        "holes": cover,
-        "erase": cover,
+        "holes": black_out,
+        "erase": black_out,
     }
-    chosen = _on_device(changes, images.shape[-1], images.device)
+    chosen = _operation_batches(changes, images.shape[-1], images.device)
     for name, operation in operations.items():
         if name in chosen:
             rows, numbers = chosen[name]
@@ -56,33 +59,33 @@ def augment_batch(rgb_u8: UInt8[Tensor, "n 3 s s"], changes: Sequence[Change]) -
     return images.round_().to(torch.uint8)
 
 
-class Chosen(NamedTuple):
-    """Which photos an operation is for, and its numbers for each."""
+class OperationBatch(NamedTuple):
+    """The rows that an operation applies to, and its numbers for each."""
 
     rows: Int64[Tensor, " k"]
     numbers: Numbers
 
 
-def _on_device(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, Chosen]:
-    """Each operation that was drawn for any photo, by its name in `batch`."""
+def _operation_batches(changes: Sequence[Change], side: int, device: torch.device) -> dict[str, OperationBatch]:
+    """Collect the operations drawn for any photo, by name, with their numbers on the device."""
     widest = max((change.blur.kernel_px for change in changes if change.blur is not None), default=1)
     listed: dict[str, list[list[float]]] = {}
     for row, change in enumerate(changes):
-        for name, numbers in _numbers(change, side, widest).items():
+        for name, numbers in _operation_numbers(change, side, widest).items():
             listed.setdefault(name, []).append([row, *numbers])
     if not listed:
         return {}
     tables = [np.array(numbers, np.float32) for numbers in listed.values()]
     flat = torch.from_numpy(np.concatenate([table.ravel() for table in tables]))
     if device.type == "cuda":
-        flat = flat.pin_memory()  # or the copy would wait for what the device is doing
+        flat = flat.pin_memory()  # otherwise the copy would wait for the device
     parts = flat.to(device, non_blocking=True).split([table.size for table in tables])
     sent = (part.view(table.shape) for part, table in zip(parts, tables, strict=True))
-    return {name: Chosen(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
+    return {name: OperationBatch(table[:, 0].long(), table[:, 1:]) for name, table in zip(listed, sent, strict=True)}
 
 
-def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[float]]:
-    """What each operation chosen for one photo has to be told."""
+def _operation_numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[float]]:
+    """Return the numbers of each operation drawn for one photo, by the operation's name."""
     numbers: dict[str, Sequence[float]] = {}
     if change.warps:
         numbers["warp"] = matrix_px(change.origin(), side).ravel().tolist()
@@ -93,7 +96,7 @@ def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[
     if change.gray:
         numbers["gray"] = ()
     if change.blur is not None:
-        numbers["blur"] = _taps(change.blur, widest_blur)
+        numbers["blur"] = _kernel_taps(change.blur, widest_blur)
     if change.noise is not None:
         numbers["noise"] = (change.noise.std,)
     if change.jpeg_quality is not None:
@@ -106,37 +109,37 @@ def _numbers(change: Change, side: int, widest_blur: int) -> dict[str, Sequence[
             *(value for plane in change.shadow.planes for value in plane),
         )
     if change.holes:
-        numbers["holes"] = _corners(change.holes, MOST_HOLES, side)
+        numbers["holes"] = _box_corners(change.holes, MAX_HOLES, side)
     if change.erase is not None:
-        numbers["erase"] = _corners([change.erase], 1, side)
+        numbers["erase"] = _box_corners([change.erase], 1, side)
     return numbers
 
 
 def _jitter_numbers(jitter: Jitter) -> dict[str, Sequence[float]]:
-    """Each of the four in its turn. Three of them blend with a gray, and say how much of which."""
-    of = {
+    """Return the numbers of the four adjustments, named by kind and position; three of them blend with a gray."""
+    operations = {
         0: ("blend", (jitter.brightness, 0, 0)),
         1: ("blend", (jitter.contrast, 1, 0)),
         2: ("blend", (jitter.saturation, 0, 1)),
         3: ("hue", (jitter.hue,)),
     }
-    return {f"{of[which][0]} {step}": of[which][1] for step, which in enumerate(jitter.order)}
+    return {f"{operations[kind][0]} {step}": operations[kind][1] for step, kind in enumerate(jitter.order)}
 
 
-def _taps(by: Blur, widest: int) -> list[float]:
-    """OpenCV's kernel between zeros."""
+def _kernel_taps(by: Blur, widest: int) -> list[float]:
+    """Return OpenCV's kernel, padded with zeros to the widest one."""
     taps = cv2.getGaussianKernel(by.kernel_px, by.sigma_px)[:, 0]
     return np.pad(taps, (widest - by.kernel_px) // 2).tolist()
 
 
-def _corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
-    """Boxes in pixels, then empty ones."""
+def _box_corners(boxes: Sequence[Box], most: int, side: int) -> list[float]:
+    """Return boxes in pixels, padded with empty ones."""
     corners = [float(corner) for box in boxes for corner in box.in_px(side)]
     return corners + [0.0] * (4 * most - len(corners))
 
 
 def warp(images: Images, origin_px: Numbers) -> Images:
-    """As `photo.warp`, by `matrix_px`'s six numbers."""
+    """Warp as `ops_numpy.warp` does, by the six numbers of `matrix_px`."""
     half = (images.shape[-1] - 1) / 2
     matrix = origin_px.view(-1, 2, 3)
     turn = matrix[:, :, :2]
@@ -146,19 +149,20 @@ def warp(images: Images, origin_px: Numbers) -> Images:
 
 
 def mirror(images: Images, _: Numbers) -> Images:
+    """Flip left and right."""
     return images.flip(3)
 
 
 def blend(images: Images, numbers: Numbers) -> Images:
-    """Brightness, contrast, saturation: (factor, share of the mean gray, share of each pixel's gray)."""
-    factor, of_mean, of_pixel = numbers.T[..., None, None, None]
-    gray = luma_of(images)
-    target = of_mean * gray.mean((2, 3), keepdim=True) + of_pixel * gray
+    """Adjust brightness, contrast or saturation: (factor, share of the mean gray, share of each pixel's gray)."""
+    factor, mean_share, pixel_share = numbers.T[..., None, None, None]
+    gray = to_luma(images)
+    target = mean_share * gray.mean((2, 3), keepdim=True) + pixel_share * gray
     return target + factor * (images - target)
 
 
-def turn_hue(images: Images, turns: Numbers) -> Images:
-    """In HSV, without going there and back: value and chroma stay, only the sixth of the circle changes."""
+def shift_hue(images: Images, turns: Numbers) -> Images:
+    """Rotate the hue as in HSV, without converting: value and chroma stay, only the sextant of the circle changes."""
     red, green, blue = images.unbind(1)
     value = images.amax(1)
     chroma = value - images.amin(1)
@@ -169,15 +173,16 @@ def turn_hue(images: Images, turns: Numbers) -> Images:
     return value[:, None] - chroma[:, None] * torch.minimum(away, 4 - away).clamp(0, 1)
 
 
-ADJUSTMENTS = {"blend": blend, "hue": turn_hue}
+ADJUSTMENTS = {"blend": blend, "hue": shift_hue}
 
 
 def to_gray(images: Images, _: Numbers) -> Images:
-    return luma_of(images).expand_as(images)
+    """Convert to luma in all three channels."""
+    return to_luma(images).expand_as(images)
 
 
 def blur(images: Images, taps: Numbers) -> Images:
-    """Each with its own kernel: one convolution for all, the narrow kernels between zeros."""
+    """Blur each image with its own kernel, in one convolution; narrow kernels are padded with zeros."""
     count, channels, side, _ = images.shape
     reach = taps.shape[1] // 2
     planes = F.pad(images, (reach, reach, reach, reach), mode="reflect").view(1, count * channels, -1, side + 2 * reach)
@@ -187,41 +192,42 @@ def blur(images: Images, taps: Numbers) -> Images:
 
 
 def add_noise(images: Images, std: Numbers, generator: torch.Generator) -> Images:
+    """Add Gaussian noise, independent in every pixel and channel."""
     change = torch.randn(images.shape, generator=generator, device=images.device)
     return images + 255 * std[:, :, None, None] * change
 
 
 def downscale(images: Images, low: Numbers) -> Images:
-    """To `low` pixels a side and back, as one matrix from the left and from the right."""
+    """Reduce to `low` pixels a side and enlarge again, as one matrix multiplied from both sides."""
     side = images.shape[-1]
-    at = torch.arange(side, device=images.device)
+    ticks = torch.arange(side, device=images.device)
     low = low[:, :, None]
     step = side / low
-    # Down: the share of each small pixel's stretch that lies in a large one. Rows beyond `low` come to nothing.
-    begin = at[:, None] * step
-    covered = torch.minimum(at + 1, begin + step) - torch.maximum(at, begin)
+    # Down: the share of each small pixel that a large one covers. Rows beyond `low` have no effect.
+    begin = ticks[:, None] * step
+    covered = torch.minimum(ticks + 1, begin + step) - torch.maximum(ticks, begin)
     down = covered.clamp(min=0) / step
     # Up: linear between the centers of the small pixels, constant beyond the outermost.
-    wanted = ((at[:, None] + 0.5) / step - 0.5).clamp(min=0).minimum(low - 1)
-    up = (1 - (wanted - at).abs()).clamp(min=0)
-    both = (up @ down)[:, None]
-    return both @ images @ both.mT
+    positions = ((ticks[:, None] + 0.5) / step - 0.5).clamp(min=0).minimum(low - 1)
+    up = (1 - (positions - ticks).abs()).clamp(min=0)
+    matrix = (up @ down)[:, None]
+    return matrix @ images @ matrix.mT
 
 
 def cast_shadow(images: Images, numbers: Numbers) -> Images:
-    """(loss, then the three planes), as in `photo.Shadow`."""
+    """Darken by shadows, given as (loss, then the three half-planes) of `ops_numpy.Shadow`."""
     side = images.shape[-1]
-    at = (torch.arange(side, device=images.device) + 0.5) / side
+    ticks = (torch.arange(side, device=images.device) + 0.5) / side
     a, b, d = numbers[:, 1:].view(-1, 3, 3, 1, 1).unbind(2)
-    depth = (a * at + b * at[:, None] + d).amin(1, keepdim=True)
+    depth = (a * ticks + b * ticks[:, None] + d).amin(1, keepdim=True)
     shade = (depth / SHADOW_BORDER + 0.5).clamp(0, 1)
     return images * (1 - numbers[:, :1, None, None] * shade)
 
 
-def cover(images: Images, corners: Numbers) -> Images:
-    """Black in the boxes, given as (left, top, right, bottom) in pixels one after another."""
-    at = torch.arange(images.shape[-1], device=images.device)
+def black_out(images: Images, corners: Numbers) -> Images:
+    """Fill boxes with black, given as (left, top, right, bottom) in pixels one after another."""
+    ticks = torch.arange(images.shape[-1], device=images.device)
     left, top, right, bottom = corners.view(len(corners), -1, 4, 1).unbind(2)
-    columns, rows = (at >= left) & (at < right), (at >= top) & (at < bottom)
+    columns, rows = (ticks >= left) & (ticks < right), (ticks >= top) & (ticks < bottom)
     inside = (rows[:, :, :, None] & columns[:, :, None, :]).any(1)
     return images.masked_fill(inside[:, None], 0)

@@ -1,7 +1,7 @@
-"""How crops are changed at random in training: the draw, and one photo changed as drawn.
+"""Random changes of crops in training: drawing a change, and applying it to one photo.
 
-All of it is keyed by (seed, epoch, photo). A draw knows no pixels: `photo` applies it to one crop while
-loading, `batch` to a batch on the training device.
+Changes are keyed by (seed, epoch, photo) and independent of pixels: `ops_numpy` applies them to one crop while
+loading, `ops_torch` to a batch on the training device.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,20 @@ import numpy as np
 from jaxtyping import Float64
 
 from familiar.loading.augment import ops_numpy
-from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Pixels, Plane, Shadow
-from familiar.loading.augment.settings import MOST_HOLES, Augmentation
+from familiar.loading.augment.ops_numpy import Blur, Box, HalfPlane, Jitter, Noise, Pixels, Shadow
+from familiar.loading.augment.settings import MAX_HOLES, Augmentation
 
 Drawn = TypeVar("Drawn")
 
-AUGMENTATION_STREAM = 1  # keeps these draws apart from others that use the same seed
-LEAST_SIGMA_PX = 0.01  # no blur at all; OpenCV would take 0 as a sigma that follows from the kernel
-NUMBERS_A_DRAW = 96  # at least as many as are used; a new operation draws last, to leave the others theirs
+AUGMENTATION_STREAM = 1  # makes these draws independent of others with the same seed
+MIN_SIGMA_PX = 0.01  # no visible blur; OpenCV would derive a sigma of 0 from the kernel
+RANDOM_NUMBERS_PER_CHANGE = (
+    96  # at least as many as are used; a new operation must draw last, so that the others keep their numbers
+)
 
 
 class Move(NamedTuple):
-    """Scaled about the center, then shifted by shares of the side."""
+    """A scaling about the center, then a shift by shares of the side."""
 
     right: float
     down: float
@@ -32,9 +34,9 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one crop, in this order: None, False or empty where an operation was not chosen.
+    """The operations applied to one crop, in this order: None, False or empty if an operation was not drawn.
 
-    `angle_deg` is counter-clockwise. It fits crops of any size.
+    It applies to crops of any size. `angle_deg` is counter-clockwise.
     """
 
     crop: Box | None = None
@@ -53,13 +55,16 @@ class Change:
 
     @property
     def warps(self) -> bool:
-        """Whether pixels must be interpolated, which a mirror image alone does not need."""
+        """Whether pixels must be interpolated; a flip alone does not need it."""
         return not (self.crop is None and self.angle_deg is None and self.move is None)
 
     def origin(self) -> Float64[np.ndarray, "2 3"]:
-        """Where a pixel comes from: (x, y, 1) of the result to (x, y) of the crop, both from the center, side 1.
+        """Compute the matrix of `ops_numpy.warp`.
 
-        One matrix for crop, turn, mirror and move, so that pixels are interpolated once.
+        It combines crop, rotation, flip and move, so that pixels are interpolated only once.
+
+        Returns:
+            The map from (x, y, 1) of the result to (x, y) of the crop, both relative to the center, with side 1.
         """
         matrix = np.eye(3)
         if self.crop is not None:
@@ -77,17 +82,17 @@ class Change:
 
 
 def photo_generator(seed: int, epoch: int, photo: int) -> np.random.Generator:
-    """The same stream for the same photo in the same epoch, whichever worker draws it."""
+    """Make the generator of a photo in an epoch, which does not depend on the worker that uses it."""
     return np.random.default_rng((AUGMENTATION_STREAM, seed, epoch, photo))
 
 
 def augment(rgb_u8: Pixels, settings: Augmentation, generator: np.random.Generator) -> Pixels:
-    """One random variant of a square crop; the crop itself where nothing was chosen."""
+    """Augment a square crop at random; returns the crop itself if no operation was drawn."""
     return apply_change(rgb_u8, draw_change(settings, generator))
 
 
 def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
-    """A crop changed as drawn; the crop itself where nothing was chosen. Never written into."""
+    """Apply a change to a crop without modifying it; returns the crop itself if no operation was drawn."""
     if change.warps:
         rgb_u8 = ops_numpy.warp(rgb_u8, change.origin())
     elif change.flip:
@@ -107,105 +112,105 @@ def apply_change(rgb_u8: Pixels, change: Change) -> Pixels:
     if change.shadow is not None:
         rgb_u8 = ops_numpy.cast_shadow(rgb_u8, change.shadow)
     if change.holes:
-        rgb_u8 = ops_numpy.cover(rgb_u8, change.holes)
+        rgb_u8 = ops_numpy.black_out(rgb_u8, change.holes)
     if change.erase is not None:
-        rgb_u8 = ops_numpy.cover(rgb_u8, [change.erase])
+        rgb_u8 = ops_numpy.black_out(rgb_u8, [change.erase])
     return rgb_u8
 
 
 def draw_change(settings: Augmentation, generator: np.random.Generator) -> Change:
-    """One random change.
+    """Draw a random change.
 
-    Every draw is made whether or not it is used, so that one probability does not shift the others.
+    All numbers are drawn whether or not they are used, so that one setting does not affect the others' draws.
     """
-    s, draw = settings, _Draws(generator)
+    s, draw = settings, _RandomNumbers(generator)
     return Change(
-        crop=draw.maybe(s.crop_p, _box(draw, (s.crop_scale_min, 1), (s.crop_ratio_min, s.crop_ratio_max))),
-        angle_deg=draw.maybe(s.rotate_p, draw.between(-s.rotate_deg, s.rotate_deg)),
+        crop=draw.maybe(s.crop_p, _random_box(draw, (s.crop_scale_min, 1), (s.crop_ratio_min, s.crop_ratio_max))),
+        angle_deg=draw.maybe(s.rotate_p, draw.uniform_in(-s.rotate_deg, s.rotate_deg)),
         flip=draw.maybe(s.flip_p, True) or False,
-        move=draw.maybe(s.affine_p, _move(draw, s)),
-        jitter=draw.maybe(s.jitter_p, _jitter(draw, s)),
+        move=draw.maybe(s.affine_p, _random_move(draw, s)),
+        jitter=draw.maybe(s.jitter_p, _random_jitter(draw, s)),
         gray=draw.maybe(s.gray_p, True) or False,
-        blur=draw.maybe(s.blur_p, _blur(draw, s)),
-        noise=draw.maybe(s.noise_p, Noise(draw.between(s.noise_std_min, s.noise_std_max), draw.seed())),
-        jpeg_quality=draw.maybe(s.jpeg_p, draw.whole(s.jpeg_quality_min, s.jpeg_quality_max)),
-        downscale=draw.maybe(s.downscale_p, draw.between(s.downscale_min, s.downscale_max)),
-        shadow=draw.maybe(s.shadow_p, _shadow(draw, s)),
-        holes=draw.maybe(s.dropout_p, _holes(draw, s)) or (),
+        blur=draw.maybe(s.blur_p, _random_blur(draw, s)),
+        noise=draw.maybe(s.noise_p, Noise(draw.uniform_in(s.noise_std_min, s.noise_std_max), draw.seed())),
+        jpeg_quality=draw.maybe(s.jpeg_p, draw.integer(s.jpeg_quality_min, s.jpeg_quality_max)),
+        downscale=draw.maybe(s.downscale_p, draw.uniform_in(s.downscale_min, s.downscale_max)),
+        shadow=draw.maybe(s.shadow_p, _random_shadow(draw, s)),
+        holes=draw.maybe(s.dropout_p, _random_holes(draw, s)) or (),
         erase=draw.maybe(
             s.erase_p,
-            _box(draw, (s.erase_area_min, s.erase_area_max), (s.erase_ratio_min, s.erase_ratio_max)),
+            _random_box(draw, (s.erase_area_min, s.erase_area_max), (s.erase_ratio_min, s.erase_ratio_max)),
         ),
     )
 
 
-class _Draws:
-    """Uniform numbers of one generator, drawn at once: asking it for each takes longer than some operations."""
+class _RandomNumbers:
+    """Uniform random numbers, drawn from the generator at once, since single draws take longer than some operations."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self.share = iter(generator.random(NUMBERS_A_DRAW).tolist()).__next__
+        self.uniform = iter(generator.random(RANDOM_NUMBERS_PER_CHANGE).tolist()).__next__
 
-    def between(self, low: float, high: float) -> float:
-        return low + (high - low) * self.share()
+    def uniform_in(self, low: float, high: float) -> float:
+        return low + (high - low) * self.uniform()
 
-    def whole(self, low: int, high: int) -> int:
-        """`high` included."""
-        return low + int((high - low + 1) * self.share())
+    def integer(self, low: int, high: int) -> int:
+        """Draw an integer; `high` is included."""
+        return low + int((high - low + 1) * self.uniform())
 
     def seed(self) -> int:
-        return int(2**53 * self.share())
+        return int(2**53 * self.uniform())
 
     def maybe(self, probability: float, value: Drawn) -> Drawn | None:
-        return value if self.share() < probability else None
+        return value if self.uniform() < probability else None
 
 
-def _box(draw: _Draws, area: tuple[float, float], ratio: tuple[float, float]) -> Box:
-    """A box somewhere inside: its area uniform, the logarithm of width / height too among those that fit."""
-    share = max(draw.between(*area), 1e-9)  # an empty box would have no shape
+def _random_box(draw: _RandomNumbers, area: tuple[float, float], ratio: tuple[float, float]) -> Box:
+    """Draw a box inside the crop: area uniform, and the logarithm of width / height uniform among those that fit."""
+    share = max(draw.uniform_in(*area), 1e-9)  # an empty box would have no ratio
     lowest, highest = (log(min(max(value, share), 1 / share)) for value in ratio)
-    width_to_height = exp(draw.between(lowest, highest))
+    width_to_height = exp(draw.uniform_in(lowest, highest))
     width, height = min(1.0, sqrt(share * width_to_height)), min(1.0, sqrt(share / width_to_height))
-    return Box(draw.between(0, 1 - width), draw.between(0, 1 - height), width, height)
+    return Box(draw.uniform_in(0, 1 - width), draw.uniform_in(0, 1 - height), width, height)
 
 
-def _move(draw: _Draws, settings: Augmentation) -> Move:
+def _random_move(draw: _RandomNumbers, settings: Augmentation) -> Move:
     shift, scale = settings.translate, settings.scale
-    return Move(draw.between(-shift, shift), draw.between(-shift, shift), draw.between(1 - scale, 1 + scale))
+    return Move(draw.uniform_in(-shift, shift), draw.uniform_in(-shift, shift), draw.uniform_in(1 - scale, 1 + scale))
 
 
-def _jitter(draw: _Draws, settings: Augmentation) -> Jitter:
+def _random_jitter(draw: _RandomNumbers, settings: Augmentation) -> Jitter:
     brightness, contrast, saturation = (
-        draw.between(1 - width, 1 + width) for width in (settings.brightness, settings.contrast, settings.saturation)
+        draw.uniform_in(1 - width, 1 + width) for width in (settings.brightness, settings.contrast, settings.saturation)
     )
-    hue = draw.between(-settings.hue, settings.hue)
-    ranks = [draw.share() for _ in range(4)]
+    hue = draw.uniform_in(-settings.hue, settings.hue)
+    ranks = [draw.uniform() for _ in range(4)]
     first, second, third, fourth = sorted(range(4), key=ranks.__getitem__)
     return Jitter(brightness, contrast, saturation, hue, (first, second, third, fourth))
 
 
-def _blur(draw: _Draws, settings: Augmentation) -> Blur:
+def _random_blur(draw: _RandomNumbers, settings: Augmentation) -> Blur:
     narrowest, widest = settings.blur_kernel_min // 2, settings.blur_kernel_max // 2
-    kernel_px = 2 * draw.whole(narrowest, widest) + 1
-    sigma_px = max(draw.between(settings.blur_sigma_min, settings.blur_sigma_max), LEAST_SIGMA_PX)
+    kernel_px = 2 * draw.integer(narrowest, widest) + 1
+    sigma_px = max(draw.uniform_in(settings.blur_sigma_min, settings.blur_sigma_max), MIN_SIGMA_PX)
     return Blur(kernel_px, sigma_px if settings.blur_sigma_max > 0 else kernel_sigma(kernel_px))
 
 
 def kernel_sigma(kernel_px: int) -> float:
-    """The standard deviation that goes with a kernel's width (OpenCV's `getGaussianKernel`, in pixels)."""
+    """Return the standard deviation for a kernel's width, in pixels, as OpenCV's `getGaussianKernel` does."""
     return 0.3 * ((kernel_px - 1) * 0.5 - 1) + 0.8
 
 
-def _shadow(draw: _Draws, settings: Augmentation) -> Shadow:
-    """Falls in over one edge: between two sides that lean, as deep as a third line, that is tilted."""
-    loss = draw.between(settings.shadow_min, settings.shadow_max)
-    middle, half_width, depth = draw.between(0.1, 0.9), draw.between(0.15, 0.45), draw.between(0.4, 1.1)
-    left, right, tilt = (draw.between(-0.4, 0.4) for _ in range(3))
-    from_the_other_edge, from_the_side = draw.share() < 0.5, draw.share() < 0.5
+def _random_shadow(draw: _RandomNumbers, settings: Augmentation) -> Shadow:
+    """Draw a shadow that enters over one edge, between two slanted sides, up to a tilted third line."""
+    loss = draw.uniform_in(settings.shadow_min, settings.shadow_max)
+    middle, half_width, depth = draw.uniform_in(0.1, 0.9), draw.uniform_in(0.15, 0.45), draw.uniform_in(0.4, 1.1)
+    left, right, tilt = (draw.uniform_in(-0.4, 0.4) for _ in range(3))
+    opposite_edge, sideways = draw.uniform() < 0.5, draw.uniform() < 0.5
 
-    def plane(a: float, b: float, d: float) -> Plane:
-        if from_the_other_edge:
+    def plane(a: float, b: float, d: float) -> HalfPlane:
+        if opposite_edge:
             b, d = -b, d + b
-        return (b, a, d) if from_the_side else (a, b, d)
+        return (b, a, d) if sideways else (a, b, d)
 
     return Shadow(
         loss,
@@ -217,11 +222,11 @@ def _shadow(draw: _Draws, settings: Augmentation) -> Shadow:
     )
 
 
-def _holes(draw: _Draws, settings: Augmentation) -> tuple[Box, ...]:
-    count = draw.whole(settings.dropout_holes_min, settings.dropout_holes_max)
+def _random_holes(draw: _RandomNumbers, settings: Augmentation) -> tuple[Box, ...]:
+    count = draw.integer(settings.dropout_holes_min, settings.dropout_holes_max)
     low, extent = settings.dropout_side_min, settings.dropout_side_max - settings.dropout_side_min
     boxes: list[Box] = []
-    for _ in range(MOST_HOLES):
-        width, height = low + extent * draw.share(), low + extent * draw.share()
-        boxes.append(Box((1 - width) * draw.share(), (1 - height) * draw.share(), width, height))
+    for _ in range(MAX_HOLES):
+        width, height = low + extent * draw.uniform(), low + extent * draw.uniform()
+        boxes.append(Box((1 - width) * draw.uniform(), (1 - height) * draw.uniform(), width, height))
     return tuple(boxes[:count])

@@ -1,4 +1,4 @@
-"""What augmentation does, to look at: each operation alone at three strengths, then whole random variants."""
+"""Contact sheet of augmentation: each operation alone at three strengths, then random variants."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from familiar.loading.augment.ops_numpy import Blur, Box, Jitter, Noise, Shadow
 from familiar.loading.augment.pipeline import (
-    LEAST_SIGMA_PX,
+    MIN_SIGMA_PX,
     Change,
     Move,
     apply_change,
@@ -32,7 +32,7 @@ BACKGROUND, INK, FAINT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
 
 STRENGTHS = 3
 VARIANT_ROWS = 4
-IN_FROM_BELOW = ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35))  # a shadow as they are drawn
+SHADOW_FROM_BELOW = ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35))  # a shadow such as `pipeline` draws
 HOLE_CENTERS = (
     *((0.3, 0.35), (0.7, 0.7), (0.7, 0.25), (0.25, 0.75)),
     *((0.5, 0.5), (0.5, 0.85), (0.85, 0.45), (0.15, 0.55)),
@@ -40,21 +40,23 @@ HOLE_CENTERS = (
 
 
 class Tile(NamedTuple):
+    """A change, with its caption."""
+
     caption: str
     change: Change
 
 
 class Row(NamedTuple):
-    """`close`: its middle is shown pixel for pixel, since the change is lost where a crop is made smaller."""
+    """An operation's tiles. With `close_up`, only the center is shown, as resizing would hide the change."""
 
     name: str
     probability: float
     tiles: Sequence[Tile]
-    close: bool = False
+    close_up: bool = False
 
 
 class Line(NamedTuple):
-    """A row of pictures as it is drawn: name, a note below it, captioned pictures."""
+    """A row of the sheet: name, a note below it, captioned pictures."""
 
     name: str
     note: str
@@ -62,15 +64,18 @@ class Line(NamedTuple):
 
 
 def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int = 0) -> Picture:
-    """A labeled picture of square crops: each operation that is switched on, then random variants.
+    """Draw a labeled sheet of square crops: each operation with a probability above 0, then random variants.
 
-    Each crop has three columns: an operation at the weakest, the middle and the strongest of its range, or, where
-    it goes both ways, to one side, half-way and wholly to the other. ValueError without crops.
+    Each crop has three columns: an operation at the minimum, the middle and the maximum of its range, or, for one
+    with two directions, fully in one direction, halfway and fully in the other.
+
+    Raises:
+        ValueError: there are no crops.
     """
     if not photos:
-        raise ValueError("a sheet needs photos")
-    as_it_is = _line(Row("as it is", 1, [Tile("", Change())]), photos)._replace(note="")
-    lines = [as_it_is, *(_line(row, photos) for row in rows_of(settings))]
+        raise ValueError("a sheet needs at least one photo")
+    unchanged = _line(Row("original", 1, [Tile("", Change())]), photos)._replace(note="")
+    lines = [unchanged, *(_line(row, photos) for row in operation_rows(settings))]
     for variant in range(VARIANT_ROWS):
         changes = (
             draw_change(settings, photo_generator(seed, variant * STRENGTHS + column, photo))
@@ -83,17 +88,17 @@ def augmentation_sheet(photos: Sequence[Crop], settings: Augmentation, seed: int
     return _draw(lines, STRENGTHS * len(photos))
 
 
-def rows_of(settings: Augmentation) -> list[Row]:
-    """A row for each operation with a probability above 0; the jitter has four, the affine change two."""
-    rows = [*_of_place(settings), *_of_color(settings), *_of_sharpness(settings), *_of_cover(settings)]
+def operation_rows(settings: Augmentation) -> list[Row]:
+    """Make a row for each operation with a probability above 0; jitter has four, the affine change two."""
+    rows = [*_geometry_rows(settings), *_color_rows(settings), *_sharpness_rows(settings), *_occlusion_rows(settings)]
     return [row for row in rows if row.probability > 0]
 
 
-def _of_place(s: Augmentation) -> list[Row]:
+def _geometry_rows(s: Augmentation) -> list[Row]:
     crops = ((0.0, s.crop_ratio_min), (0.5, 1.0), (1.0, s.crop_ratio_max))
-    turns = _tiles("{:+.0f}°", _around(s.rotate_deg), lambda v: Change(angle_deg=v))
-    shifts = _tiles("{:+.0%}", _around(s.translate), lambda v: Change(move=Move(v, v, 1)))
-    scales = _tiles("x {:.2f}", _around(s.scale, 1), lambda v: Change(move=Move(0, 0, v)))
+    turns = _tiles("{:+.0f}°", _both_directions(s.rotate_deg), lambda v: Change(angle_deg=v))
+    shifts = _tiles("{:+.0%}", _both_directions(s.translate), lambda v: Change(move=Move(v, v, 1)))
+    scales = _tiles("x {:.2f}", _both_directions(s.scale, 1), lambda v: Change(move=Move(0, 0, v)))
     return [
         Row("crop", s.crop_p, [_crop(s.crop_scale_min, ratio, corner) for corner, ratio in crops]),
         Row("rotate", s.rotate_p, turns),
@@ -103,46 +108,46 @@ def _of_place(s: Augmentation) -> list[Row]:
     ]
 
 
-def _of_color(s: Augmentation) -> list[Row]:
-    factors = {name: _around(getattr(s, name), 1) for name in ("brightness", "contrast", "saturation")}
+def _color_rows(s: Augmentation) -> list[Row]:
+    factors = {name: _both_directions(getattr(s, name), 1) for name in ("brightness", "contrast", "saturation")}
     return [
         *(Row(name, s.jitter_p, _tiles("x {:.2f}", v, _jitter_of(name))) for name, v in factors.items()),
-        Row("hue", s.jitter_p, _tiles("{:+.2f} turns", _around(s.hue), _jitter_of("hue"))),
+        Row("hue", s.jitter_p, _tiles("{:+.2f} turns", _both_directions(s.hue), _jitter_of("hue"))),
         Row("gray", s.gray_p, [Tile("", Change(gray=True))]),
     ]
 
 
-def _of_sharpness(s: Augmentation) -> list[Row]:
-    deviations = _between(s.noise_std_min, s.noise_std_max)
-    qualities = _between(s.jpeg_quality_max, s.jpeg_quality_min)
-    shares = _between(s.downscale_max, s.downscale_min)
+def _sharpness_rows(s: Augmentation) -> list[Row]:
+    deviations = _low_mid_high(s.noise_std_min, s.noise_std_max)
+    qualities = _low_mid_high(s.jpeg_quality_max, s.jpeg_quality_min)
+    shares = _low_mid_high(s.downscale_max, s.downscale_min)
     noise = _tiles("std {:.3f}", deviations, lambda v: Change(noise=Noise(v, seed=1)))
     files = _tiles("quality {:.0f}", qualities, lambda v: Change(jpeg_quality=round(v)))
     small = _tiles("to {:.0%}", shares, lambda v: Change(downscale=v))
     return [
-        Row("blur", s.blur_p, [_blur(s, strength) for strength in _between(0, 1)], close=True),
-        Row("noise", s.noise_p, noise, close=True),
-        Row("jpeg", s.jpeg_p, files, close=True),
-        Row("downscale", s.downscale_p, small, close=True),
+        Row("blur", s.blur_p, [_blur(s, strength) for strength in _low_mid_high(0, 1)], close_up=True),
+        Row("noise", s.noise_p, noise, close_up=True),
+        Row("jpeg", s.jpeg_p, files, close_up=True),
+        Row("downscale", s.downscale_p, small, close_up=True),
     ]
 
 
-def _of_cover(s: Augmentation) -> list[Row]:
-    losses = _between(s.shadow_min, s.shadow_max)
-    shadows = _tiles("-{:.0%} light", losses, lambda v: Change(shadow=Shadow(v, IN_FROM_BELOW)))
+def _occlusion_rows(s: Augmentation) -> list[Row]:
+    losses = _low_mid_high(s.shadow_min, s.shadow_max)
+    shadows = _tiles("-{:.0%} light", losses, lambda v: Change(shadow=Shadow(v, SHADOW_FROM_BELOW)))
     return [
         Row("shadow", s.shadow_p, shadows),
-        Row("dropout", s.dropout_p, [_holes(s, strength) for strength in _between(0, 1)]),
-        Row("erase", s.erase_p, [_erase(s, strength) for strength in _between(0, 1)]),
+        Row("dropout", s.dropout_p, [_holes(s, strength) for strength in _low_mid_high(0, 1)]),
+        Row("erase", s.erase_p, [_erase(s, strength) for strength in _low_mid_high(0, 1)]),
     ]
 
 
-def _between(low: float, high: float) -> tuple[float, float, float]:
+def _low_mid_high(low: float, high: float) -> tuple[float, float, float]:
     return low, (low + high) / 2, high
 
 
-def _around(width: float, middle: float = 0) -> tuple[float, float, float]:
-    """Half-way on the second, since nothing is to be seen at the middle itself."""
+def _both_directions(width: float, middle: float = 0) -> tuple[float, float, float]:
+    """Return both ends of a range, and a halfway value between the middle and one end, as the middle has no effect."""
     return middle - width, middle + width / 2, middle + width
 
 
@@ -151,20 +156,20 @@ def _tiles(caption: str, values: Sequence[float], change: Callable[[float], Chan
 
 
 def _jitter_of(name: str) -> Callable[[float], Change]:
-    same = Jitter(1, 1, 1, 0, (0, 1, 2, 3))
-    return lambda value: Change(jitter=same._replace(**{name: value}))
+    neutral = Jitter(1, 1, 1, 0, (0, 1, 2, 3))
+    return lambda value: Change(jitter=neutral._replace(**{name: value}))
 
 
 def _blur(settings: Augmentation, strength: float) -> Tile:
     low, high = settings.blur_kernel_min // 2, settings.blur_kernel_max // 2
     kernel_px = 2 * round(low + (high - low) * strength) + 1
     low, high = settings.blur_sigma_min, settings.blur_sigma_max
-    sigma_px = max(low + (high - low) * strength, LEAST_SIGMA_PX) if high > 0 else kernel_sigma(kernel_px)
+    sigma_px = max(low + (high - low) * strength, MIN_SIGMA_PX) if high > 0 else kernel_sigma(kernel_px)
     return Tile(f"{kernel_px} px, std {sigma_px:.1f}", Change(blur=Blur(kernel_px, sigma_px)))
 
 
 def _box(area: float, ratio: float, corner: float) -> Box:
-    """As far from the top left as `corner` says: 1 for the bottom right."""
+    """Place a box between the top left (`corner` 0) and the bottom right (1)."""
     width, height = min(1.0, (area * ratio) ** 0.5), min(1.0, (area / ratio) ** 0.5)
     return Box((1 - width) * corner, (1 - height) * corner, width, height)
 
@@ -191,14 +196,14 @@ def _line(row: Row, photos: Sequence[Crop]) -> Line:
     cells: list[tuple[str, Crop] | None] = []
     for photo in photos:
         changed = [apply_change(photo, tile.change) for tile in row.tiles]
-        shown = [_middle(rgb_u8) for rgb_u8 in changed] if row.close else changed
+        shown = [_center(rgb_u8) for rgb_u8 in changed] if row.close_up else changed
         cells += [(tile.caption, rgb_u8) for tile, rgb_u8 in zip(row.tiles, shown, strict=True)]
         cells += [None] * (STRENGTHS - len(row.tiles))
-    note = f"p {row.probability:g}{', close up' if row.close else ''}"
+    note = f"p {row.probability:g}{', close up' if row.close_up else ''}"
     return Line(row.name, note, cells)
 
 
-def _middle(rgb_u8: Crop) -> Crop:
+def _center(rgb_u8: Crop) -> Crop:
     begin = max(0, (rgb_u8.shape[0] - TILE_PX) // 2)
     return rgb_u8[begin : begin + TILE_PX, begin : begin + TILE_PX]
 
@@ -209,21 +214,21 @@ def _draw(lines: Sequence[Line], columns: int) -> Picture:
     size = (width, len(lines) * down + GAP_PX)
     picture = Image.new("RGB", size, BACKGROUND)
     pen, large, small = ImageDraw.Draw(picture), ImageFont.load_default(16), ImageFont.load_default(12)
-    for at, line in enumerate(lines):
-        top = GAP_PX + at * down
-        pen.text((GAP_PX, top + TILE_PX // 2 - 18), line.name, INK, large)
-        pen.text((GAP_PX, top + TILE_PX // 2 + 4), line.note, FAINT, small)
+    for index, line in enumerate(lines):
+        y = GAP_PX + index * down
+        pen.text((GAP_PX, y + TILE_PX // 2 - 18), line.name, INK, large)
+        pen.text((GAP_PX, y + TILE_PX // 2 + 4), line.note, FAINT, small)
         for column, cell in enumerate(line.cells):
             if cell is None:
                 continue
             caption, rgb_u8 = cell
-            left = NAMES_PX + column * across + column // STRENGTHS * PHOTO_GAP_PX
-            picture.paste(Image.fromarray(_fitted(rgb_u8)), (left, top))
-            pen.text((left + TILE_PX // 2, top + TILE_PX + 2), caption, FAINT, small, anchor="ma")
+            x = NAMES_PX + column * across + column // STRENGTHS * PHOTO_GAP_PX
+            picture.paste(Image.fromarray(_resize_tile(rgb_u8)), (x, y))
+            pen.text((x + TILE_PX // 2, y + TILE_PX + 2), caption, FAINT, small, anchor="ma")
     return np.asarray(picture)
 
 
-def _fitted(rgb_u8: Crop) -> Crop:
-    """Enlarged without smoothing, so that what is seen is what the network is shown."""
+def _resize_tile(rgb_u8: Crop) -> Crop:
+    """Resize to a tile; enlarged without smoothing, so that the pixels are those the network sees."""
     smaller = rgb_u8.shape[0] > TILE_PX
     return cv2.resize(rgb_u8, (TILE_PX, TILE_PX), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_NEAREST)

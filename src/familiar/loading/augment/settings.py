@@ -1,12 +1,12 @@
-"""The settings of augmentation, and the published ones."""
+"""Settings of augmentation, and the published presets."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-MOST_HOLES = 8
-WIDEST_BLUR = 31  # mirrored borders reach no further in a crop of 16 px, the smallest
+MAX_HOLES = 8
+MAX_BLUR_KERNEL_PX = 31  # the limit of mirrored borders in a crop of 16 px, the smallest
 
-RANGES = {  # of the settings that are no probabilities
+RANGES = {  # of the settings that are not probabilities
     "crop_scale_min": (0.01, 1),
     "crop_ratio_min": (0.1, 10),
     "crop_ratio_max": (0.1, 10),
@@ -17,8 +17,8 @@ RANGES = {  # of the settings that are no probabilities
     "contrast": (0, 0.99),
     "saturation": (0, 0.99),
     "hue": (0, 0.5),
-    "blur_kernel_min": (1, WIDEST_BLUR),
-    "blur_kernel_max": (1, WIDEST_BLUR),
+    "blur_kernel_min": (1, MAX_BLUR_KERNEL_PX),
+    "blur_kernel_max": (1, MAX_BLUR_KERNEL_PX),
     "blur_sigma_min": (0, 20),
     "blur_sigma_max": (0, 20),
     "noise_std_min": (0, 1),
@@ -29,8 +29,8 @@ RANGES = {  # of the settings that are no probabilities
     "downscale_max": (0.01, 1),
     "shadow_min": (0, 1),
     "shadow_max": (0, 1),
-    "dropout_holes_min": (1, MOST_HOLES),
-    "dropout_holes_max": (1, MOST_HOLES),
+    "dropout_holes_min": (1, MAX_HOLES),
+    "dropout_holes_max": (1, MAX_HOLES),
     "dropout_side_min": (0, 1),
     "dropout_side_max": (0, 1),
     "erase_area_min": (0, 1),
@@ -42,14 +42,20 @@ RANGES = {  # of the settings that are no probabilities
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Probabilities and ranges, applied in this order; a probability of 0 leaves an operation out.
+    """Probabilities and ranges of the operations, applied in this order; a probability of 0 disables one.
 
-    The defaults are the pet embedder's (seed 004), whose pixels are of a crop of 224. Shares are of the crop's
-    side (`crop_scale`, `erase_area`: of its area), ratios are width / height. `translate`, `scale` and the
-    jitters are half-widths around 1 (`translate`, `hue`: around 0; hue in turns). `blur_kernel` is odd, in
-    pixels; with a `blur_sigma_max` of 0 sigma follows from the kernel. `noise_std` is a share of full scale,
-    `downscale` of the resolution, `shadow` of the light taken. `where`: photo by photo while loading, or in
-    batches on the training device. ValueError names a setting out of range.
+    The defaults are those of the mobile pet embedder, with sizes in pixels for a crop of 224 px. Units:
+
+    - shares are of the crop's side; those of `crop_scale` and `erase_area` are of its area;
+    - ratios are width / height;
+    - `scale`, `brightness`, `contrast` and `saturation` are half-widths around 1, `translate` and `hue` around 0,
+      hue in turns;
+    - `blur_kernel` is odd, in pixels; if `blur_sigma_max` is 0, sigma is derived from the kernel;
+    - `noise_std` is a share of full scale, `downscale` of the resolution, `shadow` of the light removed;
+    - `where` is "loader" (each photo while loading) or "device" (batches on the training device).
+
+    Raises:
+        ValueError: a setting is out of range; the message names it.
     """
 
     crop_p: float = 0.0
@@ -101,19 +107,19 @@ class Augmentation:
         values = vars(self)
         for name, value in values.items():
             if name.endswith("_p") and not 0 <= value <= 1:
-                raise ValueError(f"{name} is a probability, not {value}")
+                raise ValueError(f"{name} is a probability and must be in [0, 1], got {value}")
         for name, (low, high) in RANGES.items():
             if not low <= values[name] <= high:
-                raise ValueError(f"{name} lies in [{low:g}, {high:g}], not {values[name]}")
+                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {values[name]}")
         for name, value in values.items():
             upper = name.removesuffix("_min") + "_max"
             if name.endswith("_min") and value > values.get(upper, value):
-                raise ValueError(f"{name} is at most {upper}, {values[upper]}, not {value}")
+                raise ValueError(f"{name} must be at most {upper} ({values[upper]}), got {value}")
         for name in ("blur_kernel_min", "blur_kernel_max"):
             if values[name] % 2 == 0:
-                raise ValueError(f"{name} is odd, not {values[name]}")
+                raise ValueError(f"{name} must be odd, got {values[name]}")
         if self.where not in ("loader", "device"):
-            raise ValueError(f"where is 'loader' or 'device', not {self.where!r}")
+            raise ValueError(f"where must be 'loader' or 'device', got {self.where!r}")
 
 
 NOTHING = Augmentation(
@@ -132,7 +138,8 @@ NOTHING = Augmentation(
     erase_p=0.0,
 )
 
-# Seed 002's list for faces at 112 px. Its crop is of a photo resized to 128, so of the whole crop here.
+# The circle-loss coursework's list for faces at 112 px (`recipes.circle`). Its random crop is taken from a photo
+# resized to 128 px, which corresponds to the whole crop here.
 CIRCLE_AUGMENTATION = replace(
     NOTHING,
     crop_p=1.0,
