@@ -50,7 +50,8 @@ def species(
 ) -> None:
     """Train a router by species.
 
-    A router sends each photo to the bundle of its species. Fits a small species classifier on the embeddings of --model (any bundle), and writes it to a file together with
+    A router sends each photo to the bundle of its species. Fits a small species classifier on the embeddings of
+    --model (any bundle), and writes it to a file together with
     the paths of the bundles. `embed` and `verify` take that file as their --model.
 
     \b

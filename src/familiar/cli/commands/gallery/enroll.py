@@ -39,7 +39,8 @@ def enroll(
 ) -> None:
     """Add photos to a gallery.
 
-    Creates the gallery where it is missing, and embeds every face of every photo. Photos that are in the gallery already are not read again, so an interrupted
+    Creates the gallery where it is missing, and embeds every face of every photo. Photos that are in the gallery
+    already are not read again, so an interrupted
     run resumes when the command is repeated; photos that were moved or edited are recognized.
 
     \b
