@@ -72,7 +72,7 @@ def test_identity_summaries_show_central_faces_of_different_photos(populated: Ga
 def test_identity_summaries_are_independent_of_block_size(populated: Gallery, monkeypatch: pytest.MonkeyPatch):
     expected = listing.identity_summaries(populated)
     monkeypatch.setattr("familiar.gallery.search.templates._BLOCK_ROWS", 7)
-    populated._kept.clear()
+    populated._cache.clear()
     assert listing.identity_summaries(populated) == expected
 
 
