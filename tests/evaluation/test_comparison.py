@@ -19,7 +19,7 @@ def results_of(found, path: Path) -> dict:
         "format_version": FORMAT_VERSION,
         "data": {"fingerprint": found.table.fingerprint},
         "interval": {"seed": 0},
-        **run.parts,
+        **run.metrics,
     }
     write_results(path, whole, run.replicates)
     return read_results(path)

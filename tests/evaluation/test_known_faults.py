@@ -31,7 +31,7 @@ def test_finds_two_known_lfw_label_faults(shared_data: Path):
     table = scan_folders(shared_data / "lfw_112")
     with ThreadPoolExecutor(2) as pool:
         rows = np.stack(list(pool.map(pixels, table.photos)))
-    strangers = worst_mistakes(normalize(rows), table.labels, 12).strangers
+    strangers = worst_mistakes(normalize(rows), table.labels, 12).negatives
     pairs = [
         {table.names[table.labels[row]].split("/")[1] for row in pair}
         for pair in zip(strangers.left.tolist(), strangers.right.tolist(), strict=True)

@@ -36,7 +36,7 @@ def seen(tmp_path: Path) -> Path:
 def test_different_photos_have_no_leaks(judged: Path, seen: Path):
     leaks = find_leaks(scan_folders(judged), scan_folders(seen))
     assert (leaks.across_splits, leaks.across_identities) == ((), ())
-    assert (leaks.judged_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
+    assert (leaks.evaluated_photos, leaks.seen_photos, leaks.rows.tolist()) == (8, 10, [])
 
 
 def test_finds_exact_and_reencoded_copies_across_splits(judged: Path, seen: Path):
@@ -75,9 +75,9 @@ def test_same_file_under_relative_path_is_no_leak(judged: Path, monkeypatch: pyt
 
 def test_skips_synthetic_and_unreadable_photos(judged: Path):
     drawn = DataSpec(("synthetic:cats:3x2",)).read()
-    assert find_leaks(drawn, drawn).judged_photos == 0
+    assert find_leaks(drawn, drawn).evaluated_photos == 0
     (judged / "00" / "0.png").write_text("no photo")
     assert find_leaks(scan_folders(judged)).across_identities == ()
     for path in judged.rglob("*.png"):
         path.write_text("no photo")
-    assert find_leaks(scan_folders(judged)).judged_photos == 8
+    assert find_leaks(scan_folders(judged)).evaluated_photos == 8

@@ -5,7 +5,7 @@ from familiar.evaluation.suites.catalog import run_suites
 def test_every_null_metric_has_reason(measured):
     names = ["retrieval", "verification", "clustering", "separation", "identification", "triplets"]
     for found in (measured(identities=2, per=2), measured(per=1), measured(identities=3, per=1)):
-        parts = run_suites(found, names).parts
+        parts = run_suites(found, names).metrics
         told = dict(missing_metrics(parts))
         assert told
         assert all(missing_reason(path) for path in told), told

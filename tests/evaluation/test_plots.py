@@ -8,8 +8,8 @@ from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Crop
-from familiar.evaluation.plots.bars import share_bars, shortened, sizes_chart, sweep_chart
-from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, key_below
+from familiar.evaluation.plots.bars import share_bars, chart_label, sizes_chart, sweep_chart
+from familiar.evaluation.plots.chart import DARK, LIGHT, TEXT_PT, WIDTH_IN, Chart, chart, legend_below
 from familiar.evaluation.plots.curves import (
     accuracy_chart,
     det_chart,
@@ -18,17 +18,17 @@ from familiar.evaluation.plots.curves import (
     similarity_chart,
 )
 from familiar.evaluation.plots.map import (
-    FEWEST_FOR_TSNE,
-    MOST_NAMED,
-    MOST_OF_ONE,
-    MOST_PHOTOS,
+    MIN_PHOTOS_FOR_TSNE,
+    MAX_LABELED_IDENTITIES,
+    MAX_PHOTOS_PER_IDENTITY,
+    MAX_PHOTOS,
     layout,
     map_chart,
-    mapped_rows,
-    named_identities,
+    sample_rows,
+    labeled_identities,
     principal_components,
 )
-from familiar.evaluation.plots.photos import TILE_PX, Tile, example_queries, jpeg, read_tiles, sheet
+from familiar.evaluation.plots.photos import TILE_PX, Tile, example_queries, jpeg, read_tiles, contact_sheet
 from familiar.metrics.roc import RocCounts, roc_counts, roc_counts_all_pairs
 
 pytestmark = pytest.mark.slow
@@ -107,10 +107,10 @@ def test_bar_length_is_proportional_to_value():
 
 
 def test_escapes_and_shortens_names_for_charts():
-    assert shortened("a$b$") == r"a\$b\$"
-    assert shortened("قطة x") == "??? x"
-    assert shortened("x" * 40) == "x" * 17 + "…"
-    assert len(shortened("ab")) == 2
+    assert chart_label("a$b$") == r"a\$b\$"
+    assert chart_label("قطة x") == "??? x"
+    assert chart_label("x" * 40) == "x" * 17 + "…"
+    assert len(chart_label("ab")) == 2
     check(share_bars([(r"$\frac{1}$", 0.5, None), ("猫 \udcff \n", 0.4, None)], "recall@1"))
 
 
@@ -135,7 +135,7 @@ def test_text_is_at_least_11_px_on_phone():
 def test_key_below_draws_legend():
     def draw(axes, theme):
         axes.plot([0, 1], [0, 1], label="line")
-        key_below(axes, theme)
+        legend_below(axes, theme)
 
     def bare(axes, _):
         axes.plot([0, 1], [0, 1], label="line")
@@ -145,7 +145,7 @@ def test_key_below_draws_legend():
     assert (plain[-60:] == rgb(LIGHT.paper)).all()
 
 
-@pytest.mark.parametrize("photos", [1, 2, FEWEST_FOR_TSNE - 1, FEWEST_FOR_TSNE, 90])
+@pytest.mark.parametrize("photos", [1, 2, MIN_PHOTOS_FOR_TSNE - 1, MIN_PHOTOS_FOR_TSNE, 90])
 def test_map_layout_is_deterministic(photos: int):
     rows = unit(np.random.default_rng(0).normal(size=(photos, 8)))
     places = layout(rows, 0)
@@ -183,24 +183,24 @@ def test_principal_components_keep_planar_distances():
 
 def test_identities_with_the_most_photos_are_named():
     labels = np.repeat(np.arange(30), np.arange(30) % 7 + 1)
-    named = named_identities(labels)
+    named = labeled_identities(labels)
     photos = np.bincount(labels)
-    assert len(named) == MOST_NAMED
+    assert len(named) == MAX_LABELED_IDENTITIES
     assert photos[named].min() >= np.delete(photos, named).max()
-    assert named_identities(np.array([4, 4, 2])).tolist() == [4, 2]
+    assert labeled_identities(np.array([4, 4, 2])).tolist() == [4, 2]
 
 
 def test_map_limits_photos_per_identity():
     photos = np.array([530, 2, 30, 31, *[10] * 300])
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(photos)), photos))
-    rows = mapped_rows(labels, 0)
+    rows = sample_rows(labels, 0)
     shown = np.bincount(labels[rows], minlength=len(photos))
-    assert shown[:4].tolist() == [MOST_OF_ONE, 0, 30, MOST_OF_ONE]
+    assert shown[:4].tolist() == [MAX_PHOTOS_PER_IDENTITY, 0, 30, MAX_PHOTOS_PER_IDENTITY]
     assert set(shown[4:].tolist()) == {0, 10}
-    assert MOST_PHOTOS - 10 < len(rows) <= MOST_PHOTOS
+    assert MAX_PHOTOS - 10 < len(rows) <= MAX_PHOTOS
     assert (np.diff(rows) > 0).all()
-    assert (mapped_rows(labels, 0) == rows).all()
-    assert mapped_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
+    assert (sample_rows(labels, 0) == rows).all()
+    assert sample_rows(np.array([1, 0, 1]), 0).tolist() == [0, 1, 2]
 
 
 def color(value: int, side_px: int = 36) -> np.ndarray:
@@ -227,7 +227,7 @@ def test_tiles_are_small_and_read_once_or_none_when_unreadable():
 
 def test_sheet_frames_right_and_wrong_tiles():
     def with_tiles(*right: bool | None) -> bytes:
-        return sheet([[Tile(color(200), "0.50", one) for one in right], [Tile(None, "gone")]])
+        return contact_sheet([[Tile(color(200), "0.50", one) for one in right], [Tile(None, "gone")]])
 
     assert share_of(with_tiles(True, True), LIGHT.same) > 0
     assert share_of(with_tiles(True, True), LIGHT.different) == 0

@@ -16,12 +16,12 @@ from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
 from familiar.evaluation.report import write_report
-from familiar.evaluation.report.examples import Evidence, gather, wilson_low
-from familiar.evaluation.report.labels import percent, written
+from familiar.evaluation.report.examples import Examples, collect_examples, wilson_lower_bound
+from familiar.evaluation.report.labels import format_percent, format_metric
 from familiar.evaluation.report.page import render
 from familiar.evaluation.report.photos import neighbor_grid
-from familiar.evaluation.report.summary import has_moved, how_good, on_whom, verdict, which_threshold
-from familiar.evaluation.suites.catalog import Results, run_suites
+from familiar.evaluation.report.summary import threshold_shift, accuracy_sentence, failure_sentence, summary_sentences, threshold_sentence
+from familiar.evaluation.suites.catalog import SuiteResults, run_suites
 from support.color_folders import color_folder
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -50,7 +50,7 @@ def measured(tmp_path: Path, mean_color_bundle: Path) -> EvaluationContext:
 
 
 def document(measured: EvaluationContext, suites: tuple[str, ...] = ("retrieval", "verification")) -> dict[str, Any]:
-    found = run_suites(measured, suites) if suites else Results()
+    found = run_suites(measured, suites) if suites else SuiteResults()
     return {
         "format_version": 2,
         "model": {
@@ -80,7 +80,7 @@ def document(measured: EvaluationContext, suites: tuple[str, ...] = ("retrieval"
             "excluded": 0,
         },
         "reasons": found.reasons,
-        **found.parts,
+        **found.metrics,
     }
 
 
@@ -252,7 +252,7 @@ def test_report_has_both_color_schemes_and_png_files(measured: EvaluationContext
 @pytest.mark.parametrize("suite", SUITES)
 def test_null_suite_shows_reason(measured: EvaluationContext, suite: str):
     results = document(measured, ()) | {"reasons": {suite: f"{suite}: too <few> photos"}, suite: None}
-    page = Reader(render(results, Evidence(measured.table, {}), {}))
+    page = Reader(render(results, Examples(measured.table, {}), {}))
     assert suite in page.ids
     assert page.text.count("too <few> photos") == 2  # beside the verdict, and in its section
     assert set(SUITES) & page.ids == {suite}
@@ -266,7 +266,7 @@ def test_null_metrics_show_reasons(measured: EvaluationContext):
     for at in results["verification"]["at_bundle_thresholds"].values():
         at["promised"] |= {"far": None, "tar": None}
     results["verification"]["thresholds_fitted"] = False
-    page = Reader(render(results, gather(measured, results), {}))
+    page = Reader(render(results, collect_examples(measured, results), {}))
     for reason in (
         "takes 100,000 pairs of strangers",
         "promised: not known",
@@ -283,7 +283,7 @@ def test_unknown_metric_is_shown_by_its_key(measured: EvaluationContext):
     results = document(measured)
     results["retrieval"]["novel"] = {"measure_of": 0.123456}
     results["verification"]["remark"] = "<b>"
-    page = Reader(render(results, Evidence(measured.table, {}), {}))
+    page = Reader(render(results, Examples(measured.table, {}), {}))
     assert "novel, measure of" in page.text
     assert "0.1235" in page.text
     assert "<b>" in page.text
@@ -341,11 +341,11 @@ def test_collapsed_embeddings_make_report(mean_color_bundle: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_neighbor_grid_marks_matches_by_sign_frame_and_text(measured: EvaluationContext):
-    evidence = gather(measured, document(measured))
+    evidence = collect_examples(measured, document(measured))
     assert evidence.neighbors is not None
     rows = neighbor_grid(evidence).split('<div class="row">')[1:]
     assert len(rows) == len(evidence.neighbors.queries) == 10
-    for row, right in zip(rows, evidence.neighbors.right.tolist(), strict=True):
+    for row, right in zip(rows, evidence.neighbors.correct.tolist(), strict=True):
         said = re.findall(r'class="tile (right|wrong)".*?: (the same individual|a stranger)".*?<b>(.) ', row)
         expected = {True: ("right", "the same individual", "✓"), False: ("wrong", "a stranger", "✗")}
         assert said == [expected[one] for one in right]
@@ -367,9 +367,9 @@ def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_color_bundle: P
     listed = tmp_path / "pairs.txt"
     listed.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
     measured = build_context(Embedder(mean_color_bundle), scan_folders(root), EvaluationOptions(pairs_file=listed))
-    mistakes = gather(measured, document(measured)).mistakes
+    mistakes = collect_examples(measured, document(measured)).mistakes
     assert mistakes is not None
-    assert (len(mistakes.strangers), len(mistakes.selves)) == (2, 1)
+    assert (len(mistakes.negatives), len(mistakes.positives)) == (2, 1)
 
 
 def verification_part(**changes: Any) -> dict[str, Any]:
@@ -400,31 +400,31 @@ def small(**parts: Any) -> dict[str, Any]:
 
 def test_how_good_has_intervals_and_most_severe_caveat():
     retrieval = {"recall_at_1": 0.931, "interval": {"recall_at_1": [0.9, 0.95]}}
-    said = how_good(small(retrieval=retrieval, verification=verification_part()))
+    said = accuracy_sentence(small(retrieval=retrieval, verification=verification_part()))
     assert "93.10\u00a0%" in said
     assert "90.00 to 95.00\u00a0%" in said
     assert "99.10\u00a0%" in said
     assert said.endswith("99.50\u00a0%).")
-    assert "only 23 identities" in how_good(small(retrieval=retrieval, data={"identities": 23}))
-    assert "with 1 identity that says nothing" in how_good(small(retrieval=retrieval, data={"identities": 1}))
-    seen = how_good(small(retrieval=retrieval, data={"identities": 23, "identities_seen_in_training": 6}))
+    assert "only 23 identities" in accuracy_sentence(small(retrieval=retrieval, data={"identities": 23}))
+    assert "with 1 identity that says nothing" in accuracy_sentence(small(retrieval=retrieval, data={"identities": 1}))
+    seen = accuracy_sentence(small(retrieval=retrieval, data={"identities": 23, "identities_seen_in_training": 6}))
     assert "6 of the 23 identities were trained on" in seen
     assert "only" not in seen
     leaking = {"across_splits": [{}, {}], "across_identities": [], "excluded": 0}
-    assert "2 pictures</a> may give the answer away" in how_good(small(retrieval=retrieval, leaks=leaking))
-    assert "give the answer" not in how_good(small(retrieval=retrieval, leaks=leaking | {"excluded": 2}))
-    assert how_good(small()) == "Neither retrieval nor verification was measured."
+    assert "2 pictures</a> may give the answer away" in accuracy_sentence(small(retrieval=retrieval, leaks=leaking))
+    assert "give the answer" not in accuracy_sentence(small(retrieval=retrieval, leaks=leaking | {"excluded": 2}))
+    assert accuracy_sentence(small()) == "Neither retrieval nor verification was measured."
 
 
 def test_which_threshold_recommends_threshold_or_states_reason():
-    assert "Set <strong>0.500</strong> (balanced)" in which_threshold(small(verification=verification_part()))
-    moved = which_threshold(small(verification=verification_part(far=0.2)))
+    assert "Set <strong>0.500</strong> (balanced)" in threshold_sentence(small(verification=verification_part()))
+    moved = threshold_sentence(small(verification=verification_part(far=0.2)))
     assert "do not travel" in moved
     assert "6.7 times the strangers it promised" in moved
     assert "<strong>0.520</strong>" in moved
-    fixed = which_threshold(small(verification=verification_part() | {"thresholds_fitted": False}))
+    fixed = threshold_sentence(small(verification=verification_part() | {"thresholds_fitted": False}))
     assert "No threshold was ever fitted" in fixed
-    assert "cannot be said" in which_threshold(small(verification=None))
+    assert "cannot be said" in threshold_sentence(small(verification=None))
 
 
 @pytest.mark.parametrize(
@@ -440,32 +440,32 @@ def test_which_threshold_recommends_threshold_or_states_reason():
     ],
 )
 def test_has_moved_reports_significant_rate_changes(far: float, tar: float, pairs: int, said: str):
-    found = has_moved({"far": far, "tar": tar, "promised": {"far": 0.03, "tar": 0.97}}, pairs)
+    found = threshold_shift({"far": far, "tar": tar, "promised": {"far": 0.03, "tar": 0.97}}, pairs)
     assert said in found
     assert bool(said) == bool(found)
-    assert has_moved({"far": far, "tar": tar, "promised": {"far": None, "tar": None}}, pairs) == ""
+    assert threshold_shift({"far": far, "tar": tar, "promised": {"far": None, "tar": None}}, pairs) == ""
 
 
 def test_has_moved_reports_false_accepts_when_none_promised():
-    found = has_moved({"far": 0.01, "tar": 1.0, "promised": {"far": 0.0, "tar": 1.0}}, 10_000)
+    found = threshold_shift({"far": 0.01, "tar": 1.0, "promised": {"far": 0.0, "tar": 1.0}}, 10_000)
     assert found == "where it promised none of them"
 
 
 @pytest.mark.slow
 def test_failing_identities_match_slow_reference(measured: EvaluationContext):
     results = document(measured)
-    evidence = gather(measured, results)
+    evidence = collect_examples(measured, results)
     one = evidence.failing[0]
     labels, similarity = measured.labels, measured.embeddings @ measured.embeddings.T
     np.fill_diagonal(similarity, -2)
     wrong = labels[similarity.argmax(1)] != labels
     own = labels == measured.table.names.index(f"colors/{one.identity}")
     assert (one.missed, one.photos) == ((wrong & own).sum(), own.sum())
-    assert evidence.faultless == len(set(range(12)) - set(labels[wrong].tolist()))
+    assert evidence.identities_without_miss == len(set(range(12)) - set(labels[wrong].tolist()))
     taken = labels[similarity.argmax(1)][wrong & own]
     assert measured.table.names.index(f"colors/{one.taken_for}") in taken
-    assert one.identity in on_whom(results, evidence)
-    assert one.identity in verdict(results, evidence)[1]
+    assert one.identity in failure_sentence(results, evidence)
+    assert one.identity in summary_sentences(results, evidence)[1]
     part = {"photos": 9, "identities": 3, "retrieval": results["retrieval"] | {"recall_at_1": 0.25}}
     better = part | {"retrieval": results["retrieval"] | {"recall_at_1": 0.5}}
     columns = {
@@ -474,31 +474,31 @@ def test_failing_identities_match_slow_reference(measured: EvaluationContext):
         "sex": [{"value": "f", "retrieval": None}],
     }
     sliced = results | {"slices": {"columns": columns}}
-    assert "coat</bdi> is <strong><bdi>tabby</bdi></strong>: recall@1 25.00" in on_whom(sliced, evidence)
+    assert "coat</bdi> is <strong><bdi>tabby</bdi></strong>: recall@1 25.00" in failure_sentence(sliced, evidence)
     without = dataclasses.replace(evidence, failing=(), searched=0)
-    assert "most alike" in on_whom(results, without)
-    assert "fails on nobody" in on_whom(results, dataclasses.replace(evidence, failing=(), searched=12))
-    assert "cannot be said" in on_whom(results, dataclasses.replace(without, mistakes=None))
+    assert "most alike" in failure_sentence(results, without)
+    assert "fails on nobody" in failure_sentence(results, dataclasses.replace(evidence, failing=(), searched=12))
+    assert "cannot be said" in failure_sentence(results, dataclasses.replace(without, mistakes=None))
 
 
 def test_wilson_low_equals_closed_form_and_penalizes_few_photos():
     # All of n missed: n / (n + z^2); none missed: 0.
-    assert wilson_low(2, 2) == pytest.approx(2 / (2 + 1.96**2))
-    assert wilson_low(0, 9) == pytest.approx(0.0, abs=1e-12)
-    assert wilson_low(1, 1) < wilson_low(15, 22)
+    assert wilson_lower_bound(2, 2) == pytest.approx(2 / (2 + 1.96**2))
+    assert wilson_lower_bound(0, 9) == pytest.approx(0.0, abs=1e-12)
+    assert wilson_lower_bound(1, 1) < wilson_lower_bound(15, 22)
 
 
 @pytest.mark.slow
 def test_mistakes_show_probability_only_when_calibrated(measured: EvaluationContext):
     results = document(measured)
-    assert "similar, probability" in render(results, gather(measured, results), {})
+    assert "similar, probability" in render(results, collect_examples(measured, results), {})
     bare = Threshold(0.5, None, None)
     unfitted = Calibration(bare, bare, bare, None, None, None, 0, 0)
     bundle = measured.embedder.bundle
     changed = dataclasses.replace(bundle, metadata=dataclasses.replace(bundle.metadata, calibration=unfitted))
     unknown = dataclasses.replace(measured, embedder=Embedder(changed))
     results = document(unknown)
-    assert "similar, probability" not in render(results, gather(unknown, results), {})
+    assert "similar, probability" not in render(results, collect_examples(unknown, results), {})
 
 
 @pytest.mark.parametrize(
@@ -506,12 +506,12 @@ def test_mistakes_show_probability_only_when_calibrated(measured: EvaluationCont
     [(0.98123, "98.12"), (0.0, "0.00"), (1.0, "100.00"), (0.00004, "0.0040"), (-0.1, "−10.00")],
 )
 def test_percent_formats_with_sign_and_precision(share: float, said: str):
-    assert percent(share) == f"{said}\u00a0%"
+    assert format_percent(share) == f"{said}\u00a0%"
 
 
 def test_written_formats_metrics_by_type():
-    assert written("auc", 0.98765) == "0.9877"
-    assert written("tar_at_far.1e-2", 0.5) == "50.00\u00a0%"
-    assert written("gap", -0.1) == "−10.00\u00a0points"
-    assert written("same_pairs", 1234567) == "1,234,567"
-    assert written("unheard_of", float("inf")) == "inf"
+    assert format_metric("auc", 0.98765) == "0.9877"
+    assert format_metric("tar_at_far.1e-2", 0.5) == "50.00\u00a0%"
+    assert format_metric("gap", -0.1) == "−10.00\u00a0points"
+    assert format_metric("same_pairs", 1234567) == "1,234,567"
+    assert format_metric("unheard_of", float("inf")) == "inf"

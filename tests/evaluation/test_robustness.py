@@ -180,7 +180,7 @@ def test_probed_photos_are_searched_among_all_photos(
         EvaluationContext, "crop", lambda self, row, crop=EvaluationContext.crop: opened.add(row) or crop(self, row)
     )
     found = robustness(measured).figures
-    rows = measured.sample_of(10)
+    rows = measured.sample_rows(10)
     assert (found["photos"], found["identities"], found["seed"]) == (10, 5, 0)
     assert opened == set(rows.tolist())
     similarity = measured.embeddings @ measured.embeddings.T

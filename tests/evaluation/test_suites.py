@@ -249,13 +249,13 @@ def test_undefined_suites_are_none_with_reason(measured):
     names = ["retrieval", "verification", "triplets", "separation", "identification"]
     singles = run_suites(measured(per=1), names)
     for name in names:
-        assert singles.parts[name] is None, name
+        assert singles.metrics[name] is None, name
         assert singles.reasons[name], name
     one = run_suites(measured(identities=1), ["verification", "clustering", "triplets", "separation"])
     assert set(one.reasons) == {"verification", "clustering", "triplets", "separation"}
     assert "different" in one.reasons["verification"]
     collapsed = measured(embeddings=np.tile(normalize(np.ones((1, 8), np.float32)), (48, 1)))
-    figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).parts
+    figures = run_suites(collapsed, ["retrieval", "verification", "triplets", "separation"]).metrics
     assert figures["retrieval"]["recall_at_1"] == 0.0
     assert figures["verification"]["auc"] == 0.5
     assert figures["triplets"]["violation_rate"] == 1.0
@@ -269,7 +269,7 @@ def test_intervals_and_replicates_have_metric_paths_as_names(measured):
         measured(identities=30), ["retrieval", "verification", "clustering", "triplets", "identification"]
     )
     for suite, replicates in found.replicates.items():
-        figures = found.parts[suite]
+        figures = found.metrics[suite]
         assert figures["interval"].keys() == replicates.keys(), suite
         for path in replicates:
             value = figures
@@ -278,19 +278,19 @@ def test_intervals_and_replicates_have_metric_paths_as_names(measured):
             low, high = figures["interval"][path]
             assert isinstance(value, float)
             assert low - 0.15 <= value <= high + 0.15, path
-    json.dumps(found.parts, allow_nan=False)
+    json.dumps(found.metrics, allow_nan=False)
 
 
 def test_few_identities_have_no_interval(measured):
     found = run_suites(measured(identities=9), ["retrieval", "verification", "clustering", "triplets"])
-    assert all(part["interval"] == {} for part in found.parts.values())
+    assert all(part["interval"] == {} for part in found.metrics.values())
     assert not found.replicates
 
 
 def test_slices_csv_adds_slices_to_any_suites(measured, tmp_path):
     facts = [{"identity": f"{identity:02d}", "side": "ab"[identity % 2]} for identity in range(12)]
     asked = EvaluationOptions(("retrieval",), slices=write_csv(tmp_path / "facts.csv", facts))
-    found = run_suites(measured(asked=asked), asked.suites).parts
+    found = run_suites(measured(asked=asked), asked.suites).metrics
     assert found.keys() == {"retrieval", "slices"}
     (row, _) = found["slices"]["columns"]["side"]
     assert "retrieval" in row
@@ -328,7 +328,7 @@ def test_overfitting_ignores_validation_identities(colors, mean_color_bundle):
         Embedder(mean_color_bundle),
         whole,
         trained_on=whole.of_identities(whole.names[:4]),
-        known=frozenset(whole.names[:9]),
+        seen_identities=frozenset(whole.names[:9]),
     )
     assert overfitting(found).figures["identities"] == 3
 

@@ -11,7 +11,7 @@ from familiar.core.types import Photo
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, build_context
-from familiar.evaluation.suites.tta import enlarged, five_crops, tta
+from familiar.evaluation.suites.tta import enlarge, five_crops, tta
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import Preprocessing
 
@@ -63,7 +63,7 @@ def each_way(measured: EvaluationContext) -> dict[str, np.ndarray]:
     """By the plainest means: each copy of all photos embedded after the other."""
     embedder, table = measured.embedder, measured.table
     crops = [measured.crop(row) for row in range(len(table))]
-    larger = enlarged(embedder.metadata.preprocessing)
+    larger = enlarge(embedder.metadata.preprocessing)
     bundle = embedder.bundle
     seen = replace(bundle, metadata=replace(bundle.metadata, preprocessing=larger))
     whole = replace(measured, embedder=type(embedder)(seen))
@@ -188,7 +188,7 @@ def test_accepts_photos_smaller_than_crop(left_half: Embedder, tmp_path: Path):
 def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     measured = build_context(left_half, scan_folders(halves(tmp_path / "data", 6, 3)))
     monkeypatch.setattr("familiar.evaluation.suites.tta.PROBED_PHOTOS", 10)
-    rows = measured.sample_of(10)
+    rows = measured.sample_rows(10)
     found = tta(measured).figures
     alone = slow_figures(measured.embeddings[rows], measured.labels[rows], np.arange(10))
     assert found["photos"] == 10
@@ -207,7 +207,7 @@ def test_large_data_is_limited_to_probed_photos(left_half: Embedder, tmp_path: P
     ],
 )
 def test_enlarged_scales_size_by_132_over_112(preprocessing: Preprocessing, size_px: int, resize_px: int):
-    larger = enlarged(preprocessing)
+    larger = enlarge(preprocessing)
     assert (larger.size_px, larger.resize_px) == (size_px, resize_px)
     assert replace(larger, size_px=preprocessing.size_px, resize_px=preprocessing.resize_px) == preprocessing
 

@@ -77,8 +77,8 @@ def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
     found = identify(gallery, probes)
     point = at_threshold(found, threshold)
     assert point.dir == pytest.approx(np.mean([rank == 1 and score >= threshold for rank, score in known]))
-    assert point.misnamed == pytest.approx(np.mean([rank > 1 and score >= threshold for rank, score in known]))
-    assert point.dir + point.misnamed + point.refused == pytest.approx(1.0)
+    assert point.misidentified == pytest.approx(np.mean([rank > 1 and score >= threshold for rank, score in known]))
+    assert point.dir + point.misidentified + point.rejected == pytest.approx(1.0)
     assert point.far == pytest.approx(np.mean([score >= threshold for score in unknown]))
 
     rng = np.random.default_rng(seed)
@@ -93,16 +93,16 @@ def test_rates_match_counts_for_any_names_and_order(seed, threshold, coarse):
 def test_rates_equal_worked_example():
     found = probes_of(known=[(1, 0.9), (1, 0.6), (2, 0.7), (1, 0.2)], unknown=[0.8, 0.5, 0.5, 0.1])
     point = at_threshold(found, 0.5)
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.75)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.5, 0.25, 0.25, 0.75)
     # FAR of at most a quarter: only .8 may be let in, so the threshold is just above .5.
     point = point_at_far(found, 0.25)
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.5, 0.25, 0.25, 0.25)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.5, 0.25, 0.25, 0.25)
     assert point.similarity == np.nextafter(np.float32(0.5), np.float32(1))
     # At most a half or a little less than 3/4: both .5 at once or none.
     assert point_at_far(found, 0.74) == point
     assert point_at_far(found, 0.75).far == 0.75
     nobody = point_at_far(found, 0.0)
-    assert (nobody.dir, nobody.misnamed, nobody.far) == (0.25, 0.0, 0.0)
+    assert (nobody.dir, nobody.misidentified, nobody.far) == (0.25, 0.0, 0.0)
     # A stranger that was not drawn holds no threshold up.
     drawn = dataclasses.replace(found, weights=np.array([1.0, 1, 1, 1, 0, 1, 1, 1]))
     assert point_at_far(drawn, 0.0).similarity == np.nextafter(np.float32(0.5), np.float32(1))
@@ -156,7 +156,7 @@ def test_collapsed_model_identifies_no_probe():
     measured = identification(*split(embeddings, np.arange(400) // 4))
     assert measured.cmc == {1: 0.0, 5: 0.0, 10: 0.0}
     point = measured.dir_at_far["1e-1"]
-    assert (point.dir, point.misnamed, point.refused, point.far) == (0.0, 0.0, 1.0, 0.0)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (0.0, 0.0, 1.0, 0.0)
 
 
 def test_perfect_model_identifies_exactly_the_known_probes():
@@ -164,7 +164,7 @@ def test_perfect_model_identifies_exactly_the_known_probes():
     measured = identification(*split(embeddings, np.arange(240) // 4))
     assert measured.cmc == {1: 1.0, 5: 1.0, 10: 1.0}
     point = measured.dir_at_far["1e-1"]
-    assert (point.dir, point.misnamed, point.refused, point.far) == (1.0, 0.0, 0.0, 0.0)
+    assert (point.dir, point.misidentified, point.rejected, point.far) == (1.0, 0.0, 0.0, 0.0)
     assert measured.dir_at_far["1e-2"] is measured.dir_at_far["1e-3"] is None
     counts = measured.known_probes, measured.unknown_probes
     assert counts == (30 * 2, 30 * 4)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from familiar.metrics.mistakes import Mistakes, RankedPairs, worst_mistakes, worst_of_pairs
+from familiar.metrics.mistakes import Mistakes, RankedPairs, worst_mistakes, worst_listed_mistakes
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 
 
@@ -43,7 +43,7 @@ def listed(found: RankedPairs) -> list[tuple[int, int]]:
 def test_matches_sort_over_all_pairs(photos: int, identities: int, count: int, block_rows: int | None):
     embeddings, labels = cloud(photos, identities)
     found = worst_mistakes(embeddings, labels, count, block_rows)
-    for kind, slow in zip((found.strangers, found.selves), slow_mistakes(embeddings, labels, count), strict=True):
+    for kind, slow in zip((found.negatives, found.positives), slow_mistakes(embeddings, labels, count), strict=True):
         assert listed(kind) == [(min(a, b), max(a, b)) for a, b, _ in slow]
         assert kind.similarity == pytest.approx(np.array([score for _, _, score in slow]), abs=1e-6)
         assert len(kind) == len(slow)
@@ -54,9 +54,9 @@ def test_ties_prefer_smaller_label_then_earlier_row(block_rows: int | None):
     collapsed = np.tile(np.array([[1, 0]], np.float32), (10, 1))
     labels = np.array([1, 0, 1, 0, 1, 0, 1, 0, 1, 0])
     found = worst_mistakes(collapsed, labels, 3, block_rows)
-    assert listed(found.strangers) == [(0, 1), (1, 2), (1, 4)]
-    assert listed(found.selves) == [(1, 3), (1, 5), (1, 7)]
-    assert found.strangers.similarity.tolist() == [1, 1, 1]
+    assert listed(found.negatives) == [(0, 1), (1, 2), (1, 4)]
+    assert listed(found.positives) == [(1, 3), (1, 5), (1, 7)]
+    assert found.negatives.similarity.tolist() == [1, 1, 1]
 
 
 def test_wrong_label_appears_in_both_lists():
@@ -64,23 +64,23 @@ def test_wrong_label_appears_in_both_lists():
     labels = labels.copy()
     labels[7] = 3  # a photo of the second under the fourth's name
     found = worst_mistakes(embeddings, labels, 3)
-    assert {7} == set.intersection(*({a, b} for a, b in listed(found.strangers)))
-    assert {7} == set.intersection(*({a, b} for a, b in listed(found.selves)))
+    assert {7} == set.intersection(*({a, b} for a, b in listed(found.negatives)))
+    assert {7} == set.intersection(*({a, b} for a, b in listed(found.positives)))
 
 
 @pytest.mark.parametrize("photos", [0, 1, 5])
 def test_single_identity_has_only_same_identity_pairs(photos: int):
     embeddings = unit(np.random.default_rng(0).normal(size=(photos, 4)))
     found = worst_mistakes(embeddings, np.zeros(photos, np.int64), 4)
-    assert len(found.strangers) == 0
-    assert len(found.selves) == min(4, photos * (photos - 1) // 2)
+    assert len(found.negatives) == 0
+    assert len(found.positives) == min(4, photos * (photos - 1) // 2)
 
 
 def test_all_distinct_identities_have_only_different_pairs():
     embeddings, _ = cloud(6, 6)
     found = worst_mistakes(embeddings, np.arange(6), 100)
-    assert (len(found.strangers), len(found.selves)) == (15, 0)
-    assert (np.diff(found.strangers.similarity) <= 0).all()
+    assert (len(found.negatives), len(found.positives)) == (15, 0)
+    assert (np.diff(found.negatives.similarity) <= 0).all()
 
 
 def test_rejects_non_unit_rows():
@@ -92,13 +92,13 @@ def test_worst_of_pairs_ranks_only_listed_pairs():
     embeddings, labels = cloud(50, 6)
     pairs = sample_pairs(labels, 80, seed=3)
     scores = pair_similarities(embeddings, pairs)
-    found: Mistakes = worst_of_pairs(embeddings, pairs, 5)
-    assert found.strangers.similarity.tolist() == sorted(scores[~pairs.same].tolist())[::-1][:5]
-    assert found.selves.similarity.tolist() == sorted(scores[pairs.same].tolist())[:5]
-    for kind, same in ((found.strangers, False), (found.selves, True)):
+    found: Mistakes = worst_listed_mistakes(embeddings, pairs, 5)
+    assert found.negatives.similarity.tolist() == sorted(scores[~pairs.same].tolist())[::-1][:5]
+    assert found.positives.similarity.tolist() == sorted(scores[pairs.same].tolist())[:5]
+    for kind, same in ((found.negatives, False), (found.positives, True)):
         assert ((labels[kind.left] == labels[kind.right]) == same).all()
         assert pair_similarities(embeddings, Pairs(kind.left, kind.right, kind.left == 0)) == pytest.approx(
             kind.similarity
         )
     none = np.empty(0, np.int64)
-    assert len(worst_of_pairs(embeddings, Pairs(none, none, none == 0)).selves) == 0
+    assert len(worst_listed_mistakes(embeddings, Pairs(none, none, none == 0)).positives) == 0

@@ -1,1 +1,1 @@
-"""Arrays to numbers: pure functions that know neither photos nor networks."""
+"""Metrics as pure functions over embeddings, labels and scores: retrieval, verification, clustering and more."""

@@ -193,7 +193,7 @@ def _warn(results: dict[str, Any]) -> None:
     list_skipped(data["skipped"])
     if seen := data["identities_seen_in_training"]:
         note(f"warning: {seen} of these identities were trained on; the figures flatter the model")
-    if chosen_by := data["identities_validated_on"]:
+    if chosen_by := data["identities_seen_in_validation"]:
         note(f"warning: epoch and thresholds were chosen by {chosen_by} of these identities")
     if leaks and (across := len(leaks["across_splits"])):
         note(f"warning: {across} pictures were seen in training too; --leaks exclude leaves them out")
