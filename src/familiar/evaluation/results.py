@@ -43,7 +43,7 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadResults(f"{path}: cannot be read as evaluation results ({error})") from error
+        raise BadResults(f"{path}: no results can be read from it ({error})") from error
     if not isinstance(stored, dict) or "format_version" not in stored:
         raise BadResults(f"{path}: holds no results of `familiar evaluate`")
     if stored["format_version"] == 2:

@@ -1,1 +1,1 @@
-"""Metrics as pure functions over embeddings, labels and scores: retrieval, verification, clustering and more."""
+"""Metrics as pure functions of embeddings, labels and scores; no knowledge of photos or networks."""

@@ -94,7 +94,7 @@ def _largest(
     count: int,
     offset: int,
 ) -> RankedPairs:
-    """Find the `count` largest cells, of each row from its `first` column to its `stop`; indices are shifted by `offset`.
+    """Find the `count` largest cells, of each row from column `first` to `stop`; indices are shifted by `offset`.
 
     They are in the `count` rows of the largest maxima, so hardly more than these maxima has to be looked at.
     """

@@ -95,7 +95,7 @@ def five_crops(rgb_u8: UInt8[np.ndarray, "l l 3"], size_px: int) -> list[UInt8[n
     """Cut out the four corners and the center."""
     end = len(rgb_u8) - size_px
     corners = [(0, 0), (0, end), (end, 0), (end, end), (end // 2, end // 2)]
-    return [rgb_u8[top : top + size_px, left : left + size_px] for top, left in corners]
+    return [rgb_u8[y_px : y_px + size_px, x_px : x_px + size_px] for y_px, x_px in corners]
 
 
 def _gains(averaged: PerturbationResult, plain: PerturbationResult) -> dict[str, Any]:

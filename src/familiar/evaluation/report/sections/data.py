@@ -40,7 +40,7 @@ def leaks(results: Mapping[str, Any], _: Examples, __: Mapping[str, str]) -> str
         ("across_identities", "Pictures with two identities"),
     ):
         lines = [_leak(leak) for leak in found_leaks.get(key) or []]
-        parts.append(f"<h3>{title}</h3>{_list(lines) if lines else '<p>None.</p>'}")
+        parts.append(f"<h3>{title}</h3>{_list(lines) if lines else '<p>No such picture was found.</p>'}")
     if excluded := found_leaks.get("excluded"):
         parts.append(f"<p>{pluralize(excluded, 'photo')} were excluded because of leaks.</p>")
     return "".join(parts)
