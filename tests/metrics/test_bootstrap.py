@@ -115,7 +115,7 @@ def test_unit_weights_reproduce_metrics(monkeypatch):
     result = verification_intervals(scores, labels[pairs.left], labels[pairs.right], threshold=0.4)
     counts = roc_counts(scores[pairs.same], scores[~pairs.same])
     metrics = verification(counts)
-    expected = {name: getattr(metrics, name) for name in module._FIGURES} | {
+    expected = {name: getattr(metrics, name) for name in module._METRICS} | {
         "accuracy_at_threshold": accuracy_at(counts, 0.4, balanced=True),
         "tar_at_far_1e-2": metrics.tar_at_far["1e-2"],
     }

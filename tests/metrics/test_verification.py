@@ -230,7 +230,7 @@ def test_counts_are_invariant_to_threads_and_lookup_size(monkeypatch):
     result = []
     for threads, looked_up in [(1, 10**6), (2, 10**6), (5, 100)]:
         monkeypatch.setattr("familiar.core.blockwise.available_cores", lambda threads=threads: threads)
-        monkeypatch.setattr(module, "_LOOKED_UP", looked_up)
+        monkeypatch.setattr(module, "_LOOKUP_BLOCK", looked_up)
         result.append(dataclasses.astuple(roc_counts_all_pairs(embeddings, labels, block_rows=7)))
     for other in result[1:]:
         for counts, expected in zip(other, result[0], strict=True):
