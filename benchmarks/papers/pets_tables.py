@@ -53,7 +53,7 @@ SEED_PRINTED: dict[str, tuple[str, float | None, float | None]] = {
     "triplets violated": ("triplets.violation_rate", 0.0354, 0.0198),
     "recall@1 gained by flip": ("tta.flip.recall_at_1_gain", 0.0036, 0.0038),
     **{
-        f"similarity drop, {name}": (f"robustness.degradations.{name}.similarity_drop", cats, dogs)
+        f"similarity drop, {name}": (f"robustness.corruptions.{name}.similarity_drop", cats, dogs)
         for name, (_, cats, dogs) in SEED_DROPS.items()
     },
 }
@@ -242,7 +242,7 @@ def draw_augmentations(bench: Bench, augmentations: Mapping[str, Training]) -> N
 def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None:
     """Similarity drops, without the augmentation and with it: the seed's cats (bars side by side) and ours."""
     figure_, (axes,) = panels(1, 3.9)
-    ours = {name: bench.results(augmentations[name], "cats")["robustness"]["degradations"] for name in (NONE, ALL)}
+    ours = {name: bench.results(augmentations[name], "cats")["robustness"]["corruptions"] for name in (NONE, ALL)}
     series = {
         "seed's cats, less augmented": [SEED_DROPS[one][0] for one in SEED_DROPS],
         "seed's cats, more": [SEED_DROPS[one][1] for one in SEED_DROPS],
@@ -274,7 +274,7 @@ def _figures(bench: Bench, run: Training) -> list[str]:
 
 
 def _drop(found: Results, degradation: str) -> str:
-    return figure(found, f"robustness.degradations.{degradation}.similarity_drop")
+    return figure(found, f"robustness.corruptions.{degradation}.similarity_drop")
 
 
 def _size(bench: Bench, run: Training) -> NetworkSize:

@@ -203,7 +203,7 @@ def _warn(results: dict[str, Any]) -> None:
     list_skipped(data["skipped"])
     if seen := data["identities_seen_in_training"]:
         note(f"warning: {seen} of these identities were trained on; the metrics are too optimistic")
-    if chosen_by := data["identities_validated_on"]:
+    if chosen_by := data["identities_seen_in_validation"]:
         note(f"warning: the epoch and the thresholds were chosen on {chosen_by} of these identities")
     if leaks and (across := len(leaks["across_splits"])):
         note(f"warning: {across} photos were in the training data too; --leaks exclude leaves them out")
