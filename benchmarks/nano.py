@@ -23,7 +23,7 @@ import onnxruntime as ort
 from familiar.datasets.folders import DataSpec, read_identity_list
 from familiar.export.bundle import export_run
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.models.catalog import NETWORKS, NetworkSpec
 from familiar.models.nano import NanoStage, NanoTable, NanoTrunk
 from familiar.recipes import recipe_named
@@ -87,7 +87,7 @@ def main() -> None:
         NETWORKS["variant"] = VARIANTS[name]
         network = build_network(run.recipe())
         load_weights(run.embedder, network=network)
-        size, half = VARIANTS[name].size(), len(in_float16(onnx_bytes(network, SIZE_PX)))
+        size, half = VARIANTS[name].size(), len(to_float16(onnx_bytes(network, SIZE_PX)))
         cats, people = (measured(run, photos) for photos in ("cats", "people"))
         print(
             f"| {name} | {size.trainable:,} | {size.flops / 1e6:.1f} M | {half:,} | {shares[name]:.2f} "

@@ -22,7 +22,7 @@ from torch import nn
 from familiar.core.errors import FamiliarError
 from familiar.core.files import write_atomically
 from familiar.export.onnx import INPUT_NAME, onnx_bytes
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.losses import ArcFace
 from familiar.models.catalog import NETWORKS, NetworkSpec
 
@@ -61,7 +61,7 @@ def main() -> None:
         torch.manual_seed(0)
         rate = training_rate(spec, options.training_seconds)
         whole = onnx_bytes(with_biases(spec.build()), spec.input_px)
-        half = len(in_float16(whole))
+        half = len(to_float16(whole))
         sessions[name] = open_session(whole)
         rows.append(Row(name, spec, len(whole), half, [], rate))
         print(f"{name}: {len(whole):,} bytes, {half:,} in float16, trains {rate:.1f} photos/s", flush=True)

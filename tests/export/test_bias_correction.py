@@ -4,12 +4,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from familiar.core.errors import BadRun
-from familiar.export.bias_correction import BATCH, FEWEST_PHOTOS, round_weights
+from familiar.export.bias_correction import BATCH_SIZE, MIN_PHOTOS, round_weights
 from familiar.export.onnx import INPUT_NAME
-from familiar.export.rounding import rows_in_8_bits
+from familiar.export.rounding import quantize_rows
 
 SIZE_PX = 6
-N = 2 * BATCH + 7  # so that the last batch is not as large as the others
+N = 2 * BATCH_SIZE + 7  # so that the last batch is not as large as the others
 
 
 def model_of(nodes, **tensors):
@@ -88,7 +88,7 @@ def test_layer_keeps_mean_output(kind):
     before = run(model, photos)
     round_weights(model, photos)
     after, stored = run(model, photos), tensors_of(model)
-    steps, scale = rows_in_8_bits(weights)
+    steps, scale = quantize_rows(weights)
     np.testing.assert_array_equal(stored["w"], steps.astype(np.float32) * scale.astype(np.float32))
     axes = (0, *range(2, before.ndim))
     mean_before, mean_after = (values.mean(axis=axes, dtype=np.float64) for values in (before, after))
@@ -154,12 +154,12 @@ def test_correction_is_accurate_for_large_pixel_values():
     np.testing.assert_allclose(after["b"] - source["b"].astype(np.float64), lost, atol=1e-5 * np.abs(lost).max())
 
 
-@pytest.mark.parametrize("count", [0, 1, FEWEST_PHOTOS - 1])
+@pytest.mark.parametrize("count", [0, 1, MIN_PHOTOS - 1])
 def test_rejects_too_few_photos(count):
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     before = model.SerializeToString()
-    with pytest.raises(BadRun, match=rf"{count} of them can be read, and it takes {FEWEST_PHOTOS}\. .* --data"):
+    with pytest.raises(BadRun, match=rf"{count} of them can be read, and it takes {MIN_PHOTOS}\. .* --data"):
         round_weights(model, photos_of_noise(N)[:count])
     assert model.SerializeToString() == before
-    round_weights(model, photos_of_noise(FEWEST_PHOTOS))
+    round_weights(model, photos_of_noise(MIN_PHOTOS))
     assert model.SerializeToString() != before

@@ -297,7 +297,7 @@ def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precis
     assert parity["max_difference"] > 1e-4
     before = exported.metadata.results
     assert parity["source"] == {name: pytest.approx(before[name], abs=1e-2) for name in parity["source"]}
-    assert results["auc"] == pytest.approx(gate_module.figures(mine, table.labels).auc, abs=2e-2)
+    assert results["auc"] == pytest.approx(gate_module.gate_metrics(mine, table.labels).auc, abs=2e-2)
     assert results["auc"] != before["auc"]
     assert found.metadata.calibration != exported.metadata.calibration
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import GateRefused
 from familiar.core.vectors import normalize
-from familiar.export.gate import STANDARD, Figures, Gate, figures
+from familiar.export.gate import STANDARD, Figures, Gate, gate_metrics
 from familiar.metrics import pairs
 from familiar.metrics.pairs import all_counts
 from familiar.metrics.verification import roc_auc
@@ -54,7 +54,7 @@ def slow_figures(embeddings, labels):
 @pytest.mark.parametrize("seed", range(4))
 def test_figures_match_slow_reference(seed):
     embeddings, labels = rows(seed=seed)
-    found = figures(embeddings, labels)
+    found = gate_metrics(embeddings, labels)
     auc, eer, accuracy, recall, tar = slow_figures(embeddings, labels)
     assert 0.6 < auc < 0.99
     assert 0.3 < recall < 1
@@ -67,9 +67,9 @@ def test_figures_match_slow_reference(seed):
 
 def test_perfect_embeddings_score_one_and_collapsed_fail():
     labels = np.arange(12) // 3
-    perfect = figures(np.eye(4, dtype=np.float32)[labels], labels)
+    perfect = gate_metrics(np.eye(4, dtype=np.float32)[labels], labels)
     assert (perfect.auc, perfect.eer, perfect.best_accuracy, perfect.recall_at_1) == (1, 0, 1, 1)
-    collapsed = figures(np.eye(4, dtype=np.float32)[labels * 0], labels)
+    collapsed = gate_metrics(np.eye(4, dtype=np.float32)[labels * 0], labels)
     assert (collapsed.auc, collapsed.best_accuracy) == (0.5, 0.5)
     assert not STANDARD.passes(perfect, collapsed)
 
@@ -77,7 +77,7 @@ def test_perfect_embeddings_score_one_and_collapsed_fail():
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [5], []])
 def test_figures_are_none_without_both_pair_kinds(labels):
     embeddings = np.eye(4, dtype=np.float32)[: len(labels)]
-    assert figures(embeddings, np.array(labels, int)) is None
+    assert gate_metrics(embeddings, np.array(labels, int)) is None
 
 
 def test_same_pairs_are_sampled_above_limit(monkeypatch):
@@ -88,7 +88,7 @@ def test_same_pairs_are_sampled_above_limit(monkeypatch):
     drawn = all_counts(embeddings, labels)
     assert exact.same > 600 >= drawn.same
     assert roc_auc(drawn) == pytest.approx(roc_auc(exact), abs=0.05)
-    assert figures(embeddings, labels).auc == roc_auc(drawn)
+    assert gate_metrics(embeddings, labels).auc == roc_auc(drawn)
 
 
 @pytest.mark.parametrize(

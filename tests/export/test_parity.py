@@ -8,10 +8,10 @@ from torch import nn
 from familiar.core.errors import ParityFailed
 from familiar.core.vectors import normalize
 from familiar.export.onnx import onnx_bytes
-from familiar.export.parity import BOUNDS, embed_with_export, embed_with_source, require_parity
+from familiar.export.parity import TOLERANCES, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import PRECISIONS
 
-MAX_DIFFERENCE, MIN_COSINE = BOUNDS["float32"]
+MAX_DIFFERENCE, MIN_COSINE = TOLERANCES["float32"]
 
 
 def unit_rows(n=5, d=8, seed=0):

@@ -13,9 +13,15 @@ from torch import nn
 from familiar.core.errors import BadRun
 from familiar.export import quantize
 from familiar.export.onnx import INPUT_NAME, OUTPUT_NAME, onnx_bytes
-from familiar.export.precision import FEWEST_WORTH_SHORTENING
-from familiar.export.quantize import COSINE_OF_MIXED, fewest, in_8_bit_weights, in_8_bits, in_mixed_precision
-from familiar.export.rounding import rows_in_8_bits
+from familiar.export.precision import MIN_ELEMENTS_TO_COMPRESS
+from familiar.export.quantize import (
+    MIN_MIXED_COSINE,
+    quantize_all,
+    quantize_mixed,
+    quantize_weights,
+    smallest_sufficient,
+)
+from familiar.export.rounding import quantize_rows
 from familiar.models.catalog import network_spec
 
 pytestmark = pytest.mark.slow
@@ -52,7 +58,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def int8(source, photos):
-    return in_8_bits(source, photos)
+    return quantize_all(source, photos)
 
 
 def embed(model, photos, optimized=None, kernels=True):
@@ -96,7 +102,7 @@ def assert_numbers_take_8_bits(model):
     scales = {node.input[1] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
     for tensor in graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if tensor.name in scales or values.size < FEWEST_WORTH_SHORTENING:
+        if tensor.name in scales or values.size < MIN_ELEMENTS_TO_COMPRESS:
             continue
         scale_of_weights = tensor.name.endswith("s")
         wanted = TensorProto.INT8 if values.ndim > 1 and not scale_of_weights else TensorProto.FLOAT16
@@ -132,7 +138,7 @@ def test_steps_and_scales_match_rows_in_8_bits(source, int8):
     made_by = {name: node for node in graph_of(int8).node for name in node.output}
     for layer, before in zip(layers_of(int8), layers_of(source), strict=True):
         steps, scale = (tensors[name] for name in made_by[layer.input[1]].input)
-        wanted, wanted_scale = rows_in_8_bits(source_tensors[before.input[1]])
+        wanted, wanted_scale = quantize_rows(source_tensors[before.input[1]])
         np.testing.assert_array_equal(steps, wanted)
         np.testing.assert_allclose(scale, wanted_scale.ravel(), rtol=1e-6)
 
@@ -150,16 +156,16 @@ def test_int8_embeddings_are_close_to_source(source, int8, photos):
 def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):
     """But for biases, which are float16: with those of float32 all is as ONNX Runtime would have it, to the bit."""
     monkeypatch.setattr(quantize, "weights_in_8_bits", lambda *_, **__: None)
-    compact = in_8_bits(source, photos)
+    compact = quantize_all(source, photos)
     monkeypatch.setattr(quantize, "_compact", lambda _: None)
-    whole = in_8_bits(source, photos)
+    whole = quantize_all(source, photos)
     assert len(compact) < 0.8 * len(whole)
     np.testing.assert_array_equal(embed(compact, photos), embed(whole, photos))
 
 
 def test_channel_with_tiny_weights_keeps_its_bias(photos):
     """As squeeze-and-excite has many: its bias in steps of input times weight is at the end of int32."""
-    model = onnx.load_from_string(small_network(channels=FEWEST_WORTH_SHORTENING))
+    model = onnx.load_from_string(small_network(channels=MIN_ELEMENTS_TO_COMPRESS))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     weights, bias = (np.array(numpy_helper.to_array(tensors[name])) for name in ("w1", "b1"))
     weights[:6] *= 1e-6
@@ -167,7 +173,7 @@ def test_channel_with_tiny_weights_keeps_its_bias(photos):
     tensors["w1"].CopyFrom(numpy_helper.from_array(weights, "w1"))
     tensors["b1"].CopyFrom(numpy_helper.from_array(bias, "b1"))
     source = model.SerializeToString()
-    found = in_8_bits(source, photos)
+    found = quantize_all(source, photos)
     assert cosines(embed(found, photos), embed(source, photos)).min() > 0.999
 
 
@@ -186,7 +192,7 @@ def test_model_contains_no_names_or_metadata(int8):
 
 
 def test_weight_only_model_is_close_to_source(source, photos):
-    model = in_8_bit_weights(source, photos)
+    model = quantize_weights(source, photos)
     assert not {"QuantizeLinear", "DequantizeLinear"} & {node.op_type for node in graph_of(model).node}
     assert_numbers_take_8_bits(model)
     assert 0.25 * len(source) < len(model) < 0.3 * len(source)
@@ -197,14 +203,14 @@ def test_weight_only_model_is_close_to_source(source, photos):
 
 def test_bias_correction_reduces_rounding_error(source, photos, monkeypatch):
     bright = photos + 3
-    exact, corrected = embed(source, bright), embed(in_8_bit_weights(source, bright), bright)
+    exact, corrected = embed(source, bright), embed(quantize_weights(source, bright), bright)
     monkeypatch.setattr(quantize, "round_weights", lambda *_: None)
-    plain = embed(in_8_bit_weights(source, bright), bright)
+    plain = embed(quantize_weights(source, bright), bright)
     assert 1 - cosines(corrected, exact).mean() < 0.9 * (1 - cosines(plain, exact).mean())
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("shorten", [in_8_bits, in_8_bit_weights])
+@pytest.mark.parametrize("shorten", [quantize_all, quantize_weights])
 def test_quantization_is_deterministic_for_same_photos(source, photos, shorten, caplog):
     model = shorten(source, photos)
     assert not caplog.records, "nobody has to read what ONNX Runtime thinks of it"
@@ -212,7 +218,7 @@ def test_quantization_is_deterministic_for_same_photos(source, photos, shorten, 
     assert shorten(source, drawn(PHOTOS, seed=1)) != model
 
 
-@pytest.mark.parametrize("shorten", [in_8_bits, in_mixed_precision, in_8_bit_weights])
+@pytest.mark.parametrize("shorten", [quantize_all, quantize_mixed, quantize_weights])
 def test_rejects_too_few_photos(shorten, photos):
     with pytest.raises(BadRun, match=r"8 bits are calibrated on photos .* 31 of them can be read"):
         shorten(small_network(), photos[:31])
@@ -266,18 +272,18 @@ def small_network(reach=1.0, dim=8, channels=12):
 def test_mixed_keeps_damaging_layers_in_float(photos):
     source = small_network(reach=300)
     exact = embed(source, photos)
-    assert cosines(embed(in_8_bits(source, photos), photos), exact).mean() < COSINE_OF_MIXED
-    mixed = in_mixed_precision(source, photos)
-    assert cosines(embed(mixed, photos), exact).mean() >= COSINE_OF_MIXED
+    assert cosines(embed(quantize_all(source, photos), photos), exact).mean() < MIN_MIXED_COSINE
+    mixed = quantize_mixed(source, photos)
+    assert cosines(embed(mixed, photos), exact).mean() >= MIN_MIXED_COSINE
     assert layers_in_8_bits(mixed) == [2, 3, 4]
     assert_numbers_take_8_bits(mixed)
 
 
 def test_mixed_quantizes_all_layers_when_harmless(photos):
     source = small_network()
-    mixed = in_mixed_precision(source, photos)
+    mixed = quantize_mixed(source, photos)
     assert layers_in_8_bits(mixed) == [0, 1, 2, 3, 4]
-    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= COSINE_OF_MIXED
+    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= MIN_MIXED_COSINE
 
 
 @pytest.mark.one_case
@@ -294,7 +300,7 @@ def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
         reached = [cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)]
     most = max([count for count, cosine in enumerate(reached, 1) if cosine >= wanted], default=1)
     monkeypatch.setattr(quantize, "COSINE_OF_MIXED", wanted)
-    assert layers_in_8_bits(in_mixed_precision(source, photos)) == sorted(least_first[:most])
+    assert layers_in_8_bits(quantize_mixed(source, photos)) == sorted(least_first[:most])
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
@@ -305,16 +311,16 @@ def test_fewest_returns_minimum_in_logarithmic_calls(most, needed):
         asked.append(count)
         return count >= needed
 
-    assert fewest(most, enough) == min(most, needed)
+    assert smallest_sufficient(most, enough) == min(most, needed)
     assert most not in asked
     assert len(asked) <= most.bit_length()
 
 
 @pytest.mark.exhaustive
 def test_mixed_network_is_accurate_and_deterministic(source, photos):
-    mixed = in_mixed_precision(source, photos)
+    mixed = quantize_mixed(source, photos)
     layers = layers_in_8_bits(mixed)
     assert 0 < len(layers) <= len(layers_of(source))
-    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= COSINE_OF_MIXED
+    assert cosines(embed(mixed, photos), embed(source, photos)).mean() >= MIN_MIXED_COSINE
     assert_numbers_take_8_bits(mixed)
-    assert in_mixed_precision(source, photos) == mixed
+    assert quantize_mixed(source, photos) == mixed

@@ -134,21 +134,21 @@ def test_extreme_gamma_keeps_loss_and_gradient_finite(gamma):
 def test_mined_loss_equals_loss_for_its_triplets(mining):
     embeddings, labels = batch()
     loss = CircleTriplets(0.3, 32.0, mining, mining_margin=0.4)
-    mined = loss.mine(embeddings, labels)
+    mined = loss.mine_triplets(embeddings, labels)
     assert len(mined) > 0
     for loss.detach_weights in (True, False):
         torch.testing.assert_close(
             value_and_gradient(loss, embeddings, labels),
-            value_and_gradient(lambda rows, _: loss.of_triplets(*mined.of(rows)), embeddings, labels),
+            value_and_gradient(lambda rows, _: loss.triplet_loss_from(*mined.of(rows)), embeddings, labels),
         )
     loss.detach_weights = True
     assert loss(embeddings, labels).item() == pytest.approx(
         circle_loss(*mined.of(embeddings), 0.3, 32.0).item(), rel=1e-12
     )
     of_first = [triple for triple in mined if triple[0] < 6]
-    assert list(mined.of_first(6)) == of_first
+    assert list(mined.first_anchors(6)) == of_first
     few = loss(embeddings, labels, anchors=6)
-    assert few.item() == pytest.approx(circle_loss(*mined.of_first(6).of(embeddings), 0.3, 32.0).item())
+    assert few.item() == pytest.approx(circle_loss(*mined.first_anchors(6).of(embeddings), 0.3, 32.0).item())
 
 
 @pytest.mark.parametrize("mining", ["batch_all", "batch_hard"])
@@ -181,10 +181,10 @@ def test_rejects_settings_out_of_range(kind, wrong):
 
 def test_mine_matches_the_mining_functions():
     embeddings, labels = batch()
-    assert list(CircleTriplets(mining="batch_hard").mine(embeddings, labels)) == list(
+    assert list(CircleTriplets(mining="batch_hard").mine_triplets(embeddings, labels)) == list(
         mine_batch_hard(embeddings, labels)
     )
-    assert list(CircleTriplets(mining="semi_hard", mining_margin=0.5).mine(embeddings, labels)) == list(
+    assert list(CircleTriplets(mining="semi_hard", mining_margin=0.5).mine_triplets(embeddings, labels)) == list(
         mine_semi_hard(embeddings, labels, 0.5)
     )
 
@@ -293,7 +293,9 @@ def test_prefix_losses_match_separate_unit_prefixes():
         return torch.stack([loss(unit_prefix(rows, length), labels) for length in (2, 6)]) @ weights
 
     torch.testing.assert_close(
-        value_and_gradient(lambda rows, labels: loss.of_prefixes(rows, labels, [2, 6]) @ weights, embeddings, labels),
+        value_and_gradient(
+            lambda rows, labels: loss.loss_per_prefix(rows, labels, [2, 6]) @ weights, embeddings, labels
+        ),
         value_and_gradient(each, embeddings, labels),
     )
 

@@ -85,7 +85,7 @@ def test_passes_gradcheck(loss):
 
 def test_full_mining_shares_triplets_across_prefixes():
     embeddings, labels = batch()
-    triplets = SemiHard(0.5).mine(embeddings, labels)
+    triplets = SemiHard(0.5).mine_triplets(embeddings, labels)
     assert len(triplets)
 
     def reference(rows, _labels):

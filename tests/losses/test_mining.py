@@ -227,7 +227,7 @@ def test_triplets_return_anchor_positive_negative_rows():
 def test_of_first_keeps_triplets_with_first_anchors(anchors):
     triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
     expected = [t for t in triplets if anchors is None or t[0] < anchors]
-    assert list(triplets.of_first(anchors)) == expected
+    assert list(triplets.first_anchors(anchors)) == expected
 
 
 @pytest.mark.parametrize(

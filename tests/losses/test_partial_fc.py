@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from familiar.losses.margin import arcface_logits
-from familiar.losses.partial_fc import PartialFC, draw_classes
+from familiar.losses.partial_fc import PartialFC, sample_classes
 from familiar.losses.softmax import ArcFace
 from support.classifier_reference import rows
 
@@ -35,7 +35,7 @@ def test_equals_arcface_on_sampled_classes():
     embeddings, labels = rows(6, 8, classes=100)
     embeddings.requires_grad_()
     torch.manual_seed(5)
-    kept = draw_classes(labels, 100, 10)
+    kept = sample_classes(labels, 100, 10)
     torch.manual_seed(5)
     loss = objective(embeddings, labels)
     centers = objective.centers.detach()[kept].requires_grad_()
@@ -53,7 +53,7 @@ def test_draw_classes_includes_batch_classes_and_is_sorted(classes, n, share, se
     torch.manual_seed(seed)
     labels = torch.randint(classes, (n,))
     count = math.ceil(share * classes)
-    kept = draw_classes(labels, classes, count)
+    kept = sample_classes(labels, classes, count)
     present = set(labels.tolist())
     assert len(kept) == max(count, len(present))
     assert present <= set(kept.tolist()) <= set(range(classes))
@@ -63,13 +63,13 @@ def test_draw_classes_includes_batch_classes_and_is_sorted(classes, n, share, se
 def test_class_draws_are_uniform_and_deterministic():
     labels = torch.tensor([3, 3, 7])
     torch.manual_seed(0)
-    drawn = [draw_classes(labels, 20, 8) for _ in range(2000)]
+    drawn = [sample_classes(labels, 20, 8) for _ in range(2000)]
     shares = torch.bincount(torch.cat(drawn), minlength=20) / 2000
     assert shares[3] == shares[7] == 1
     others = shares[[place for place in range(20) if place not in (3, 7)]]
     torch.testing.assert_close(others, torch.full((18,), 6 / 18), rtol=0, atol=0.06)
     torch.manual_seed(0)
-    assert all(torch.equal(draw_classes(labels, 20, 8), before) for before in drawn[:5])
+    assert all(torch.equal(sample_classes(labels, 20, 8), before) for before in drawn[:5])
 
 
 def test_step_updates_only_sampled_centers():

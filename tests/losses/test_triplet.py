@@ -114,7 +114,7 @@ def test_loss_equals_loss_for_mined_triplets(way, reduction, batch):
     loss = OBJECTS[way](margin, reduction)
 
     def of_mined(embeddings):
-        return loss.of_triplets(*loss.mine(embeddings, labels).of(embeddings))
+        return loss.triplet_loss_from(*loss.mine_triplets(embeddings, labels).of(embeddings))
 
     assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(of_mined, embeddings), 1e-13)
 
@@ -124,7 +124,7 @@ def test_random_semi_hard_averages_one_triplet_per_pair(batch, seed):
     embeddings, labels, margin = batch
     loss = SemiHard(margin, select="random", generator=torch.Generator().manual_seed(seed))
     band = semi_hard_triplets(*batch)
-    drawn = list(loss.mine(embeddings, labels))
+    drawn = list(loss.mine_triplets(embeddings, labels))
     assert set(drawn) <= set(band)
     assert len(drawn) == len({triplet[:2] for triplet in band})
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from familiar.models.initialization import CUT_DEVIATION, scale_convolutions_, variance_scaling_
+from familiar.models.initialization import TRUNCATED_NORMAL_STD, scale_convolutions_, variance_scaling_
 
 
 @pytest.mark.parametrize("scale", [0.2, 2.0])
@@ -24,7 +24,7 @@ def test_weights_have_requested_variance_and_truncation(scale, shape):
 def test_truncated_normal_deviation_equals_closed_form():
     """Closed form: variance 1 - 2 c pdf(c) / (cdf(c) - cdf(-c)) at c = 2."""
     pdf = math.exp(-2.0) / math.sqrt(2 * math.pi)
-    assert pytest.approx(math.sqrt(1 - 4 * pdf / math.erf(math.sqrt(2.0))), rel=1e-12) == CUT_DEVIATION
+    assert pytest.approx(math.sqrt(1 - 4 * pdf / math.erf(math.sqrt(2.0))), rel=1e-12) == TRUNCATED_NORMAL_STD
 
 
 def test_scales_only_convolutions():

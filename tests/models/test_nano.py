@@ -8,7 +8,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.embedding.bundle import BundleMetadata, load_bundle, seal
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_export, embed_with_source, require_parity
-from familiar.export.precision import in_float16
+from familiar.export.precision import to_float16
 from familiar.models.catalog import network_spec
 from familiar.models.efficientnet import SqueezeExcite
 from familiar.models.nano import NANO, NANO_WIDE, NanoBlock, NanoStage, NanoTable, NanoTrunk, squeeze_excite
@@ -54,7 +54,7 @@ def long_metadata(dim):
 @pytest.mark.parametrize("size_px", small_and_exhaustive(112, 96))
 def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)
-    model = in_float16(onnx_bytes(network, size_px))
+    model = to_float16(onnx_bytes(network, size_px))
     (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
     assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
     assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
