@@ -88,7 +88,7 @@ def test_compares_prefix_with_shorter_old_embeddings():
 
 def test_rejects_old_embeddings_longer_than_new():
     embeddings, labels, old = batch(new=4, old=8)
-    with pytest.raises(ValueError, match="old vectors of 8 components cannot compare with 4"):
+    with pytest.raises(ValueError, match="old vectors of 8 components cannot be compared with new ones of 4"):
         CompatibleLoss(nothing)(embeddings, labels, old)
 
 

@@ -55,5 +55,5 @@ def test_half_precision_matches_float64():
 
 
 def test_rejects_teacher_with_more_components():
-    with pytest.raises(ValueError, match="4 components cannot be learned in 3"):
+    with pytest.raises(ValueError, match="4 components cannot be learned by embeddings of 3"):
         distillation_loss(rows(2, 3, 0), rows(2, 4, 1))

@@ -144,7 +144,7 @@ def results_of(rank: int) -> dict[str, object]:
     ):
         results[check.__name__] = check(rank)
     for check in (different_dimensions, different_floats):
-        with pytest.raises(ValueError, match="ranks hold rows of different") as caught:
+        with pytest.raises(ValueError, match="rows have different dimensions") as caught:
             check(rank)
         results[check.__name__] = str(caught.value)
     return results

@@ -391,7 +391,7 @@ def test_rejects_labels_outside_classes(name, label):
 
 @every_classifier
 def test_rejects_embeddings_wider_than_centers(name):
-    with pytest.raises(ValueError, match="6 components; the centers have 4"):
+    with pytest.raises(ValueError, match="6 components, but the centers have only 4"):
         classifier(name)(rows(2, 6)[0], torch.tensor([0, 1]))
 
 

@@ -170,15 +170,15 @@ def test_build_uses_spec_defaults_for_missing_options():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("simple", {"depth": 3}, r"this network has no depth to choose; it has blocks, pooling$"),
-        ("simple_v2", {"pooling": "max"}, r"has no pooling to choose; it has blocks$"),
+        ("simple", {"depth": 3}, r"this network does not have the option\(s\) depth; it has blocks, pooling$"),
+        ("simple_v2", {"pooling": "max"}, r"option\(s\) pooling; it has blocks$"),
         (
             "facenet_nn2",
             {"blocks": 4, "pooling": "max"},
-            r"no blocks and no pooling to choose; it has batch_norm$",
+            r"option\(s\) blocks, pooling; it has batch_norm$",
         ),
-        ("resnet18", {"batch_norm": False}, r"has no batch_norm to choose$"),
-        ("resnet18", {"head": "gdcnv"}, r"no head is called 'gdcnv'; there are gdconv, flatten"),
+        ("resnet18", {"batch_norm": False}, r"option\(s\) batch_norm; it has none$"),
+        ("resnet18", {"head": "gdcnv"}, r"unknown head 'gdcnv'; choose one of gdconv, flatten"),
     ],
 )
 def test_rejects_unknown_options_and_heads(name, options, message):

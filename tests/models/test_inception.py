@@ -243,5 +243,5 @@ def test_feature_map_has_stride_32(size_px):
 
 
 def test_rejects_unknown_options():
-    with pytest.raises(BadRecipe, match=r"no blocks to choose; it has batch_norm"):
+    with pytest.raises(BadRecipe, match=r"option\(s\) blocks; it has batch_norm"):
         network_spec("facenet_nn2").build(blocks=4)

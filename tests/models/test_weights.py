@@ -131,11 +131,11 @@ def _reshaped(key, *shape):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_without("conv_stem.weight"), "holds no conv_stem.weight"),
+        (_without("conv_stem.weight"), "has no conv_stem.weight"),
         (_without("blocks.1.0.bn1.running_var"), "holds no blocks.1.0.bn1.running_var"),
         (
             _reshaped("conv_stem.weight", 16, 27, 1, 1),
-            r"conv_stem.weight is \(16, 27, 1, 1\), wanted \(16, 3, 3, 3\)",
+            r"conv_stem.weight has the shape \(16, 27, 1, 1\), this network needs \(16, 3, 3, 3\)",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_rejects_truncated_or_missing_weight_file(tmp_path, suffix):
 @pytest.mark.parametrize("name", ["weights.h5", "weights", "weights.tflite"])
 def test_rejects_unknown_weight_format(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(BadWeights, match=r"weights come as \.safetensors, \.npz, \.pt or \.pth"):
+    with pytest.raises(BadWeights, match=r"weights must be a \.safetensors, \.npz, \.pt or \.pth file"):
         read_tensors(tmp_path / name)
 
 
@@ -284,7 +284,7 @@ def test_loads_published_torchvision_weights(torchvisions_cache):
 
 def test_pickle_in_torchvision_cache_is_never_executed(torchvisions_cache, tmp_path):
     torch.save({"conv1.0.weight": _Malicious(tmp_path / "executed")}, torchvisions_cache)
-    with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be fetched"):
+    with pytest.raises(BadWeights, match="shufflenet_v2_x1_0 could not be downloaded"):
         load_published_weights(ShuffleNetV2Trunk())
     assert not (tmp_path / "executed").exists()
 
@@ -298,7 +298,7 @@ def test_failed_timm_download_suggests_weight_file(monkeypatch, error):
     monkeypatch.setattr(timm, "create_model", create_model)
     with pytest.raises(BadWeights, match=r"model\.initial_weights=FILE") as caught:
         load_published_weights(trunk)
-    assert f"{NARROW} could not be fetched ({type(error).__name__})" in str(caught.value)
+    assert f"{NARROW} could not be downloaded ({type(error).__name__})" in str(caught.value)
     assert caught.value.__cause__ is error
 
 
@@ -307,14 +307,14 @@ def test_failed_torchvision_download_raises_bad_weights(monkeypatch, torchvision
         raise URLError("no route")
 
     monkeypatch.setattr(torch.hub, "urlopen", urlopen)
-    with pytest.raises(BadWeights, match=r"shufflenet_v2_x1_0 could not be fetched \(URLError\)"):
+    with pytest.raises(BadWeights, match=r"shufflenet_v2_x1_0 could not be downloaded \(URLError\)"):
         load_published_weights(ShuffleNetV2Trunk())
     assert not torchvisions_cache.exists()
 
 
 @pytest.mark.parametrize("name", ["simple", "efficientnet_b0_rebuilt", "facenet_nns2", "digits"])
 def test_rejects_networks_without_published_weights(name):
-    with pytest.raises(BadWeights, match=r"nobody publishes.*model\.initial_weights=none"):
+    with pytest.raises(BadWeights, match=r"no published ImageNet weights.*model\.initial_weights=none"):
         load_published_weights(network_spec(name).build(64).trunk)
 
 
@@ -333,7 +333,7 @@ def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
     theirs = torchvision.models.efficientnet_b0(weights=None).state_dict()
     path = save(tmp_path / "weights.pth", theirs)
     trunk = TimmTrunk("efficientnet_b0")
-    with pytest.raises(BadWeights, match=r"weights\.pth: holds no conv_stem\.weight"):
+    with pytest.raises(BadWeights, match=r"weights\.pth: has no conv_stem\.weight"):
         load_weights_file(trunk, path)
     assert trunk.batch_norm_eps == 1e-5
 
@@ -480,20 +480,20 @@ def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved)
     [
         (
             _without("network.trunk.layers.0.weight"),
-            r"trunk\.layers\.0\.weight is missing, wanted \(16, 3, 3, 3\)",
+            r"trunk\.layers\.0\.weight is missing, expected \(16, 3, 3, 3\)",
         ),
         (
             _reshaped("network.trunk.layers.0.weight", 16, 27),
-            r"trunk\.layers\.0\.weight is \(16, 27\), wanted \(16,",
+            r"trunk\.layers\.0\.weight is \(16, 27\), expected \(16,",
         ),
         (
             lambda stored: stored.update({"network.trunk.more": torch.ones(2)}),
-            r"trunk\.more is \(2,\), wanted none; it is of another network",
+            r"trunk\.more is \(2,\), expected none; it is of another network",
         ),
-        (_without("network.head.norm.bias"), r"head\.norm\.bias is missing, wanted \(8,\); its trunk fits"),
+        (_without("network.head.norm.bias"), r"head\.norm\.bias is missing, expected \(8,\); its trunk fits"),
         (
             lambda stored: stored.update({"network.head.more": torch.ones(2)}),
-            r"head\.more is \(2,\), wanted none; its trunk fits",
+            r"head\.more is \(2,\), expected none; its trunk fits",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
         held_out = table.of_identities(run.split().validation)
     except BadDataset as error:
         raise BadRun(
-            f"{run.path}: its photos are no longer where the run read them; give their new folders with --data ({error})"
+            f"{run.path}: its photos are not where the run read them; give their new folders with --data ({error})"
         ) from error
     if not len(held_out):
         raise BadRun(
@@ -225,8 +225,8 @@ def _check_export(
     if not (before and after):
         if precision in MEASURED_PRECISIONS:
             raise BadRun(
-                f"{source.run.path}: the loss from {precision} cannot be measured, since its validation identities make "
-                "no pairs; export it in float32 or float16"
+                f"{source.run.path}: the loss from {precision} cannot be measured, since its validation identities "
+                "make no pairs; export it in float32 or float16"
             )
         return _ExportCheck(parity, before, after, same_space=True)  # parity is enough: nothing was given up
     gate.require(before, after, f"{source.run.path} in {precision}")

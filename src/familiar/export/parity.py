@@ -18,8 +18,8 @@ from familiar.export.precision import Precision
 # and some networks' first layers amplify it: .998 has been seen, where most keep .9999.
 # The other precisions give up more on purpose; the gate decides whether it is too much.
 TOLERANCES: dict[Precision, tuple[float, float]] = {"float32": (1e-4, 0.99999), "float16": (5e-2, 0.995)}
-# Share of crops that may differ by more, as far as their cosine allows: scaling to unit length magnifies the rounding of
-# an embedding whose norm is almost 0.
+# Share of crops that may differ by more, as far as their cosine allows: scaling to unit length magnifies the rounding
+# of an embedding whose norm is almost 0.
 MAX_OUTLIER_SHARE = 1e-3
 
 

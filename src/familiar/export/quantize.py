@@ -27,7 +27,7 @@ PREPROCESSED_MARK = ("onnx.quant.pre_process", "onnxruntime.quant")
 
 
 def quantize_weights(model: bytes, photos: Photos) -> bytes:
-    """Quantize all weights to 8 bits; the model computes in float32. BadRun if there are too few photos to calibrate."""
+    """Quantize all weights to 8 bits; it computes in float32. BadRun if there are too few photos to calibrate."""
     rounded = onnx.load_from_string(model)
     round_weights(rounded, photos)
     store_weights_as_int8(rounded)
@@ -183,7 +183,7 @@ def _bias_as_float(
     if dequantize.op_type != "DequantizeLinear" or dequantize.input[0] not in numbers:
         return
     steps = numbers[dequantize.input[0]]
-    # For a channel with weights near 0 the steps come close to the end of int32, and rounding to float16 would overflow.
+    # For a channel with weights near 0 the steps come close to the end of int32, and float16 rounding would overflow.
     if np.abs(steps.astype(np.int64)).max() > 2**30:
         return
     bias = steps * numbers[dequantize.input[1]]

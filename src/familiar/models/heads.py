@@ -127,7 +127,7 @@ class MaxoutHead(nn.Module):
 
 
 class HiddenHead(nn.Module):
-    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: the network of the digits essay (seed 003)."""
+    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: that of the digits essay (seed 003)."""
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128) -> None:
         super().__init__()

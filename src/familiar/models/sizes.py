@@ -32,7 +32,7 @@ class Layer:
         name: path of the module within the network.
         kind: name of its class.
         output: shape without the batch axis.
-        parameters: number of its own parameters; as in Keras's summaries, with a batch norm's running mean and variance.
+        parameters: number of its own parameters; as in Keras's summaries, with a batch norm's running statistics.
     """
 
     name: str
