@@ -1,10 +1,10 @@
-"""The catalog page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
+"""Table of docs/networks.md: every network's input, size, multiply-adds, file, and its speed in use and in training.
 
     networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
 
 A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
-of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, and beside them the
-ratio to the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
+of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, with the ratio to
+the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
 backward, AdamW) on tensors in memory, with as many threads as torch takes.
 """
 
@@ -117,7 +117,7 @@ def open_session(model: bytes) -> ort.InferenceSession:
 
 
 def milliseconds(session: ort.InferenceSession, size_px: int) -> float:
-    """The median of as many photos as take about a third of a second, at least five."""
+    """Time one photo: the median over about a third of a second, at least five."""
     images = np.zeros((1, 3, size_px, size_px), np.float32)
     times: list[float] = []
     while len(times) < 5 or sum(times) < 0.3:
@@ -132,7 +132,7 @@ def lines(rows: list[Row]) -> list[str]:
     written = []
     for row in rows:
         size = row.spec.size()
-        ratio = median(mine / theirs for mine, theirs in zip(row.milliseconds, reference, strict=True))
+        ratio = median(time / reference_time for time, reference_time in zip(row.milliseconds, reference, strict=True))
         written.append(
             f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} | {size.total:,} "
             f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "

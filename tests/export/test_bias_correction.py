@@ -52,17 +52,17 @@ def conv(before="images", **attributes):
 
 FLAT = helper.make_node("Flatten", [INPUT_NAME], ["flat"])
 SIX = helper.make_node("Concat", [INPUT_NAME, INPUT_NAME], ["six"], axis=1)
-PLACES = 3 * SIZE_PX * SIZE_PX
+POSITIONS = 3 * SIZE_PX * SIZE_PX
 ONE_LAYER = {
     "of single places": ([conv()], (20, 3, 1, 1), photos_of_noise()),
     "without padding": ([conv()], (20, 3, 3, 3), photos_of_one_color()),
     "with strides": ([conv(strides=[2, 1])], (20, 3, 2, 3), photos_of_one_color()),
     "depthwise": ([conv(group=3)], (6, 1, 3, 3), photos_of_one_color()),
     "in groups": ([SIX, conv("six", group=2)], (8, 3, 2, 2), photos_of_one_color()),
-    "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (PLACES, 9), photos_of_noise()),
+    "product": ([FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"])], (POSITIONS, 9), photos_of_noise()),
     "product, transposed": (
         [FLAT, helper.make_node("Gemm", ["flat", "w", "b"], ["y"], transB=1)],
-        (9, PLACES),
+        (9, POSITIONS),
         photos_of_noise(),
     ),
     "product, square": (

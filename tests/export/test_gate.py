@@ -31,21 +31,21 @@ def slow_figures(embeddings, labels):
     different = [scores[a, b] for a in range(n) for b in range(a) if labels[a] != labels[b]]
     auc = np.mean([(p > q) + 0.5 * (p == q) for p in same for q in different])
     rates = [
-        (np.mean([q >= at for q in different]), np.mean([p < at for p in same]))
-        for at in sorted({*same, *different, 2})
+        (np.mean([q >= threshold for q in different]), np.mean([p < threshold for p in same]))
+        for threshold in sorted({*same, *different, 2})
     ]
     accuracy = max(1 - (accepted + rejected) / 2 for accepted, rejected in rates)
     eer = min(max(point) for point in rates)
-    found = []
+    hits = []
     for query in range(n):
         if np.count_nonzero(labels == labels[query]) > 1:
             others = [other for other in range(n) if other != query]
-            found.append(labels[max(others, key=lambda other: scores[query, other])] == labels[query])
+            hits.append(labels[max(others, key=lambda other: scores[query, other])] == labels[query])
     return (
         auc,
         eer,
         accuracy,
-        np.mean(found),
+        np.mean(hits),
         max(1 - rejected for accepted, rejected in rates if accepted <= 0.01),
     )
 
@@ -54,15 +54,15 @@ def slow_figures(embeddings, labels):
 @pytest.mark.parametrize("seed", range(4))
 def test_figures_match_slow_reference(seed):
     embeddings, labels = rows(seed=seed)
-    found = gate_metrics(embeddings, labels)
+    metrics = gate_metrics(embeddings, labels)
     auc, eer, accuracy, recall, tar = slow_figures(embeddings, labels)
     assert 0.6 < auc < 0.99
     assert 0.3 < recall < 1
-    assert found.auc == pytest.approx(auc, abs=1e-9)
-    assert found.best_accuracy == pytest.approx(accuracy, abs=1e-9)
-    assert found.recall_at_1 == pytest.approx(recall)
-    assert eer - 0.03 <= found.eer <= eer + 1e-9, "on the line between two thresholds, which is no worse"
-    assert found.tar_at_far == {"1e-2": pytest.approx(tar), "1e-3": None, "1e-4": None}
+    assert metrics.auc == pytest.approx(auc, abs=1e-9)
+    assert metrics.best_accuracy == pytest.approx(accuracy, abs=1e-9)
+    assert metrics.recall_at_1 == pytest.approx(recall)
+    assert eer - 0.03 <= metrics.eer <= eer + 1e-9, "on the line between two thresholds, which is no worse"
+    assert metrics.tar_at_far == {"1e-2": pytest.approx(tar), "1e-3": None, "1e-4": None}
 
 
 def test_perfect_embeddings_score_one_and_collapsed_fail():
@@ -111,23 +111,25 @@ def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
         return
     with pytest.raises(GateRefused) as refused:
         STANDARD.require(SOURCE, exported, "runs/cats in int8")
-    said = str(refused.value)
-    assert said.startswith(f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (may drop by 0.01 at most), ")
-    assert f"recall@1 0.9600 -> {recall:.4f} (at most 0.02); nothing was written. " in said
+    message = str(refused.value)
+    assert message.startswith(
+        f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (may drop by 0.01 at most), "
+    )
+    assert f"recall@1 0.9600 -> {recall:.4f} (at most 0.02); nothing was written. " in message
     for way_out in ("--precision mixed", "--set quantize.aware=true", "--max-auc-drop", "--max-recall-drop"):
-        assert way_out in said
-    assert "\n" not in said
+        assert way_out in message
+    assert "\n" not in message
 
 
 @given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 100))
-def test_loss_equal_to_bound_passes(queries, found, percent):
+def test_loss_equal_to_bound_passes(queries, correct, percent):
     """As recall@1 of a validation side is one."""
-    found = min(found, queries)
-    after = found - queries * percent // 100
+    correct = min(correct, queries)
+    after = correct - queries * percent // 100
     if after < 0:
         return
     exported = replace(SOURCE, recall_at_1=after / queries)
-    source = replace(SOURCE, recall_at_1=found / queries)
+    source = replace(SOURCE, recall_at_1=correct / queries)
     assert Gate(0, percent / 100).passes(source, exported)
     if after > 0:
         assert not Gate(0, percent / 100).passes(source, replace(exported, recall_at_1=(after - 1) / queries))

@@ -50,8 +50,8 @@ def test_halved_weights_compute_with_nearest_float16(seed, scale):
     model = product_with(weights)
     store_weights_as_float16(model)
     onnx.checker.check_model(model)
-    wanted = x @ weights.astype(np.float16).astype(np.float32)
-    np.testing.assert_allclose(run(model, x), wanted, rtol=1e-5, atol=1e-5 * scale)
+    expected = x @ weights.astype(np.float16).astype(np.float32)
+    np.testing.assert_allclose(run(model, x), expected, rtol=1e-5, atol=1e-5 * scale)
     assert [tensor.data_type for tensor in model.graph.initializer] == [TensorProto.FLOAT16]
 
 
@@ -153,21 +153,21 @@ def test_8_bit_weights_compute_as_steps_times_scale(kind):
     x = generator.standard_normal((3, *shape[1:])).astype(np.float32)
     np.testing.assert_array_equal(run(model, x), run(model_of(node, shape, **multiplied), x))
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    of_weights = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
-    assert stored == of_weights | ({} if bias is None else {"bh": TensorProto.FLOAT16})
+    weight_types = {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16}
+    assert stored == weight_types | ({} if bias is None else {"bh": TensorProto.FLOAT16})
 
 
 def test_named_tensors_are_unchanged():
     generator = np.random.default_rng(0)
     node, shape, weights, bias = layers(generator)["convolution"]
-    for kept, kinds in (
+    for excluded, types in (
         ({"w"}, {"w": TensorProto.FLOAT, "bh": TensorProto.FLOAT16}),
         ({"b"}, {"wq": TensorProto.INT8, "ws": TensorProto.FLOAT16, "b": TensorProto.FLOAT}),
     ):
         model = model_of(node, shape, w=weights, b=bias)
-        store_weights_as_int8(model, kept)
+        store_weights_as_int8(model, excluded)
         onnx.checker.check_model(model)
-        assert {tensor.name: tensor.data_type for tensor in model.graph.initializer} == kinds
+        assert {tensor.name: tensor.data_type for tensor in model.graph.initializer} == types
     model = model_of(node, shape, w=weights, b=bias)
     store_weights_as_int8(model, {"w", "b"})
     assert model == model_of(node, shape, w=weights, b=bias)
@@ -186,9 +186,9 @@ def test_tensor_names_are_unique(shorten):
     model.graph.node.extend(nodes[1:])
     shorten(model)
     onnx.checker.check_model(model, full_check=True)
-    given = [tensor.name for tensor in model.graph.initializer]
-    given += [name for node in model.graph.node for name in node.output]
-    assert len(set(given)) == len(given)
+    names = [tensor.name for tensor in model.graph.initializer]
+    names += [name for node in model.graph.node for name in node.output]
+    assert len(set(names)) == len(names)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     np.testing.assert_allclose(run(model, x), x, rtol=0.1)
 

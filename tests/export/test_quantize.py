@@ -105,8 +105,8 @@ def assert_numbers_take_8_bits(model):
         if tensor.name in scales or values.size < MIN_ELEMENTS_TO_COMPRESS:
             continue
         scale_of_weights = tensor.name.endswith("s")
-        wanted = TensorProto.INT8 if values.ndim > 1 and not scale_of_weights else TensorProto.FLOAT16
-        assert tensor.data_type == wanted, (tensor.name, values.shape)
+        dtype = TensorProto.INT8 if values.ndim > 1 and not scale_of_weights else TensorProto.FLOAT16
+        assert tensor.data_type == dtype, (tensor.name, values.shape)
 
 
 def test_source_separates_photos(source, photos):
@@ -138,26 +138,26 @@ def test_steps_and_scales_match_rows_in_8_bits(source, int8):
     made_by = {name: node for node in graph_of(int8).node for name in node.output}
     for layer, before in zip(layers_of(int8), layers_of(source), strict=True):
         steps, scale = (tensors[name] for name in made_by[layer.input[1]].input)
-        wanted, wanted_scale = quantize_rows(source_tensors[before.input[1]])
-        np.testing.assert_array_equal(steps, wanted)
+        expected, wanted_scale = quantize_rows(source_tensors[before.input[1]])
+        np.testing.assert_array_equal(steps, expected)
         np.testing.assert_allclose(scale, wanted_scale.ravel(), rtol=1e-6)
 
 
 def test_int8_embeddings_are_close_to_source(source, int8, photos):
     unseen = drawn(64, seed=9)
     for seen in (photos, unseen):
-        found = embed(int8, seen, kernels=False)
-        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-        assert 0.97 < cosines(found, embed(source, seen)).mean() < 0.99999
+        actual = embed(int8, seen, kernels=False)
+        np.testing.assert_allclose(np.linalg.norm(actual, axis=1), 1, atol=1e-5)
+        assert 0.97 < cosines(actual, embed(source, seen)).mean() < 0.99999
         # Without VNNI, a processor's 8-bit kernels overflow (docs/export.md): .92 where this was measured.
         assert 0.85 < cosines(embed(int8, seen), embed(source, seen)).mean() < 0.99999
 
 
 def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):
     """But for biases, which are float16: with those of float32 all is as ONNX Runtime would have it, to the bit."""
-    monkeypatch.setattr(quantize, "weights_in_8_bits", lambda *_, **__: None)
+    monkeypatch.setattr(quantize, "store_weights_as_int8", lambda *_, **__: None)
     compact = quantize_all(source, photos)
-    monkeypatch.setattr(quantize, "_compact", lambda _: None)
+    monkeypatch.setattr(quantize, "_shrink", lambda _: None)
     whole = quantize_all(source, photos)
     assert len(compact) < 0.8 * len(whole)
     np.testing.assert_array_equal(embed(compact, photos), embed(whole, photos))
@@ -173,15 +173,15 @@ def test_channel_with_tiny_weights_keeps_its_bias(photos):
     tensors["w1"].CopyFrom(numpy_helper.from_array(weights, "w1"))
     tensors["b1"].CopyFrom(numpy_helper.from_array(bias, "b1"))
     source = model.SerializeToString()
-    found = quantize_all(source, photos)
-    assert cosines(embed(found, photos), embed(source, photos)).min() > 0.999
+    quantized = quantize_all(source, photos)
+    assert cosines(embed(quantized, photos), embed(source, photos)).min() > 0.999
 
 
 def test_onnx_runtime_uses_integer_kernels(source, int8, photos, tmp_path):
     embed(int8, photos, tmp_path / "optimized.onnx")
-    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
+    op_types = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
     convolutions = Counter(node.op_type for node in layers_of(source))["Conv"]
-    assert (kinds["QLinearConv"], kinds["Conv"], kinds["FusedConv"]) == (convolutions, 0, 0)
+    assert (op_types["QLinearConv"], op_types["Conv"], op_types["FusedConv"]) == (convolutions, 0, 0)
 
 
 def test_model_contains_no_names_or_metadata(int8):
@@ -196,9 +196,9 @@ def test_weight_only_model_is_close_to_source(source, photos):
     assert not {"QuantizeLinear", "DequantizeLinear"} & {node.op_type for node in graph_of(model).node}
     assert_numbers_take_8_bits(model)
     assert 0.25 * len(source) < len(model) < 0.3 * len(source)
-    found = embed(model, photos)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert 0.99 < cosines(found, embed(source, photos)).mean() < 0.999999
+    actual = embed(model, photos)
+    np.testing.assert_allclose(np.linalg.norm(actual, axis=1), 1, atol=1e-5)
+    assert 0.99 < cosines(actual, embed(source, photos)).mean() < 0.999999
 
 
 def test_bias_correction_reduces_rounding_error(source, photos, monkeypatch):
@@ -288,7 +288,7 @@ def test_mixed_quantizes_all_layers_when_harmless(photos):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
-def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
+def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, fewest):
     """The layers that do least damage alone are those in 8 bits; of what cannot be reached, all but the last."""
     source = small_network(reach=30)
     exact = embed(source, photos)
@@ -298,22 +298,22 @@ def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, wanted):
         least_first = np.argsort(damage)
         names = [quantizer.layers[number] for number in least_first]
         reached = [cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)]
-    most = max([count for count, cosine in enumerate(reached, 1) if cosine >= wanted], default=1)
-    monkeypatch.setattr(quantize, "COSINE_OF_MIXED", wanted)
+    most = max([count for count, cosine in enumerate(reached, 1) if cosine >= fewest], default=1)
+    monkeypatch.setattr(quantize, "MIN_MIXED_COSINE", fewest)
     assert layers_in_8_bits(quantize_mixed(source, photos)) == sorted(least_first[:most])
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_fewest_returns_minimum_in_logarithmic_calls(most, needed):
-    asked = []
+    counts = []
 
     def enough(count):
-        asked.append(count)
+        counts.append(count)
         return count >= needed
 
     assert smallest_sufficient(most, enough) == min(most, needed)
-    assert most not in asked
-    assert len(asked) <= most.bit_length()
+    assert most not in counts
+    assert len(counts) <= most.bit_length()
 
 
 @pytest.mark.exhaustive

@@ -37,9 +37,9 @@ def test_error_is_at_most_one_step_and_half_for_1x1_kernels(values):
     assert steps.shape == values.shape
     assert scale.shape == (len(values), *[1] * (values.ndim - 1))
     assert np.abs(steps.astype(int)).max() <= MAX_INT8
-    of_a_step = np.abs(multiplied(steps, scale) - values) / np.where(scale > 0, scale, 1).astype(np.float64)
-    alone = values.ndim == 2 or values.shape[2:] == (1, 1)
-    assert of_a_step.max() <= (0.5 + 1e-9 if alone else 1)
+    error_in_steps = np.abs(multiplied(steps, scale) - values) / np.where(scale > 0, scale, 1).astype(np.float64)
+    without_kernel = values.ndim == 2 or values.shape[2:] == (1, 1)
+    assert error_in_steps.max() <= (0.5 + 1e-9 if without_kernel else 1)
 
 
 @given(any_weights)
@@ -95,16 +95,18 @@ def test_row_does_not_depend_on_other_rows():
     values = weights(1, (6, 2, 3, 3))
     steps, scale = quantize_rows(values)
     for row in range(6):
-        alone, own = quantize_rows(values[row : row + 1])
-        np.testing.assert_array_equal(alone[0], steps[row])
-        assert own[0] == scale[row]
+        row_steps, row_scale = quantize_rows(values[row : row + 1])
+        np.testing.assert_array_equal(row_steps[0], steps[row])
+        assert row_scale[0] == scale[row]
 
 
 @pytest.mark.parametrize("value", [65_520.0, -8e6, 1e30, np.inf, np.nan])
 def test_rejects_rows_beyond_float16(value):
     values = np.ones((3, 20), np.float32)
     values[1, 7] = value
-    with pytest.raises(ParityFailed, match=r"the weight 1f reaches .* float16's largest number, 65504; nothing was written"):
+    with pytest.raises(
+        ParityFailed, match=r"the weight 1f reaches .* float16's largest number, 65504; nothing was written"
+    ):
         quantize_rows(values, "1f")
 
 
@@ -124,26 +126,28 @@ row_lists = st.integers(1, 12).flatmap(
 @given(row_lists)
 def test_rounded_to_the_sum_keeps_sum_within_half(rows):
     rows = np.array(rows, np.float64)
-    found = round_preserving_sum(rows)
-    assert (found == np.rint(found)).all()
-    assert (np.abs(found - rows) < 1).all(), "what is whole already stays, and nothing goes further than its neighbors"
-    off = np.abs(found.sum(axis=1) - rows.sum(axis=1))
+    rounded = round_preserving_sum(rows)
+    assert (rounded == np.rint(rounded)).all()
+    assert (np.abs(rounded - rows) < 1).all(), (
+        "what is whole already stays, and nothing goes further than its neighbors"
+    )
+    off = np.abs(rounded.sum(axis=1) - rows.sum(axis=1))
     assert (off <= 0.5 + 1e-9).all()
     nearest = np.rint(rows)
     fits = np.abs(nearest.sum(axis=1) - rows.sum(axis=1)) < 0.5 - 1e-9
-    np.testing.assert_array_equal(found[fits], nearest[fits])
+    np.testing.assert_array_equal(rounded[fits], nearest[fits])
 
 
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_rounded_to_the_sum_has_least_error(row):
     """Against every choice of going down or up."""
     exact = np.array(row, np.float64)
-    (found,) = round_preserving_sum(exact[None])
+    (rounded,) = round_preserving_sum(exact[None])
     down = np.floor(exact)
     choices = (down + (code >> np.arange(len(row)) & 1) for code in range(2 ** len(row)))
     as_near = [choice for choice in choices if abs(choice.sum() - exact.sum()) <= 0.5 + 1e-9]
     least = min(np.abs(choice - exact).sum() for choice in as_near)
-    assert np.abs(found - exact).sum() <= least + 1e-9
+    assert np.abs(rounded - exact).sum() <= least + 1e-9
 
 
 def test_as_float16_rounds_to_nearest_or_rejects():

@@ -54,19 +54,19 @@ def test_loss_equals_hand_computation():
     # Anchor 0: positive at 2; negatives: new at 2, old at 2 - sqrt 2. Anchor 1: positive at 2 + sqrt 2; at 2 and 4.
     root = 2**0.5
     costs = [2 - 2 + 0.2, 2 - (2 - root) + 0.2, 2 + root - 2 + 0.2]
-    found = loss(new, torch.tensor([0, 1]), old)
-    assert found.item() == pytest.approx(2.0 * sum(costs) / 3, abs=1e-12)
+    actual = loss(new, torch.tensor([0, 1]), old)
+    assert actual.item() == pytest.approx(2.0 * sum(costs) / 3, abs=1e-12)
 
 
 @pytest.mark.parametrize("old_rows", [12, 5])
 def test_matches_slow_reference(old_rows):
     embeddings, labels, old = batch()
     old, old_labels = old[:old_rows], labels[:old_rows]
-    found = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
-    wanted = gradient_of(slow, embeddings, labels, old, old_labels)
+    actual = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
+    expected = gradient_of(slow, embeddings, labels, old, old_labels)
     # A unit row's own length counts for nothing: it is scaled back.
-    flat = wanted[1] - (wanted[1] * embeddings).sum(1, keepdim=True) * embeddings
-    torch.testing.assert_close(found, (wanted[0], flat))
+    flat = expected[1] - (expected[1] * embeddings).sum(1, keepdim=True) * embeddings
+    torch.testing.assert_close(actual, (expected[0], flat))
 
 
 def test_adds_loss_on_new_embeddings():
@@ -82,8 +82,8 @@ def test_adds_loss_on_new_embeddings():
 
 def test_compares_prefix_with_shorter_old_embeddings():
     embeddings, labels, old = batch(new=8, old=3)
-    found = CompatibleLoss(nothing)(embeddings, labels, old)
-    assert found.item() == pytest.approx(slow(unit_prefix(embeddings, 3), labels, old, labels).item())
+    actual = CompatibleLoss(nothing)(embeddings, labels, old)
+    assert actual.item() == pytest.approx(slow(unit_prefix(embeddings, 3), labels, old, labels).item())
 
 
 def test_rejects_old_embeddings_longer_than_new():

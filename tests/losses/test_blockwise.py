@@ -43,20 +43,20 @@ class Cubes(PairLoss):
 
 
 class DistanceCubes(Cubes):
-    sees = "distance"
+    uses = "distance"
 
 
 class SimilarityCubes(Cubes):
-    sees = "similarity"
+    uses = "similarity"
 
 
-def slow_cubes(sees, embeddings, labels, anchors=None):
+def slow_cubes(uses, embeddings, labels, anchors=None):
     costs = []
     for a in range(len(labels) if anchors is None else anchors):
         for b in range(len(labels)):
             if b != a:
                 difference = embeddings[a] - embeddings[b]
-                v = difference @ difference if sees == "distance" else embeddings[a] @ embeddings[b]
+                v = difference @ difference if uses == "distance" else embeddings[a] @ embeddings[b]
                 costs.append(v**3 if labels[a] == labels[b] else -(v**2))
     return torch.stack(costs).mean() if costs else 0.0 * embeddings.sum()
 
@@ -79,11 +79,11 @@ LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": Semi
 
 @pytest.mark.parametrize("sees", CUBES)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
-def test_value_and_gradient_match_slow_reference(sees, batch, data):
+def test_value_and_gradient_match_slow_reference(uses, batch, data):
     embeddings, labels, _ = batch
     anchors = data.draw(st.none() | st.integers(0, len(labels)))
-    ours = value_and_gradient(CUBES[sees], embeddings, labels, anchors)
-    assert_same(ours, value_and_gradient(partial(slow_cubes, sees), embeddings, labels, anchors), 1e-9)
+    ours = value_and_gradient(CUBES[uses], embeddings, labels, anchors)
+    assert_same(ours, value_and_gradient(partial(slow_cubes, uses), embeddings, labels, anchors), 1e-9)
 
 
 @given(batch=grid_batches())
@@ -93,13 +93,13 @@ def test_distance_blocks_contain_distances_and_positive_indices(batch):
     seen = []
     for rows, block in distance_blocks(embeddings, labels):
         assert block.values.tolist() == d[rows]
-        for a, places, real in zip(
+        for a, columns, real in zip(
             range(rows.start, rows.stop), block.places.tolist(), block.positive_mask.tolist(), strict=True
         ):
             seen.append(a)
-            mates = [b for b in range(len(labels)) if b != a and labels[a] == labels[b]]
-            assert [place for place, is_real in zip(places, real, strict=True) if is_real] == mates
-            assert {place for place, is_real in zip(places, real, strict=True) if not is_real} == {a}
+            expected = [b for b in range(len(labels)) if b != a and labels[a] == labels[b]]
+            assert [column for column, is_real in zip(columns, real, strict=True) if is_real] == expected
+            assert {column for column, is_real in zip(columns, real, strict=True) if not is_real} == {a}
     assert seen == list(range(len(labels)))
 
 
@@ -122,18 +122,18 @@ def test_count_terms_matches_reference(reduction, batch):
 
 
 @pytest.mark.parametrize("sees", CUBES)
-def test_passes_gradcheck(sees):
+def test_passes_gradcheck(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
-    assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN), embeddings)
-    assert torch.autograd.gradcheck(partial(CUBES[sees], labels=UNEVEN, anchors=7), embeddings)
-    prefixes = partial(CUBES[sees].loss_per_prefix, labels=UNEVEN, lengths=[1, 3])
+    assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN), embeddings)
+    assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN, anchors=7), embeddings)
+    prefixes = partial(CUBES[uses].loss_per_prefix, labels=UNEVEN, lengths=[1, 3])
     assert torch.autograd.gradcheck(prefixes, embeddings)
 
 
 @pytest.mark.parametrize("sees", CUBES)
-def test_rejects_second_derivative(sees):
+def test_rejects_second_derivative(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
-    for value in (CUBES[sees](embeddings, UNEVEN), CUBES[sees].loss_per_prefix(embeddings, UNEVEN, [1, 3]).sum()):
+    for value in (CUBES[uses](embeddings, UNEVEN), CUBES[uses].loss_per_prefix(embeddings, UNEVEN, [1, 3]).sum()):
         (gradient,) = torch.autograd.grad(value.square(), embeddings, create_graph=True)
         with pytest.raises(RuntimeError, match="once_differentiable"):
             gradient.square().sum().backward()
@@ -245,11 +245,11 @@ def test_half_precision_and_autocast_match_float32(name, dtype):
 def test_block_size_does_not_change_loss(name, rows_at_once, monkeypatch):
     embeddings = unit_rows(18, 7)
     expected = value_and_gradient(LOSSES[name], embeddings, UNEVEN)
-    of_some = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
+    blocked = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
     monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
     assert blockwise.anchors_per_block(embeddings) == rows_at_once
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN), expected, 1e-12)
-    assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), of_some, 1e-12)
+    assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), blocked, 1e-12)
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
@@ -294,8 +294,8 @@ class Allocations(TorchDispatchMode):
                 values = storage.nbytes() // tensor.element_size()
                 self.made.append((weakref.ref(tensor), storage.data_ptr(), values))
                 self.largest = max(self.largest, values)
-        self.made = [(tensor, place, values) for tensor, place, values in self.made if tensor() is not None]
-        self.peak = max(self.peak, sum({place: values for _, place, values in self.made}.values()))
+        self.made = [(tensor, address, values) for tensor, address, values in self.made if tensor() is not None]
+        self.peak = max(self.peak, sum({address: values for _, address, values in self.made}.values()))
         return result
 
 
@@ -332,12 +332,12 @@ def test_mining_memory_is_linear_in_triplet_count(miner, monkeypatch):
 @pytest.mark.parametrize("name", [*PAIR_LOSSES, "batch_hard"])
 def test_forward_saves_only_one_gradient_for_backward(name):
     embeddings = LARGE.clone().requires_grad_()
-    kept = []
+    saved = []
 
     def keep(tensor):
-        kept.append(tensor.numel())
+        saved.append(tensor.numel())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         LOSSES[name](embeddings, LARGE_LABELS)
-    assert kept == [N * DIM]
+    assert saved == [N * DIM]

@@ -90,7 +90,7 @@ def network(dtype: torch.dtype) -> nn.Module:
 
 def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Gradients of the first of a few steps, and the parameters after the last."""
-    found: dict[str, Tensor] = {}
+    actual: dict[str, Tensor] = {}
     parameters = dict([*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")])
     optimizer = torch.optim.SGD(parameters.values(), lr=0.5, momentum=0.9)
     for step in range(STEPS):
@@ -98,10 +98,10 @@ def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) 
         loss = objective(normalize(net(images)), labels)
         loss.backward()
         if step == 0:
-            found |= {f"gradient of {plain(name)}": p.grad.clone() for name, p in parameters.items()}
+            actual |= {f"gradient of {plain(name)}": p.grad.clone() for name, p in parameters.items()}
         optimizer.step()
-        found[f"loss {step}"] = loss.detach()
-    return found | {plain(name): parameter.detach() for name, parameter in parameters.items()}
+        actual[f"loss {step}"] = loss.detach()
+    return actual | {plain(name): parameter.detach() for name, parameter in parameters.items()}
 
 
 def plain(name: str) -> str:
@@ -117,18 +117,18 @@ def results_of(rank: int) -> dict[str, object]:
     for dtype in DTYPES:
         embeddings, labels = joined_batch(dtype)
         for split in SPLITS:
-            own, own_labels = share(embeddings, split, rank), share(labels, split, rank)
-            results[f"gathered {split} {dtype}"] = gather_batch(own, own_labels)
+            rows, own_labels = share(embeddings, split, rank), share(labels, split, rank)
+            results[f"gathered {split} {dtype}"] = gather_batch(rows, own_labels)
             for name in LOSSES:
                 results[f"{name} {split} {dtype}"] = value_and_gradients(
-                    across_ranks(loss_named(name, dtype)), own, own_labels
+                    across_ranks(loss_named(name, dtype)), rows, own_labels
                 )
             for wrapped in (False, True):
                 objective = across_ranks(arcface(dtype))
                 results[f"trained {split} {dtype} {wrapped}"] = train(
                     DistributedDataParallel(network(dtype)),
                     DistributedDataParallel(objective) if wrapped else objective,
-                    own,
+                    rows,
                     own_labels,
                 )
     for check in (
@@ -157,10 +157,10 @@ def value_and_gradients(
     value = loss(embeddings, labels, *others)
     value.backward()
     assert embeddings.grad is not None
-    found = {"value": value.detach(), "embeddings": embeddings.grad}
+    actual = {"value": value.detach(), "embeddings": embeddings.grad}
     if isinstance(loss, nn.Module):
-        found |= {plain(name): parameter.grad.to_dense() for name, parameter in loss.named_parameters()}
-    return found
+        actual |= {plain(name): parameter.grad.to_dense() for name, parameter in loss.named_parameters()}
+    return actual
 
 
 def half(rank: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -305,8 +305,8 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_gather_keeps_rank_order(ranks, split, dtype):
-    for found in ranks:
-        embeddings, labels = found[f"gathered {split} {dtype}"]
+    for actual in ranks:
+        embeddings, labels = actual[f"gathered {split} {dtype}"]
         assert torch.equal(embeddings, joined_batch(dtype)[0])
         assert torch.equal(labels, joined_batch(dtype)[1])
 
@@ -319,9 +319,9 @@ def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
     expected = value_and_gradients(loss_named(name, dtype), *joined_batch(dtype))
     assert expected["value"] > 0.01, "a batch that shows something"
     for rank, results in enumerate(ranks):
-        found = results[f"{name} {split} {dtype}"]
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], split, rank)}
-        torch.testing.assert_close(found, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        actual = results[f"{name} {split} {dtype}"]
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], split, rank)}
+        torch.testing.assert_close(actual, scaled_expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["centers alone", "centers averaged"])
@@ -342,10 +342,10 @@ def test_training_matches_single_process(ranks, split, dtype, wrapped):
 def test_half_precision_gradient_equals_single_process(ranks):
     expected = value_and_gradients(arcface(torch.float32), *joined_batch(torch.bfloat16))
     for rank, results in enumerate(ranks):
-        found = results["half_precision"]
-        assert found["embeddings"].dtype == torch.bfloat16
-        assert torch.equal(found["embeddings"], 2 * share(expected["embeddings"], SPLITS[0], rank))
-        torch.testing.assert_close(found["value"], expected["value"])
+        actual = results["half_precision"]
+        assert actual["embeddings"].dtype == torch.bfloat16
+        assert torch.equal(actual["embeddings"], 2 * share(expected["embeddings"], SPLITS[0], rank))
+        torch.testing.assert_close(actual["value"], expected["value"])
 
 
 def test_rank_without_gradient_keeps_gradient_for_other_rank(ranks):
@@ -386,15 +386,15 @@ def test_random_draws_come_from_first_rank(ranks):
             torch.manual_seed(seed)
             expected = value_and_gradients(objective, *joined_batch(torch.float64))
     for rank, results in enumerate(ranks):
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
-        torch.testing.assert_close(results["random_draws"], wanted | {"drawn next": drawn_next[rank]})
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["random_draws"], scaled_expected | {"drawn next": drawn_next[rank]})
 
 
 def test_loss_with_old_embeddings_matches_joined_batch(ranks):
     expected = value_and_gradients(similarity_to_old, *joined_batch(torch.float32), *old_batch())
     for rank, results in enumerate(ranks):
-        wanted = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
-        torch.testing.assert_close(results["old_vectors"], wanted)
+        scaled_expected = expected | {"embeddings": 2 * share(expected["embeddings"], SPLITS[0], rank)}
+        torch.testing.assert_close(results["old_vectors"], scaled_expected)
 
 
 def test_gathers_without_gradient_when_none_is_required(ranks):
@@ -431,8 +431,8 @@ def check_that_nothing_changes(name):
         assert gathered[0] is embeddings
         assert gathered[1] is labels
         expected = value_and_gradients(loss_named(name, dtype), embeddings, labels)
-        found = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        actual = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_wrapping_module_returns_module_with_its_parameters():

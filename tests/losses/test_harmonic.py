@@ -57,9 +57,9 @@ def test_loss_equals_hand_computation():
 @pytest.mark.parametrize("loss", [BatchAll(), SemiHard(), BatchHard(), HardNegative(reduction="all")])
 def test_equals_weighted_sum_over_unit_prefixes(loss):
     embeddings, labels = batch()
-    found = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
-    wanted = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
-    torch.testing.assert_close(found, wanted)
+    actual = value_and_gradient(HarmonicLoss(loss, PREFIXES, WEIGHTS), embeddings, labels)
+    expected = value_and_gradient(lambda rows, labels: slow(loss, rows, labels), embeddings, labels)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
         embeddings = embeddings * torch.linspace(0.5, 3, len(embeddings), dtype=torch.float64)[:, None]
     prefixes, weights = sorted(ends), [0.5] * len(ends)
     shared = value_and_gradient(HarmonicLoss(BatchAll(), prefixes, weights), embeddings, labels)
-    alone = value_and_gradient(HarmonicLoss(batch_all_triplet_loss, prefixes, weights), embeddings, labels)
-    torch.testing.assert_close(shared, alone)
+    separate = value_and_gradient(HarmonicLoss(batch_all_triplet_loss, prefixes, weights), embeddings, labels)
+    torch.testing.assert_close(shared, separate)
 
 
 @pytest.mark.slow
@@ -104,8 +104,8 @@ def test_full_mining_shares_triplets_across_prefixes():
     torch.testing.assert_close(
         value_and_gradient(full, embeddings, labels), value_and_gradient(reference, embeddings, labels)
     )
-    own = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS)
-    assert own(embeddings, labels) != full(embeddings, labels)
+    own_mining = HarmonicLoss(SemiHard(0.5), PREFIXES, WEIGHTS)
+    assert own_mining(embeddings, labels) != full(embeddings, labels)
 
 
 def test_classifier_centers_are_cut_to_each_prefix():
@@ -113,7 +113,7 @@ def test_classifier_centers_are_cut_to_each_prefix():
     classifier = ArcFace(8, 6).double()
     torch.nn.init.normal_(classifier.centers)
 
-    def alone(rows, labels):
+    def separate(rows, labels):
         cut = ArcFace(rows.shape[1], 6).double()
         cut.centers.data = classifier.centers.detach()[:, : rows.shape[1]].clone()
         return cut(rows, labels)
@@ -122,7 +122,7 @@ def test_classifier_centers_are_cut_to_each_prefix():
     assert list(dict(harmonic.named_parameters())) == ["loss.centers"]
     torch.testing.assert_close(
         value_and_gradient(harmonic, embeddings, labels),
-        value_and_gradient(lambda rows, labels: slow(alone, rows, labels), embeddings, labels),
+        value_and_gradient(lambda rows, labels: slow(separate, rows, labels), embeddings, labels),
     )
     harmonic(embeddings, labels).backward()
     assert classifier.centers.grad.abs().sum(0).min() > 0
@@ -166,12 +166,12 @@ def test_unit_prefix_cuts_and_normalizes():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((8, 4), (0.5, 0.5)), "rise"),
-        (((4, 4), (0.5, 0.5)), "rise"),
-        (((0, 4), (0.5, 0.5)), "rise"),
-        (((), ()), "rise"),
-        (((4, 8), (1.0,)), "one, 0 or more, for each"),
-        (((4, 8), (1.0, -1.0)), "one, 0 or more, for each"),
+        (((8, 4), (0.5, 0.5)), "strictly increasing"),
+        (((4, 4), (0.5, 0.5)), "strictly increasing"),
+        (((0, 4), (0.5, 0.5)), "strictly increasing"),
+        (((), ()), "strictly increasing"),
+        (((4, 8), (1.0,)), "weights must be one for each"),
+        (((4, 8), (1.0, -1.0)), "weights must be one for each"),
     ],
 )
 def test_rejects_invalid_prefixes_or_weights(arguments, message):

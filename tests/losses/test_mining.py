@@ -49,7 +49,7 @@ def pairs_with_a_negative(labels):
     return sorted({triplet[:2] for triplet in valid_triplets(labels)})
 
 
-def of_two(triplet):
+def pair(triplet):
     return triplet[:2]
 
 
@@ -77,7 +77,7 @@ def test_select_takes_one_semi_hard_negative_per_pair(select, batch, seed):
     band = semi_hard_triplets(*batch)
     triplets = list(mine_semi_hard(*batch, select=select, generator=generator))
     assert set(triplets) <= set(band)
-    assert [of_two(triplet) for triplet in triplets] == sorted({of_two(triplet) for triplet in band})
+    assert [pair(triplet) for triplet in triplets] == sorted({pair(triplet) for triplet in band})
     if select == "hardest":
         d = distance_table(batch[0])
         for a, p, n in triplets:
@@ -93,7 +93,7 @@ def test_hard_miners_choose_a_hardest_row_among_ties(batch):
     hard_negatives = list(mine_hard_negative(embeddings, labels))
     assert set(hardest) | set(hard_negatives) <= set(valid)
     assert [a for a, _, _ in hardest] == sorted({a for a, _, _ in valid})
-    assert [of_two(triplet) for triplet in hard_negatives] == pairs_with_a_negative(labels)
+    assert [pair(triplet) for triplet in hard_negatives] == pairs_with_a_negative(labels)
     for a, _, n in hardest + hard_negatives:
         assert d[a][n] == min(d[b][m] for b, _, m in valid if b == a)
     for a, p, _ in hardest:
@@ -129,8 +129,8 @@ def test_semi_hard_band_excludes_both_ends():
     """On a line: the negatives lie on the positive's distance, inside, on the margin's end and past it."""
     embeddings = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.5], [-2.0]], dtype=torch.float64)
     labels = as_labels([0, 0, 1, 2, 3, 4])
-    of_first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if of_two(t) == (0, 1)]
-    assert of_first_pair == [(0, 1, 3)]  # 1 < 1.5625 < 2.25
+    first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if pair(t) == (0, 1)]
+    assert first_pair == [(0, 1, 3)]  # 1 < 1.5625 < 2.25
     assert (0, 1, 4) in list(mine_semi_hard(embeddings, labels, 1.5))
 
 
@@ -246,7 +246,7 @@ def test_matches_pytorch_metric_learning(way, miner):
     peer = getattr(miners, miner["type"])(distance=distances.LpDistance(power=2), **options)
     embeddings = unit_rows(60, 6)
     labels = torch.arange(12).repeat(5)
-    theirs = lmu.convert_to_triplets(peer(embeddings, labels), labels, labels)
-    triplets = sorted(zip(*(column.tolist() for column in theirs), strict=True))
+    peer_triplets = lmu.convert_to_triplets(peer(embeddings, labels), labels, labels)
+    triplets = sorted(zip(*(column.tolist() for column in peer_triplets), strict=True))
     assert list(mined(way, embeddings, labels, 0.2)) == triplets
     assert triplets

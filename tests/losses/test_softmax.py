@@ -221,12 +221,12 @@ def test_half_precision_embeddings_match_float64_reference(dtype):
 def test_autocast_does_not_change_loss():
     embeddings, labels = rows(64, 16, torch.float32, classes=10)
     objective = arcface(10, 16, torch.float32)
-    alone = objective(embeddings, labels)
+    without_autocast = objective(embeddings, labels)
     with torch.autocast("cpu", torch.bfloat16):
         assert (embeddings @ embeddings.T).dtype == torch.bfloat16
         within = objective(embeddings, labels)
     assert within.dtype == torch.float32
-    assert within.item() == alone.item()
+    assert within.item() == without_autocast.item()
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ def test_arcface_matches_pytorch_metric_learning(margin_rad):
     # Theirs takes degrees, and keeps its centers as columns.
     peer = peers.ArcFaceLoss(7, 16, margin=float(np.degrees(margin_rad)), scale=24.0)
     peer.W.data = objective.centers.detach().T.clone()
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
+    ours, peer_rows = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    our_loss, their_loss = objective(ours, labels), peer(peer_rows, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
     our_loss.backward()
     their_loss.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.grad, peer_rows.grad, rtol=1e-3, atol=1e-5)
 
 
 # All the classifiers. The second of each pair is what the own class gets, by its angle.
@@ -317,8 +317,8 @@ def test_every_classifier_passes_gradcheck(name, width):
     embeddings, labels = rows(6, width)
 
     def loss(embeddings, centers):
-        kept = {"centers": centers}
-        return torch.func.functional_call(objective, kept, (embeddings, labels))
+        parameters = {"centers": centers}
+        return torch.func.functional_call(objective, parameters, (embeddings, labels))
 
     if name == "PartialFC":  # its gradient is sparse, which gradcheck does not take: see test_partial.py
         centers = objective.centers.detach()
@@ -361,15 +361,15 @@ def test_every_classifier_matches_float64_in_half_precision(name, dtype):
     embeddings.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):  # the backward pass within as well
         loss = narrow(embeddings, labels)
-        of_rows, of_centers = gradients_of(loss, embeddings, narrow.centers)
+        row_gradient, center_gradient = gradients_of(loss, embeddings, narrow.centers)
     rows_ = embeddings.detach().double().requires_grad_()
     expected = wide(rows_, labels)
     expected_of_rows, expected_of_centers = gradients_of(expected, rows_, wide.centers)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert of_rows.dtype == dtype
-    torch.testing.assert_close(of_rows.double(), expected_of_rows, rtol=0.02, atol=1e-4)
-    torch.testing.assert_close(of_centers.double(), expected_of_centers, rtol=1e-3, atol=1e-5)
+    assert row_gradient.dtype == dtype
+    torch.testing.assert_close(row_gradient.double(), expected_of_rows, rtol=0.02, atol=1e-4)
+    torch.testing.assert_close(center_gradient.double(), expected_of_centers, rtol=1e-3, atol=1e-5)
 
 
 @every_classifier
@@ -449,8 +449,8 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
     names = [key for key, _ in objective.named_parameters()]
 
     def loss(embeddings, *parameters):
-        kept = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(objective, kept, (embeddings, labels))
+        named_parameters = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(objective, named_parameters, (embeddings, labels))
 
     inputs = [embeddings, *(parameter.detach() for parameter in objective.parameters())]
     assert torch.autograd.gradcheck(loss, [tensor.requires_grad_() for tensor in inputs])
@@ -469,14 +469,14 @@ def test_custom_gradient_matches_autograd():
     embeddings.requires_grad_()
     logits = arcface_logits(normalize(embeddings) @ normalize(objective.centers).T, labels, 0.5, 32.0)
     expected = cross_entropy(logits, labels, label_smoothing=0.1)
-    found = objective(embeddings, labels)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    for ours, theirs in zip(
-        gradients_of(2.5 * found, embeddings, objective.centers),
+    value = objective(embeddings, labels)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+    for ours, plain_gradient in zip(
+        gradients_of(2.5 * value, embeddings, objective.centers),
         gradients_of(2.5 * expected, embeddings, objective.centers),
         strict=True,
     ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-6)
+        torch.testing.assert_close(ours, plain_gradient, rtol=1e-3, atol=2e-6)
 
 
 def test_second_backward_pass_gives_same_gradient():
@@ -488,9 +488,9 @@ def test_second_backward_pass_gives_same_gradient():
 
 
 def test_one_center_per_class_equals_arcface():
-    many, one = SubCenterArcFace(4, 5, 1).double(), arcface()
-    many.centers.data = one.centers.data[None].clone()
-    assert torch.equal(many(*rows()), one(*rows()))
+    many, single = SubCenterArcFace(4, 5, 1).double(), arcface()
+    many.centers.data = single.centers.data[None].clone()
+    assert torch.equal(many(*rows()), single(*rows()))
     assert SubCenterArcFace(4, 5).centers.shape == (3, 5, 4)
 
 
@@ -563,9 +563,9 @@ def test_sub_centers_match_pytorch_metric_learning():
 def agree(objective, peer, weights, columns=None):
     weights.data = (objective.centers.detach().T if columns is None else columns).clone()
     embeddings, labels = rows(80, 16, torch.float32, classes=7)
-    ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    our_loss, their_loss = objective(ours, labels), peer(theirs, labels)
+    ours, peer_rows = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    our_loss, their_loss = objective(ours, labels), peer(peer_rows, labels)
     assert our_loss.item() == pytest.approx(their_loss.item(), rel=1e-4)
     our_loss.backward()
     their_loss.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(ours.grad, peer_rows.grad, rtol=1e-3, atol=1e-5)

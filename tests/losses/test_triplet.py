@@ -113,10 +113,10 @@ def test_loss_equals_loss_for_mined_triplets(way, reduction, batch):
     embeddings, labels, margin = batch
     loss = OBJECTS[way](margin, reduction)
 
-    def of_mined(embeddings):
+    def loss_of_mined(embeddings):
         return loss.triplet_loss_from(*loss.mine_triplets(embeddings, labels).of(embeddings))
 
-    assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(of_mined, embeddings), 1e-13)
+    assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(loss_of_mined, embeddings), 1e-13)
 
 
 @given(batch=sphere_batches(), seed=st.integers(0, 99))
@@ -150,13 +150,13 @@ def test_anchors_argument_limits_anchors_to_first_rows(way, anchors):
     embeddings, margin = unit_rows(18, 3), 0.5
     order = torch.randperm(18, generator=torch.Generator().manual_seed(1))
     labels = UNEVEN[order]
-    kept = [t for t in chosen_triplets(way, embeddings, labels, margin) if t[0] < anchors]
-    assert kept or not anchors
+    selected = [t for t in chosen_triplets(way, embeddings, labels, margin) if t[0] < anchors]
+    assert selected or not anchors
     for reduction in REDUCTIONS:
         loss = OBJECTS[way](margin, reduction)
         ours = value_and_gradient(partial(loss, anchors=anchors), embeddings, labels)
         slow = value_and_gradient(
-            lambda rows, over: loss_of_triplets(rows, kept, margin, over, way == "batch_hard_soft"),
+            lambda rows, over: loss_of_triplets(rows, selected, margin, over, way == "batch_hard_soft"),
             embeddings,
             reduction,
         )
@@ -431,12 +431,12 @@ def test_scaled_loss_keeps_small_float16_gradients(way):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_autocast_does_not_change_value_or_gradient(way, dtype):
     embeddings, labels = unit_rows(120, 32, dtype=dtype), torch.arange(30).repeat(4)
-    alone = value_and_gradient(FUNCTIONS[way], embeddings, labels)
+    without_autocast = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     with torch.autocast("cpu", torch.bfloat16):
         assert (embeddings.float() @ embeddings.float().T).dtype == torch.bfloat16
         within = value_and_gradient(FUNCTIONS[way], embeddings, labels)
-    assert torch.equal(within[0], alone[0])
-    assert torch.equal(within[1], alone[1])
+    assert torch.equal(within[0], without_autocast[0])
+    assert torch.equal(within[1], without_autocast[1])
 
 
 # The share of active triplets
@@ -478,9 +478,9 @@ def test_matches_pytorch_metric_learning(way, dim):
     }.get(way)
     embeddings, labels = unit_rows(80, dim), torch.arange(16).repeat(5)
 
-    def theirs(embeddings):
+    def peer_loss(embeddings):
         return peer(embeddings, labels, miner(embeddings, labels) if miner else None)
 
     value, gradient = value_and_gradient(FUNCTIONS[way], embeddings, labels)
     along = gradient - (gradient * embeddings).sum(dim=1, keepdim=True) * embeddings
-    assert_same((value, along), value_and_gradient(theirs, embeddings))
+    assert_same((value, along), value_and_gradient(peer_loss, embeddings))

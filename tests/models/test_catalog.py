@@ -91,8 +91,8 @@ def test_layers_add_up_to_network_size(name):
 @pytest.mark.parametrize("name", BUILT)
 def test_spec_size_matches_built_network(name):
     spec = network_spec(name)
-    found = measure(spec.build(), spec.input_px)
-    assert size_of(name) == NetworkSize(found.trainable, found.total + spec.constants, found.flops)
+    size = measure(spec.build(), spec.input_px)
+    assert size_of(name) == NetworkSize(size.trainable, size.total + spec.constants, size.flops)
 
 
 @pytest.mark.one_case
@@ -117,9 +117,9 @@ def test_every_unfrozen_parameter_receives_gradient(name):
     network.raw(torch.randn(4, 3, SMALL_PX, SMALL_PX)).square().sum().backward()
     frozen = network_spec(name).frozen_trunk
     for key, parameter in network.named_parameters():
-        wanted = not (frozen and key.startswith("trunk."))
-        assert (parameter.grad is not None) == wanted, key
-        assert not wanted or parameter.grad.isfinite().all(), key
+        trained = not (frozen and key.startswith("trunk."))
+        assert (parameter.grad is not None) == trained, key
+        assert not trained or parameter.grad.isfinite().all(), key
 
 
 @pytest.mark.one_case

@@ -75,10 +75,10 @@ def test_wide_network_fits_byte_limit_at_int8():
     channels = sum(dims[0] for dims in tensors if len(dims) > 1)
     rest = len(model.SerializeToString()) - 4 * sum(int(np.prod(dims)) for dims in tensors)
     # For each channel a bias, its scale and the weights' scale; for each node what quantizes it; and the metadata.
-    beside = 12 * channels + 150 * len(model.graph.node) + 3000
-    assert weights + beside + rest <= MOST_BYTES
-    kinds = {node.op_type for node in model.graph.node}
-    assert not kinds & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
+    overhead_bytes = 12 * channels + 150 * len(model.graph.node) + 3000
+    assert weights + overhead_bytes + rest <= MOST_BYTES
+    op_types = {node.op_type for node in model.graph.node}
+    assert not op_types & {"HardSwish", "HardSigmoid", "Sigmoid", "GlobalAveragePool", "Mul"}, "what int8 minds"
 
 
 @pytest.mark.parametrize(("table", "channels"), [(NANO, 152), (NANO_WIDE, 216)])
@@ -115,7 +115,7 @@ def test_squeeze_excite_scales_whole_channels():
         weights = (squeeze(features) / features).amax((2, 3))
     mean = features.mean((2, 3))
     reduced = torch.relu(mean @ squeeze.weigh[1].weight.flatten(1).T + squeeze.weigh[1].bias)
-    wanted = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
-    torch.testing.assert_close(weights, wanted.detach())
+    expected = nn.functional.hardsigmoid(reduced @ squeeze.weigh[3].weight.flatten(1).T + squeeze.weigh[3].bias)
+    torch.testing.assert_close(weights, expected.detach())
     inside = NanoTrunk(NANO, squeeze=0.25)
     assert sum(isinstance(module, SqueezeExcite) for module in inside.modules()) == 8

@@ -55,12 +55,12 @@ def test_values_round_to_nearest_of_256_steps(shift, scale):
     low, high = min(exact.min(), 0.0), max(exact.max(), 0.0)
     step = (high - low) / 255
     grid = (np.arange(256) - round(-low / step)) * step
-    found = fake_quantize_values(values).double().numpy()
-    off, least = np.abs(found - exact), np.abs(exact[..., None] - grid).min(-1)
+    rounded_values = fake_quantize_values(values).double().numpy()
+    off, least = np.abs(rounded_values - exact), np.abs(exact[..., None] - grid).min(-1)
     np.testing.assert_allclose(off, least, rtol=0, atol=1e-4 * step)
-    assert np.abs(found[..., None] - grid).min(-1).max() < 1e-4 * step
+    assert np.abs(rounded_values[..., None] - grid).min(-1).max() < 1e-4 * step
     assert off.max() <= 0.5001 * step
-    assert 100 < len(np.unique(found)) <= 256
+    assert 100 < len(np.unique(rounded_values)) <= 256
 
 
 @pytest.mark.parametrize("shift", SIGNED)
@@ -79,28 +79,28 @@ def test_constant_tensor_keeps_its_value(value):
 
 
 def test_values_with_largest_range_do_not_overflow():
-    found = fake_quantize_values(torch.tensor([3e38, -3e38, 0.0]))
-    torch.testing.assert_close(found, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
+    rounded_values = fake_quantize_values(torch.tensor([3e38, -3e38, 0.0]))
+    torch.testing.assert_close(rounded_values, torch.tensor([3e38, -3e38, 0.0]), rtol=0, atol=6e38 / 255 / 1.999)
 
 
 @pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_nonfinite_input_gives_nan(spoilt, round_):
     """Training stops at a loss that is not finite; a rounding to 8 bits could make a number of it."""
-    found = round_(torch.tensor([[1.0, spoilt, -2.0]]))
-    assert found.isnan().all()
+    rounded_values = round_(torch.tensor([[1.0, spoilt, -2.0]]))
+    assert rounded_values.isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_keeps_dtype_and_memory_layout(dtype, round_):
     values = drawn(4, 8, 5, 5).to(dtype).to(memory_format=torch.channels_last)
-    found = round_(values)
-    assert found.dtype == dtype
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    rounded_values = round_(values)
+    assert rounded_values.dtype == dtype
+    assert rounded_values.is_contiguous(memory_format=torch.channels_last)
     reach = values.double().amax() - values.double().amin()
     step = reach / 255 if round_ is fake_quantize_values else values.double().abs().max() / 127
-    torch.testing.assert_close(found.float(), values.float(), rtol=2**-8, atol=step.item() / 2)
+    torch.testing.assert_close(rounded_values.float(), values.float(), rtol=2**-8, atol=step.item() / 2)
 
 
 @pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
@@ -126,9 +126,9 @@ def test_weights_match_torch_fake_quantize(shape):
     steps = weights.flatten(1).abs().amax(1) / 127
     zeros = torch.zeros(shape[0], dtype=torch.int32)
     expected = torch.fake_quantize_per_channel_affine(weights, steps, zeros, 0, -127, 127)
-    found = fake_quantize_weights(weights)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    assert ((found - weights).flatten(1).abs().amax(1) <= 0.5001 * steps).all()
+    rounded_values = fake_quantize_weights(weights)
+    torch.testing.assert_close(rounded_values, expected, rtol=1e-6, atol=0)
+    assert ((rounded_values - weights).flatten(1).abs().amax(1) <= 0.5001 * steps).all()
 
 
 @pytest.mark.parametrize("factor", [*SIGNED, -1e4])

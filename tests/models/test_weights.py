@@ -29,7 +29,7 @@ from familiar.photos.decoding import load_photo
 pytestmark = pytest.mark.slow
 
 NAME, NARROW = "mobilenetv3_small_100", "mobilenetv3_small_050"
-GIVEN = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
+WEIGHTS_FILE = Path("weights", "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz")
 
 
 def norms_of(network):
@@ -61,45 +61,47 @@ def save(path, tensors):
 
 
 @pytest.fixture(scope="module")
-def theirs():
+def library_network():
     """torchvision's network, its weights and statistics drawn at random."""
     torch.manual_seed(0)
     return with_random_statistics(torchvision.models.mobilenet_v3_small(weights=None))
 
 
 @torch.no_grad()
-def assert_computes_the_same(trunk, theirs, images, tolerance=1e-4):
+def assert_computes_the_same(trunk, library_network, images, tolerance=1e-4):
     """The map before pooling, and torchvision's pooled features through the layer timm calls conv_head."""
     trunk.eval()
-    theirs.eval()
-    expected = theirs.features(images)
-    found = trunk.backbone.forward_features(images)
+    library_network.eval()
+    expected = library_network.features(images)
+    features = trunk.backbone.forward_features(images)
     assert expected.std() > 1e-3, "the features vanished: nothing is compared"
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+    torch.testing.assert_close(features, expected, rtol=0, atol=tolerance * expected.abs().max().item())
     pooled = expected.mean((2, 3))
-    expected = hardswish(theirs.classifier[0](pooled))
-    found = trunk.backbone.act2(trunk.backbone.conv_head(pooled[..., None, None])).flatten(1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+    expected = hardswish(library_network.classifier[0](pooled))
+    features = trunk.backbone.act2(trunk.backbone.conv_head(pooled[..., None, None])).flatten(1)
+    torch.testing.assert_close(features, expected, rtol=0, atol=tolerance * expected.abs().max().item())
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
-def test_torchvision_weights_match_torchvision_features(theirs, tmp_path, suffix):
-    path = save(tmp_path / f"weights{suffix}", theirs.state_dict())
+def test_torchvision_weights_match_torchvision_features(library_network, tmp_path, suffix):
+    path = save(tmp_path / f"weights{suffix}", library_network.state_dict())
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
-    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
+    assert_computes_the_same(trunk, library_network, torch.randn(2, 3, 64, 64))
     # On a map of one place it makes no difference that torchvision pools before conv_head.
     images = torch.randn(2, 3, 32, 32)
-    expected = hardswish(theirs.classifier[0](theirs.avgpool(theirs.features(images)).flatten(1)))
+    expected = hardswish(
+        library_network.classifier[0](library_network.avgpool(library_network.features(images)).flatten(1))
+    )
     torch.testing.assert_close(trunk(images).flatten(1), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_loads_reordered_torchvision_weights_without_classifier(theirs, tmp_path):
-    stored = [item for item in theirs.state_dict().items() if not item[0].startswith("classifier.3")]
+def test_loads_reordered_torchvision_weights_without_classifier(library_network, tmp_path):
+    stored = [item for item in library_network.state_dict().items() if not item[0].startswith("classifier.3")]
     path = save(tmp_path / "weights.pth", dict(reversed(stored)))
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
-    assert_computes_the_same(trunk, theirs, torch.randn(2, 3, 64, 64))
+    assert_computes_the_same(trunk, library_network, torch.randn(2, 3, 64, 64))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".npz", ".safetensors"])
@@ -163,8 +165,8 @@ def test_rejects_timm_weights_that_do_not_fit(tmp_path, spoil, message):
         lambda stored: stored.update({"features.0.0.weight": torch.zeros(16, 3, 5, 5)}),
     ],
 )
-def test_rejects_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
-    stored = dict(theirs.state_dict())
+def test_rejects_torchvision_weights_that_do_not_fit(library_network, tmp_path, spoil):
+    stored = dict(library_network.state_dict())
     spoil(stored)
     trunk = MobileNetV3Trunk(NAME)
     before = {key: tensor.clone() for key, tensor in trunk.state_dict().items()}
@@ -173,9 +175,9 @@ def test_rejects_torchvision_weights_that_do_not_fit(theirs, tmp_path, spoil):
     assert all(torch.equal(tensor, before[key]) for key, tensor in trunk.state_dict().items())
 
 
-def test_rejects_weights_for_another_network(theirs, tmp_path):
+def test_rejects_weights_for_another_network(library_network, tmp_path):
     with pytest.raises(BadWeights, match="wants"):
-        load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", theirs.state_dict()))
+        load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", library_network.state_dict()))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
@@ -244,21 +246,21 @@ def test_loads_published_timm_weights_unchanged(monkeypatch, tmp_path, trunk, na
     """timm's own loading, of a file in place of its hub."""
     published = with_random_statistics(timm.create_model(name))
     path = save(tmp_path / "published.safetensors", published.state_dict())
-    asked = []
+    requests = []
 
     def create_model(name, *, pretrained, create=timm.create_model, **options):
-        asked.append((name, pretrained))
+        requests.append((name, pretrained))
         return create(name, pretrained=pretrained, pretrained_cfg_overlay={"file": str(path)}, **options)
 
     made = trunk(name).eval()
     monkeypatch.setattr(timm, "create_model", create_model)
     load_published_weights(made)
-    assert asked == [(name, True)]
+    assert requests == [(name, True)]
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(made.backbone.forward_features(images), published.forward_features(images))
-    found, wanted = made.backbone.state_dict(), published.state_dict()
-    assert set(wanted) - set(found) <= {"fc.weight", "fc.bias", "classifier.weight", "classifier.bias"}
-    assert all(torch.equal(tensor, wanted[key]) for key, tensor in found.items())
+    loaded, published_state = made.backbone.state_dict(), published.state_dict()
+    assert set(published_state) - set(loaded) <= {"fc.weight", "fc.bias", "classifier.weight", "classifier.bias"}
+    assert all(torch.equal(tensor, published_state[key]) for key, tensor in loaded.items())
 
 
 @pytest.fixture
@@ -330,8 +332,8 @@ def test_loads_own_trunk_from_weight_file(tmp_path, name):
 
 def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
     """torchvision's EfficientNet-B0 would fit tensor for tensor, but not with MobileNetV3's epsilon."""
-    theirs = torchvision.models.efficientnet_b0(weights=None).state_dict()
-    path = save(tmp_path / "weights.pth", theirs)
+    library_network = torchvision.models.efficientnet_b0(weights=None).state_dict()
+    path = save(tmp_path / "weights.pth", library_network)
     trunk = TimmTrunk("efficientnet_b0")
     with pytest.raises(BadWeights, match=r"weights\.pth: has no conv_stem\.weight"):
         load_weights_file(trunk, path)
@@ -417,31 +419,31 @@ def test_reinflation_rejects_empty_photo_list():
 @torch.no_grad()
 @pytest.mark.shared_data
 def test_given_weights_match_torchvision_on_real_photos(shared_data):
-    theirs = torchvision.models.mobilenet_v3_small(weights=None)
-    with np.load(shared_data / GIVEN) as arrays:
-        theirs.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
+    library_network = torchvision.models.mobilenet_v3_small(weights=None)
+    with np.load(shared_data / WEIGHTS_FILE) as arrays:
+        library_network.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
     photos = sorted((shared_data / "cats23_gpriamo").glob("s0*/*"))[::4][:16]
     pixels = [np.asarray(load_photo(path, min_side_px=112).rgb_u8) for path in photos]
     images = torch.stack([torch.from_numpy(rgb_u8[:112, :112].copy()) for rgb_u8 in pixels])
     images = images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
     trunk = MobileNetV3Trunk(NAME)
-    load_weights_file(trunk, shared_data / GIVEN)
+    load_weights_file(trunk, shared_data / WEIGHTS_FILE)
     assert has_folded_batch_norm(trunk)
-    assert_computes_the_same(trunk, theirs, images)
+    assert_computes_the_same(trunk, library_network, images)
     reinflate_batch_norm(trunk, [images[:9], images[9:]])
     assert not has_folded_batch_norm(trunk)
-    assert_computes_the_same(trunk, theirs, images, tolerance=1e-3)
+    assert_computes_the_same(trunk, library_network, images, tolerance=1e-3)
 
-    expected = theirs.features(images)
+    expected = library_network.features(images)
     trained = trunk.train().backbone.forward_features(images)
     torch.testing.assert_close(trained, expected, rtol=0, atol=2e-3 * expected.abs().max().item())
 
 
-def test_torchvision_weights_survive_save_and_load(theirs, tmp_path):
+def test_torchvision_weights_survive_save_and_load(library_network, tmp_path):
     """The run keeps tensors only, and its network is built anew before they are loaded."""
     network = network_spec(NAME).build(32, 8, 0.0).eval()
-    load_weights_file(network.trunk, save(tmp_path / "weights.pth", theirs.state_dict()))
+    load_weights_file(network.trunk, save(tmp_path / "weights.pth", library_network.state_dict()))
     again = network_spec(NAME).build(32, 8, 0.0).eval()
     again.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)

@@ -44,7 +44,7 @@ def test_layers_follow_table_1_order(nn1):
 def test_every_layer_matches_table_1(nn1, name, output, kernel_px, stride, inputs, thousands):
     layer = getattr(nn1.trunk.layers, name)
     shapes = []
-    handle = layer.register_forward_hook(lambda _module, _inputs, found: shapes.append(found.shape[1:]))
+    handle = layer.register_forward_hook(lambda _module, _inputs, result: shapes.append(result.shape[1:]))
     measure(nn1, 220)
     handle.remove()
     assert tuple(shapes[0]) == output
@@ -83,10 +83,10 @@ def test_without_batch_norm_adds_biases_and_keeps_weights(nn1):
     weights = {name: each.shape for name, each in plain.named_parameters() if name.endswith("weight")}
     biases = [name.replace("bias", "weight") for name, _ in plain.named_parameters() if name.endswith("bias")]
     assert sorted(biases) == sorted(weights)
-    kinds = nn.Conv2d | nn.Linear
-    with_norm = [module.weight.shape for module in nn1.modules() if isinstance(module, kinds)]
+    layer_types = nn.Conv2d | nn.Linear
+    with_norm = [module.weight.shape for module in nn1.modules() if isinstance(module, layer_types)]
     assert list(weights.values()) == with_norm
-    layered = [module for module in nn1.modules() if isinstance(module, kinds) and module.bias is not None]
+    layered = [module for module in nn1.modules() if isinstance(module, layer_types) and module.bias is not None]
     assert layered == [nn1.head.project], "a batch norm brings its own bias"
 
 

@@ -40,7 +40,7 @@ class Gate:
         )
 
     def require(self, source: Figures, exported: Figures, description: str) -> None:
-        """Raise GateRefused, with the loss and the bounds, unless the gate is passed; `description` names the export."""
+        """Raise GateRefused, with the loss and the bounds, unless the gate passes; `description` names the export."""
         if not self.passes(source, exported):
             raise GateRefused(
                 f"{description} loses too much: ROC AUC {source.auc:.4f} -> {exported.auc:.4f} (may drop by "
