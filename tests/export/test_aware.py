@@ -1,4 +1,4 @@
-"""A run that was trained to be rounded, in int8: held against what it was in training."""
+"""Export of a run with quantization-aware training: int8 is compared with the rounded network."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ N = 2 * BATCH_SIZE + 7  # so that the last batch is not as large as the others
 
 
 def model_of(nodes, **tensors):
-    """From "images" to "y", without a type of what lies between."""
+    """Build a model from "images" to "y" without types of intermediate values."""
     graph = helper.make_graph(
         nodes,
         "few",
@@ -38,7 +38,7 @@ def numbers(*shape, seed=0):
 
 
 def photos_of_noise(n=N):
-    """With means far from zero, as behind a ReLU."""
+    """Draw photos with means far from zero, as after a ReLU."""
     return numbers(n, 3, SIZE_PX, SIZE_PX, seed=1) + np.float32([1, -2, 3]).reshape(3, 1, 1)
 
 
@@ -143,7 +143,7 @@ def test_no_correction_without_bias_or_with_few_weights():
 
 
 def test_correction_is_accurate_for_large_pixel_values():
-    """The sum of many numbers near to one another."""
+    """The mean is a sum of many nearly equal numbers."""
     photos = np.full((N, 3, SIZE_PX, SIZE_PX), 1e4, np.float32) + photos_of_noise()
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     source = tensors_of(model)

@@ -153,7 +153,7 @@ def test_thresholds_are_fixed_when_pairs_are_too_few():
     assert known.target_far == pytest.approx(10 / known.pairs_different)  # ten false accepts, of 720 pairs
     assert known.high_precision.similarity >= known.balanced.similarity >= known.high_recall.similarity
     for labels in (np.arange(40), np.arange(40) // 2 * (np.arange(40) < 8) + 40 * (np.arange(40) >= 8)):
-        few = calibrate(rows[:9], labels[:9])  # no same pair; four of them
+        few = calibrate(rows[:9], labels[:9])  # no same pair, then four
         assert not few.fitted
         points = (few.high_precision, few.balanced, few.high_recall)
         assert [point.similarity for point in points] == [0.65, 0.55, 0.40]

@@ -16,15 +16,15 @@ SOURCE = Figures(auc=0.98, eer=0.05, best_accuracy=0.9, recall_at_1=0.96, tar_at
 
 
 def rows(n=48, d=8, seed=0):
-    """Some nearer to their own than to others: the first components say who it is."""
+    """Draw rows of which some are nearest to their own identity, which the first components encode."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, n // 4, n)
     centers = generator.standard_normal((n, d))
     return normalize((centers[labels] + 0.8 * generator.standard_normal((n, d))).astype(np.float32)), labels
 
 
-def slow_figures(embeddings, labels):
-    """(AUC, EER within a step, balanced accuracy, recall@1, TAR at FAR .01), one pair after the other."""
+def slow_metrics(embeddings, labels):
+    """Compute (AUC, EER within a step, balanced accuracy, recall@1, TAR at FAR .01) pair by pair."""
     scores = (embeddings.astype(np.float64) @ embeddings.T.astype(np.float64)).astype(np.float32)
     n = len(labels)
     same = [scores[a, b] for a in range(n) for b in range(a) if labels[a] == labels[b]]
@@ -52,10 +52,10 @@ def slow_figures(embeddings, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_figures_match_slow_reference(seed):
+def test_gate_metrics_match_slow_reference(seed):
     embeddings, labels = rows(seed=seed)
     metrics = gate_metrics(embeddings, labels)
-    auc, eer, accuracy, recall, tar = slow_figures(embeddings, labels)
+    auc, eer, accuracy, recall, tar = slow_metrics(embeddings, labels)
     assert 0.6 < auc < 0.99
     assert 0.3 < recall < 1
     assert metrics.auc == pytest.approx(auc, abs=1e-9)
@@ -75,7 +75,7 @@ def test_perfect_embeddings_score_one_and_collapsed_fail():
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [5], []])
-def test_figures_are_none_without_both_pair_kinds(labels):
+def test_gate_metrics_are_none_without_both_pair_kinds(labels):
     embeddings = np.eye(4, dtype=np.float32)[: len(labels)]
     assert gate_metrics(embeddings, np.array(labels, int)) is None
 
@@ -95,7 +95,7 @@ def test_same_pairs_are_sampled_above_limit(monkeypatch):
     ("auc", "recall", "passes"),
     [
         (0.98, 0.96, True),
-        (0.97, 0.94, True),  # as much as may go, though 0.98 - 0.97 is more than 0.01 in floating point
+        (0.97, 0.94, True),  # exactly the allowed drop, though 0.98 - 0.97 is more than 0.01 in floating point
         (0.9699, 0.96, False),
         (0.98, 0.9399, False),
         (1.0, 1.0, True),
@@ -123,7 +123,7 @@ def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
 
 @given(st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 100))
 def test_loss_equal_to_bound_passes(queries, correct, percent):
-    """As recall@1 of a validation side is one."""
+    """As for the recall@1 of a set of validation queries."""
     correct = min(correct, queries)
     after = correct - queries * percent // 100
     if after < 0:

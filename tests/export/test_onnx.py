@@ -19,7 +19,7 @@ SIZE_PX, DIM = 32, 8
 
 @pytest.fixture(scope="module")
 def network():
-    """With statistics such that embeddings of noise differ, and all that a run's network may bring along."""
+    """A network with statistics such that embeddings of noise differ, and with everything a run's network may have."""
     torch.manual_seed(0)
     made = network_spec("mobilenetv3_small_050").build(SIZE_PX, DIM, 0.3)
     made.trunk.batch_norm_eps = 1e-2
@@ -75,7 +75,7 @@ def test_weights_are_stored_inside_model(network, model):
 
 
 def test_model_contains_no_paths_or_metadata(model):
-    """Neither where it was made, nor from which sources."""
+    """Neither the folder where it was exported, nor source files."""
     package = Path(familiar.__file__).parent
     home_dir = str(Path.home())
     for trace in (str(package), str(package.parents[1]), sys.prefix, "site-packages", ".py", "torch.nn"):

@@ -21,7 +21,7 @@ from familiar.models.catalog import network_spec
 
 
 def model_of(node, shape, **tensors):
-    """One node from "x", of this shape, to "y", as small as a model can be."""
+    """Build the smallest possible model: one node from "x", of this shape, to "y"."""
     graph = helper.make_graph(
         [node],
         "one",
@@ -120,7 +120,7 @@ def test_float16_and_8_bit_networks_stay_close_to_source():
 
 
 def layers(generator):
-    """(a model of one layer, its weights and bias) of each kind."""
+    """Return (a model of one layer, its weights and bias) for each kind of layer."""
 
     def numbers(*shape):
         return generator.standard_normal(shape).astype(np.float32)
@@ -175,7 +175,7 @@ def test_named_tensors_are_unchanged():
 
 @pytest.mark.parametrize("shorten", [store_weights_as_float16, store_weights_as_int8])
 def test_tensor_names_are_unique(shorten):
-    """Also where there are so many that hexadecimal numbers use all their letters."""
+    """Also with so many that hexadecimal numbers use all their letters."""
     names = [f"{number:x}" for number in range(0xE0, 0x130)]
     nodes = [
         helper.make_node("MatMul", [before, name], [f"{name}0" if name != names[-1] else "y"])

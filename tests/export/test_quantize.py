@@ -31,7 +31,7 @@ LAYERS = ("Conv", "Gemm", "MatMul")
 
 
 def drawn(count, size_px=SIZE_PX, seed=0):
-    """Photos with patches in them, so that they differ after a few strides too."""
+    """Draw photos with patches, so that they still differ after a few strides."""
     patches = np.random.default_rng(seed).standard_normal((count, 3, size_px // 8, size_px // 8))
     return np.ascontiguousarray(patches.repeat(8, 2).repeat(8, 3), np.float32)
 
@@ -43,7 +43,7 @@ def photos():
 
 @pytest.fixture(scope="module")
 def source():
-    """A network whose embeddings of different photos differ: its statistics are those of such photos."""
+    """A network with the statistics of such photos, so that embeddings of different photos differ."""
     torch.manual_seed(0)
     network = network_spec("nano").build(SIZE_PX, DIM, 0.0)
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -62,7 +62,7 @@ def int8(source, photos):
 
 
 def embed(model, photos, optimized=None, kernels=True):
-    """Unit rows. Without `kernels`, 8-bit layers compute in float32 with the rounded weights and activations."""
+    """Embed photos. Without `kernels`, 8-bit layers compute in float32 with rounded weights and activations."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if not kernels:
@@ -90,14 +90,14 @@ def layers_of(model):
 
 
 def layers_in_8_bits(model):
-    """What computes in 8 bits, by the number each has among the layers."""
+    """Return the numbers of the layers that compute in 8 bits."""
     made_by = {name: node.op_type for node in graph_of(model).node for name in node.output}
     layers = enumerate(layers_of(model))
     return [number for number, node in layers if made_by[node.input[1]] == "DequantizeLinear"]
 
 
 def assert_numbers_take_8_bits(model):
-    """But vectors, which are float16, scales, and what is too short to be worth it."""
+    """Check that all but vectors, which are float16, scales and small tensors are stored in 8 bits."""
     graph = graph_of(model)
     scales = {node.input[1] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
     for tensor in graph.initializer:
@@ -110,7 +110,7 @@ def assert_numbers_take_8_bits(model):
 
 
 def test_source_separates_photos(source, photos):
-    """Or nothing would be compared below."""
+    """Otherwise the comparisons below would be meaningless."""
     embeddings = embed(source, photos)
     assert np.quantile(embeddings @ embeddings.T, 0.5) < 0.9
 
@@ -132,15 +132,15 @@ def test_every_layer_computes_in_8_bits(source, int8):
     assert len(int8) < 0.31 * len(source)
 
 
-def test_steps_and_scales_match_rows_in_8_bits(source, int8):
-    """ONNX Runtime finds them again in weights that are whole numbers of them."""
+def test_steps_and_scales_match_quantize_rows(source, int8):
+    """ONNX Runtime finds the same steps in weights that are multiples of them."""
     source_tensors, tensors = tensors_of(source), tensors_of(int8)
     made_by = {name: node for node in graph_of(int8).node for name in node.output}
     for layer, before in zip(layers_of(int8), layers_of(source), strict=True):
         steps, scale = (tensors[name] for name in made_by[layer.input[1]].input)
-        expected, wanted_scale = quantize_rows(source_tensors[before.input[1]])
+        expected, expected_scale = quantize_rows(source_tensors[before.input[1]])
         np.testing.assert_array_equal(steps, expected)
-        np.testing.assert_allclose(scale, wanted_scale.ravel(), rtol=1e-6)
+        np.testing.assert_allclose(scale, expected_scale.ravel(), rtol=1e-6)
 
 
 def test_int8_embeddings_are_close_to_source(source, int8, photos):
@@ -154,7 +154,7 @@ def test_int8_embeddings_are_close_to_source(source, int8, photos):
 
 
 def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):
-    """But for biases, which are float16: with those of float32 all is as ONNX Runtime would have it, to the bit."""
+    """Except for biases, which are float16: with float32 biases the result is ONNX Runtime's, to the bit."""
     monkeypatch.setattr(quantize, "store_weights_as_int8", lambda *_, **__: None)
     compact = quantize_all(source, photos)
     monkeypatch.setattr(quantize, "_shrink", lambda _: None)
@@ -164,12 +164,12 @@ def test_compaction_does_not_change_embeddings(source, photos, monkeypatch):
 
 
 def test_channel_with_tiny_weights_keeps_its_bias(photos):
-    """As squeeze-and-excite has many: its bias in steps of input times weight is at the end of int32."""
+    """As in squeeze-and-excite: the bias in steps of input times weight is close to the end of int32."""
     model = onnx.load_from_string(small_network(channels=MIN_ELEMENTS_TO_COMPRESS))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     weights, bias = (np.array(numpy_helper.to_array(tensors[name])) for name in ("w1", "b1"))
     weights[:6] *= 1e-6
-    bias[:6] = 3.0032434  # which is more in float16, by two in ten thousand
+    bias[:6] = 3.0032434  # larger in float16 by two in ten thousand
     tensors["w1"].CopyFrom(numpy_helper.from_array(weights, "w1"))
     tensors["b1"].CopyFrom(numpy_helper.from_array(bias, "b1"))
     source = model.SerializeToString()
@@ -225,7 +225,7 @@ def test_rejects_too_few_photos(shorten, photos):
 
 
 def small_network(reach=1.0, dim=8, channels=12):
-    """Five layers, of which the second is fed channels that reach far beyond the others, and hardly heeds them."""
+    """Five layers, of which the second gets channels of a much larger range, with small weights."""
     generator = np.random.default_rng(0)
     far = np.where(np.arange(channels) < 3, reach, 1).astype(np.float32).reshape(-1, 1, 1, 1)
 
@@ -289,7 +289,7 @@ def test_mixed_quantizes_all_layers_when_harmless(photos):
 @pytest.mark.one_case
 @pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
 def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, fewest):
-    """The layers that do least damage alone are those in 8 bits; of what cannot be reached, all but the last."""
+    """The least sensitive layers are in 8 bits; if the cosine cannot be reached, all but one are in float32."""
     source = small_network(reach=30)
     exact = embed(source, photos)
     with quantize._quantizer(source, photos) as quantizer:

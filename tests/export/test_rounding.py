@@ -11,7 +11,7 @@ SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def weights(seed, shape, scale=1.0):
-    """Rows of very different reach, as batch norms leave them that are folded into the layers before them."""
+    """Draw rows of very different ranges, as after folding batch norms into the layers before them."""
     generator = np.random.default_rng(seed)
     reach = 10 ** generator.uniform(-2, 2, (shape[0], *[1] * (len(shape) - 1)))
     return (generator.standard_normal(shape) * reach * scale).astype(np.float32)
@@ -30,7 +30,7 @@ any_weights = st.builds(
 
 
 @given(any_weights)
-@example(np.zeros((2, 3), np.float32))  # which numbers of 1e-42 become now and then
+@example(np.zeros((2, 3), np.float32))  # as numbers of 1e-42 may become
 def test_error_is_at_most_one_step_and_half_for_1x1_kernels(values):
     steps, scale = quantize_rows(values)
     assert (steps.dtype, scale.dtype) == (np.int8, np.float16)
@@ -63,11 +63,11 @@ def test_scale_is_smallest_float16_that_covers_row(values):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rounding_is_idempotent(shape):
-    """So that whoever rounds it again, as ONNX Runtime does, finds the very steps that biases were corrected for."""
+    """So that rounding again, as ONNX Runtime does, finds the steps for which biases were corrected."""
     values = weights(0, shape)
     values *= np.maximum(1, 0.01 / np.abs(values).reshape(len(values), -1).max(axis=1)).reshape(
         -1, *[1] * (len(shape) - 1)
-    )  # below that scales are no longer normal numbers of float16
+    )  # below that scales are subnormal in float16
     steps, scale = quantize_rows(values)
     again, same_scale = quantize_rows(multiplied(steps, scale).astype(np.float32))
     assert np.abs(steps.astype(int)).reshape(len(steps), -1).max(axis=1).tolist() == [MAX_INT8] * len(steps)
@@ -76,7 +76,7 @@ def test_rounding_is_idempotent(shape):
 
 
 def test_rounded_edge_detector_sums_to_zero():
-    """Each to its nearest would leave a step over: 127 - 41 - 41 - 44."""
+    """Rounding each to the nearest would give a sum of one step: 127 - 41 - 41 - 44."""
     kernel = np.array([[1, -0.326], [-0.326, -0.348]], np.float32)
     steps, _ = quantize_rows(kernel[None, None])
     assert steps[0, 0].tolist() in ([[127, -42], [-41, -44]], [[127, -41], [-42, -44]])
@@ -140,7 +140,7 @@ def test_rounded_to_the_sum_keeps_sum_within_half(rows):
 
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_rounded_to_the_sum_has_least_error(row):
-    """Against every choice of going down or up."""
+    """Compared with every combination of rounding down or up."""
     exact = np.array(row, np.float64)
     (rounded,) = round_preserving_sum(exact[None])
     down = np.floor(exact)

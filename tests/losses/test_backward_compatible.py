@@ -27,7 +27,7 @@ def batch(n=12, k=3, new=8, old=8, seed=0):
 
 
 def slow(embeddings, labels, old, old_labels, margin=0.2):
-    """Anchors new; positives and negatives new or old."""
+    """Compute the loss with new anchors, and positives and negatives that are new or old."""
     rows = [*embeddings, *old]
     names = [*labels.tolist(), *old_labels.tolist()]
     costs = []
@@ -47,7 +47,7 @@ def gradient_of(loss, embeddings, *others):
 
 
 def test_loss_equals_hand_computation():
-    """One new vector a quarter turn from its old self, a stranger's old one between them at 45 degrees."""
+    """A new vector is 90 degrees from its old one, with a negative's old vector between them at 45 degrees."""
     new = torch.tensor([[1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
     old = torch.tensor([[0.0, 1.0], [0.5**0.5, 0.5**0.5]], dtype=torch.float64)
     loss = CompatibleLoss(nothing, weight=2.0)
@@ -64,7 +64,7 @@ def test_matches_slow_reference(old_rows):
     old, old_labels = old[:old_rows], labels[:old_rows]
     actual = gradient_of(CompatibleLoss(nothing), embeddings, labels, old, old_labels)
     expected = gradient_of(slow, embeddings, labels, old, old_labels)
-    # A unit row's own length counts for nothing: it is scaled back.
+    # The norm of a unit row does not matter: rows are normalized.
     flat = expected[1] - (expected[1] * embeddings).sum(1, keepdim=True) * embeddings
     torch.testing.assert_close(actual, (expected[0], flat))
 
@@ -124,7 +124,7 @@ def test_empty_batch_has_zero_loss():
 
 @pytest.mark.slow
 def test_training_aligns_new_space_with_old_space():
-    """Two linear networks on the same photos: alone their spaces have nothing to do with each other."""
+    """Two linear networks on the same photos, whose spaces are unrelated without the second loss."""
     torch.manual_seed(0)
     centers = torch.randn(10, 16)
     labels = torch.arange(10).repeat_interleave(6)

@@ -70,11 +70,11 @@ PAIR_LOSSES = {
     "hard_negative": HardNegative(0.7),
     "hard_negative of all": HardNegative(0.7, "all"),
 }
-# Not made of slopes, but cut into the same blocks.
+# Not a PairLoss, but computed in the same blocks.
 LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": SemiHard(0.7, select="hardest")}
 
 
-# What a loss of pairs is made of
+# Parts of a pair loss
 
 
 @pytest.mark.parametrize("sees", CUBES)
@@ -279,7 +279,7 @@ def test_block_smaller_than_one_row_has_one_anchor(monkeypatch):
 
 
 class Allocations(TorchDispatchMode):
-    """The most values that any tensor's storage holds, and the most that are alive at once."""
+    """Records the largest number of values in one tensor's storage, and in all storages at the same time."""
 
     def __init__(self):
         super().__init__()

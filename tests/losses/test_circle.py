@@ -35,7 +35,7 @@ def value_and_gradient(loss, embeddings, labels):
 
 
 def slow_pairs(embeddings, labels, margin, gamma, detach=True):
-    """The paper's formula, anchor by anchor and pair by pair."""
+    """Compute the paper's formula, anchor by anchor and pair by pair."""
     costs = []
     for a in range(len(embeddings)):
         sums = {True: [], False: []}
@@ -193,7 +193,7 @@ def test_mine_matches_the_mining_functions():
 
 
 def test_batch_loss_equals_hand_computation():
-    """Two mates at 60 degrees; a stranger at a right angle to the first and 30 degrees from the second."""
+    """Two positives at 60 degrees; a negative at 90 degrees from the first and 30 degrees from the second."""
     angles = torch.tensor([0.0, math.pi / 3, math.pi / 2], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
 
@@ -201,7 +201,7 @@ def test_batch_loss_equals_hand_computation():
         z = gamma * max(0, s_n + m) * (s_n - m) - gamma * max(0, 1 + m - s_p) * (s_p - 1 + m)
         return math.log1p(math.exp(z))
 
-    expected = (cost(0.5, 0.0) + cost(0.5, math.sqrt(3) / 2)) / 2  # the stranger has no mate, so is no anchor
+    expected = (cost(0.5, 0.0) + cost(0.5, math.sqrt(3) / 2)) / 2  # the third row has no positive, so it is no anchor
     actual = circle_pair_loss(embeddings, torch.tensor([0, 0, 1]), 0.25, 2.0)
     assert actual.item() == pytest.approx(expected, abs=1e-12)
 

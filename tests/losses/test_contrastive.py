@@ -36,7 +36,7 @@ def slow(embeddings, labels, margin=1.0, reduction="active", anchors=None):
 
 
 def test_loss_equals_hand_computation():
-    """Mates a right angle apart: 2. Strangers at 60 and 30 degrees: 1 and 2 - sqrt 3."""
+    """Positives at 90 degrees: 2. Negatives at 60 and 30 degrees: 1 and 2 - sqrt 3."""
     angles = torch.tensor([0.0, math.pi / 2, math.pi / 3], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = torch.tensor([0, 0, 1])
@@ -98,14 +98,14 @@ def test_without_pairs_is_differentiable_zero(rows):
 def test_identical_and_opposite_vectors_equal_closed_form():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     value, gradient = value_and_gradient(contrastive_loss, embeddings, torch.tensor([0, 0, 1, 1]))
-    # Mates: 0, 0, 4, 4. Strangers: 4 of no account, 0 with the whole margin.
+    # Positives: 0, 0, 4, 4. Negatives at 4 cost nothing, those at 0 the whole margin.
     assert value.item() == pytest.approx(2 + 1)
     assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_duplicate_photos_count_as_positives_despite_rounding(dtype):
-    """Each photo twice, as a sampler draws that runs out of them."""
+    """Each photo twice, as when a sampler has too few photos of an identity."""
     once, _ = batch(n=20, d=128)
     embeddings, labels = once.repeat_interleave(2, 0).to(dtype), torch.arange(40) // 4
     expected = slow(embeddings.double(), labels, reduction="active")

@@ -1,4 +1,4 @@
-"""Two processes see what one process sees with the joined batch.
+"""Two processes compute the same as one process with the joined batch.
 
 Starting a process costs seconds, so two are started once and make every check; the file is their program too.
 """
@@ -38,12 +38,12 @@ ROWS, DIM, CLASSES, STEPS = 12, 5, 4, 3
 SPLITS = [(6, 6), (9, 3), (1, 11), (12, 0), (0, 12)]
 WEIGHTS = torch.arange(ROWS * DIM, dtype=torch.float64).reshape(ROWS, DIM)
 DTYPES = [torch.float64, torch.float32]
-# What float32 leaves of 1e-6 where rows are summed in another order.
+# float32's version of 1e-6 when rows are summed in another order.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5}
 
 
 def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the pairs of an identity; as smooth as can be."""
+    """Compute the mean over the pairs of each identity, a smooth function."""
     pairs = torch.triu(labels[:, None] == labels, diagonal=1)
     return (embeddings @ embeddings.T)[pairs].square().sum() / max(int(pairs.sum()), 1)
 
@@ -51,7 +51,9 @@ def squared_similarities(embeddings: Tensor, labels: Tensor) -> Tensor:
 def arcface(dtype: torch.dtype) -> ArcFace:
     torch.manual_seed(7)
     objective = ArcFace(DIM, CLASSES, scale=8.0, label_smoothing=0.1)
-    nn.init.normal_(objective.centers)  # short ones, as it has at first, have long gradients: hard on float32
+    nn.init.normal_(
+        objective.centers
+    )  # the short initial centers have large gradients, which lose precision in float32
     return objective.to(dtype)
 
 
@@ -89,7 +91,7 @@ def network(dtype: torch.dtype) -> nn.Module:
 
 
 def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Gradients of the first of a few steps, and the parameters after the last."""
+    """Return the gradients of the first of a few steps, and the parameters after the last."""
     actual: dict[str, Tensor] = {}
     parameters = dict([*net.named_parameters(prefix="network"), *objective.named_parameters(prefix="objective")])
     optimizer = torch.optim.SGD(parameters.values(), lr=0.5, momentum=0.9)
@@ -105,11 +107,11 @@ def train(net: nn.Module, objective: nn.Module, images: Tensor, labels: Tensor) 
 
 
 def plain(name: str) -> str:
-    """Without what the wrappers put in."""
+    """Remove the wrappers' prefixes from a parameter's name."""
     return name.replace("module.", "").replace("loss.", "")
 
 
-# What each of the two processes does
+# Run by each of the two processes
 
 
 def results_of(rank: int) -> dict[str, object]:
@@ -194,7 +196,7 @@ def twice(rank: int) -> Tensor:
 
 
 def strided(rank: int) -> Tensor:
-    """Neither the rows nor their gradient lie one after the other; the gradient stays its owner's."""
+    """Neither the rows nor their gradient are contiguous; the caller's gradient must not change."""
     embeddings, labels = half(rank)
     embeddings = embeddings.T.contiguous().T.detach().requires_grad_()
     turned, spread = WEIGHTS.T.contiguous().T, WEIGHTS[:, :1].expand(ROWS, DIM)
@@ -226,7 +228,7 @@ def similarity_to_old(embeddings: Tensor, labels: Tensor, old: Tensor, old_label
 
 
 def old_batch() -> tuple[Tensor, Tensor]:
-    """Of another length than the new one, and narrower."""
+    """A batch with another number of rows than the new one, and fewer components."""
     embeddings, labels = joined_batch(torch.float32)
     return embeddings[:8, 1:4].clone(), labels[:8]
 
@@ -258,7 +260,7 @@ def different_floats(rank: int) -> None:
     gather_batch(torch.ones(2, DIM, dtype=DTYPES[rank]), torch.zeros(2, dtype=torch.int64))
 
 
-# A process of its own: as in the tests, warnings are errors and signatures are checked.
+# Run in a new process: as in the tests, warnings are errors and signatures are checked.
 LAUNCH = """
 import runpy, sys
 from jaxtyping import install_import_hook
@@ -270,7 +272,7 @@ runpy.run_path({program!r}, run_name="__main__")
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """What both processes found."""
+    """Results of both processes."""
     folder = tmp_path_factory.mktemp("ranks")
     launch = LAUNCH.format(tests=str(Path(__file__).parents[1]), program=__file__)
     processes = [
@@ -315,7 +317,7 @@ def test_gather_keeps_rank_order(ranks, split, dtype):
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_and_gradient_match_joined_batch(ranks, name, split, dtype):
-    """Its gradient for the loss's own parameters as well; for the rows it is as many times as there are ranks."""
+    """Also the gradient of the loss's own parameters; that of the rows is multiplied by the number of ranks."""
     expected = value_and_gradients(loss_named(name, dtype), *joined_batch(dtype))
     assert expected["value"] > 0.01, "a batch that shows something"
     for rank, results in enumerate(ranks):

@@ -28,7 +28,7 @@ def batch(n=18, k=3, d=8, seed=0, dtype=torch.float64):
 
 
 def slow(loss, embeddings, labels, prefixes=PREFIXES, weights=WEIGHTS):
-    """Cut, scale back, sum."""
+    """Shorten, normalize, sum."""
     parts = []
     for length, weight in zip(prefixes, weights, strict=True):
         cut = embeddings[:, :length]
@@ -44,7 +44,7 @@ def value_and_gradient(loss, embeddings, *others):
 
 
 def test_loss_equals_hand_computation():
-    """Cut to one component, all that is left of a vector is its sign."""
+    """A prefix of one component is only the sign of a vector."""
     embeddings = torch.tensor([[0.6, 0.8], [-0.6, 0.8], [0.6, -0.8]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 1])
     # 2-d: d(a,p) = 1.44, d(a,n) = 2.56 and 4. 1-d: 4, and 0 and 4.
@@ -65,7 +65,7 @@ def test_equals_weighted_sum_over_unit_prefixes(loss):
 @pytest.mark.slow
 @given(seed=st.integers(0, 999), stretched=st.booleans(), ends=st.sets(st.integers(1, 8), min_size=1))
 def test_shared_inner_products_match_separate_prefixes(seed, stretched, ends):
-    """A PairLoss takes the short way, a plain function the long one."""
+    """A PairLoss reuses inner products, a plain function is computed for each prefix."""
     embeddings, labels = batch(seed=seed)
     if stretched:  # as in a network whose last layer does not scale
         embeddings = embeddings * torch.linspace(0.5, 3, len(embeddings), dtype=torch.float64)[:, None]
@@ -139,7 +139,7 @@ def test_without_triplets_is_differentiable_zero(mined_on, rows):
 
 
 def test_zero_prefix_keeps_loss_and_gradient_finite():
-    """There is no direction to turn it to."""
+    """A zero vector has no direction."""
     embeddings, labels = batch()
     embeddings[0, :2] = 0
     value, gradient = value_and_gradient(HarmonicLoss(BatchAll(), PREFIXES, WEIGHTS), embeddings, labels)

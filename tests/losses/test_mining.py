@@ -57,7 +57,7 @@ def pair(triplet):
 @pytest.mark.parametrize("way", WAYS)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)))
 def test_mines_exactly_the_defined_triplets_in_order(way, batch):
-    """None is missing, none is there that should not be, and their order is lexicographic."""
+    """Exactly the defined triplets, in lexicographic order."""
     assert list(mined(way, *batch)) == chosen_triplets(way, *batch)
 
 
@@ -118,7 +118,7 @@ def test_mines_nothing_from_batch_without_triplets(way, names):
 
 
 def test_identical_vectors_have_no_semi_hard_triplets():
-    # Of numbers whose products are exact: on some processors a matrix product rounds identical rows differently.
+    # Numbers with exact products: on some processors a matrix product rounds identical rows differently.
     embeddings = torch.full((40, 4), 0.5, dtype=torch.float64)
     assert len(mine_semi_hard(embeddings, TEN_OF_FOUR, 0.2)) == 0
     assert len(mine_batch_hard(embeddings, TEN_OF_FOUR)) == 40
@@ -126,7 +126,7 @@ def test_identical_vectors_have_no_semi_hard_triplets():
 
 
 def test_semi_hard_band_excludes_both_ends():
-    """On a line: the negatives lie on the positive's distance, inside, on the margin's end and past it."""
+    """On a line: negatives at the positive's distance, within the band, at its end and beyond."""
     embeddings = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.5], [-2.0]], dtype=torch.float64)
     labels = as_labels([0, 0, 1, 2, 3, 4])
     first_pair = [t for t in mine_semi_hard(embeddings, labels, 1.25) if pair(t) == (0, 1)]
@@ -224,7 +224,7 @@ def test_triplets_return_anchor_positive_negative_rows():
 
 
 @pytest.mark.parametrize("anchors", [None, 0, 1, 3, 4, 9])
-def test_of_first_keeps_triplets_with_first_anchors(anchors):
+def test_first_anchors_keeps_triplets_with_first_anchors(anchors):
     triplets = mine_batch_all(torch.zeros(4, 2), as_labels([0, 0, 1, 1]))
     expected = [t for t in triplets if anchors is None or t[0] < anchors]
     assert list(triplets.first_anchors(anchors)) == expected

@@ -49,7 +49,7 @@ def test_equals_arcface_on_sampled_classes():
 
 
 @given(classes=st.integers(1, 60), n=st.integers(0, 40), share=st.floats(0.01, 1), seed=st.integers(0, 999))
-def test_draw_classes_includes_batch_classes_and_is_sorted(classes, n, share, seed):
+def test_sample_classes_includes_batch_classes_and_is_sorted(classes, n, share, seed):
     torch.manual_seed(seed)
     labels = torch.randint(classes, (n,))
     count = math.ceil(share * classes)

@@ -133,7 +133,7 @@ def test_rejects_input_size_other_than_built():
 
 
 def test_batch_norm_epsilon_loads_with_weights():
-    """torchvision's weights are made for another one than timm's network is built with."""
+    """torchvision's weights were trained with another epsilon than timm's default."""
     trained = network_spec(SMALL).build(32, 8, 0.0).eval()
     trained.trunk.batch_norm_eps = 1e-3
     for module in trained.trunk.modules():

@@ -10,9 +10,9 @@ from familiar.models.heads import HEADS
 from familiar.models.sizes import NetworkSize, measure
 from support.tiers import all_exhaustive_but
 
-# 140 million parameters: it is only ever looked at on the meta device.
+# 140 million parameters: only used on the meta device.
 BUILT = [name for name in NETWORKS if name != "facenet_nn1"]
-SMALL_PX = 64  # the least that every network takes
+SMALL_PX = 64  # the smallest crop that every network accepts
 
 
 def on_meta(name, size_px=None, **options):

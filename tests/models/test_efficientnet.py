@@ -68,7 +68,7 @@ def test_blocks_follow_seed_where_it_differs_from_paper():
 
 
 def test_drop_rates_grow_linearly_with_depth():
-    """The seed multiplies the rate into itself, block after block."""
+    """The coursework multiplies the rate by itself, block after block."""
     rates = [module.p for module in EfficientNetTrunk(0.2).modules() if isinstance(module, StochasticDepth)]
     assert rates == pytest.approx([0.2 * block / 16 for block in range(16)])
 

@@ -18,7 +18,7 @@ CHANNELS, DIM = 6, 5
 
 
 def shaken(head, seed=0):
-    """In evaluation mode, every weight and statistic at random."""
+    """Return the head in evaluation mode with random weights and statistics."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in head.parameters():

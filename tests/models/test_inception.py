@@ -44,7 +44,7 @@ def on_meta(name, size_px=None, **options):
 
 
 def outputs_of(network, size_px):
-    """What each block gives."""
+    """Return the output shape of each block."""
     shapes = {}
     for name, block in network.trunk.blocks.items():
         block.register_forward_hook(

@@ -16,7 +16,7 @@ def test_weights_have_requested_variance_and_truncation(scale, shape):
     expected = scale / math.prod(shape[1:])
     assert weight.mean().item() == pytest.approx(0, abs=0.02 * expected**0.5)
     assert weight.var().item() == pytest.approx(expected, rel=0.02)
-    # A normal cut at two deviations of its own: 2 / .8796 of the deviation that is left.
+    # Truncated at two deviations of the normal, which is 2 / .8796 of the deviation after truncation.
     cut = 2 * expected**0.5 / 0.8796
     assert 0.99 * cut < weight.abs().max().item() <= 1.0001 * cut
 

@@ -19,7 +19,7 @@ MOST_BYTES = 308_000
 
 
 def trained_looking(name, size_px=112):
-    """A network whose batch norms are not where they began, so that folding them leaves biases behind."""
+    """Randomize the batch norms of a network, so that folding them leaves biases."""
     torch.manual_seed(0)
     network = network_spec(name).build(size_px).eval()
     for norm in network.modules():
@@ -31,7 +31,7 @@ def trained_looking(name, size_px=112):
 
 
 def long_metadata(dim):
-    """As `familiar train` writes it for five sources with long names."""
+    """Metadata as `familiar train` writes it for five sources with long names."""
     threshold = Threshold(similarity=0.512345678901234, far=0.0001234567890123, tar=0.912345678901234)
     number = 0.1234567890123456
     return BundleMetadata(
@@ -74,7 +74,7 @@ def test_wide_network_fits_byte_limit_at_int8():
     weights = sum(int(np.prod(dims)) for dims in tensors if len(dims) > 1)
     channels = sum(dims[0] for dims in tensors if len(dims) > 1)
     rest = len(model.SerializeToString()) - 4 * sum(int(np.prod(dims)) for dims in tensors)
-    # For each channel a bias, its scale and the weights' scale; for each node what quantizes it; and the metadata.
+    # For each channel a bias, its scale and the weights' scale; for each node its quantization nodes; and the metadata.
     overhead_bytes = 12 * channels + 150 * len(model.graph.node) + 3000
     assert weights + overhead_bytes + rest <= MOST_BYTES
     op_types = {node.op_type for node in model.graph.node}

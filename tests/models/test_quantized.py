@@ -39,7 +39,7 @@ def rounded(network):
         ([-128.0, -0.6, 0.6, 127.0], [-128.0, -1.0, 1.0, 127.0]),
         ([-510.0, -3.1, 0.0], [-510.0, -4.0, 0.0]),
         ([-11.5, 0.0, 243.5], [-12.0, 0.0, 243.0]),  # 244 would be the 257th
-        ([100.0, 510.0], [100.0, 510.0]),  # not from 100 on: 0 is in every range
+        ([100.0, 510.0], [100.0, 510.0]),  # the range does not begin at 100, since it always contains 0
     ],
 )
 def test_values_round_to_expected_steps(values, expected):
@@ -49,7 +49,7 @@ def test_values_round_to_expected_steps(values, expected):
 @pytest.mark.parametrize("shift", SIGNED)
 @pytest.mark.parametrize("scale", [1e-20, 0.2, 1e10])
 def test_values_round_to_nearest_of_256_steps(shift, scale):
-    """By looking at all of them, in float64."""
+    """Compared with all 256 steps, in float64."""
     values = (drawn(4, 5, 6, 7) + shift) * scale
     exact = values.double().numpy()
     low, high = min(exact.min(), 0.0), max(exact.max(), 0.0)
@@ -86,7 +86,7 @@ def test_values_with_largest_range_do_not_overflow():
 @pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_nonfinite_input_gives_nan(spoilt, round_):
-    """Training stops at a loss that is not finite; a rounding to 8 bits could make a number of it."""
+    """Training stops at a loss that is not finite, which rounding must not turn into a finite one."""
     rounded_values = round_(torch.tensor([[1.0, spoilt, -2.0]]))
     assert rounded_values.isnan().all()
 
@@ -105,7 +105,7 @@ def test_keeps_dtype_and_memory_layout(dtype, round_):
 
 @pytest.mark.parametrize("round_", [fake_quantize_values, fake_quantize_weights])
 def test_gradients_pass_through_rounding_unchanged(round_):
-    """Also of the smallest and the largest: in a range that is their own none of them is clipped."""
+    """Also those of the smallest and the largest value: none is clipped in the batch's own range."""
     values, slopes = drawn(6, 7).requires_grad_(), drawn(6, 7, seed=1)
     round_(values).mul(slopes).sum().backward()
     assert torch.equal(values.grad, slopes)
@@ -114,7 +114,7 @@ def test_gradients_pass_through_rounding_unchanged(round_):
 
 
 def test_weights_round_to_expected_steps_per_channel():
-    """Each row, an output channel, on its own."""
+    """Each row, an output channel, has its own step."""
     weights = torch.tensor([[127.0, -0.6, 0.4], [-254.0, 3.1, 0.9], [0.0, 0.0, 0.0], [1e-45, 0.0, 0.0]])
     expected = [[127.0, -1.0, 0.0], [-254.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert fake_quantize_weights(weights).tolist() == expected
@@ -140,7 +140,7 @@ def test_weight_rounding_scales_with_a_factor(factor):
 @torch.no_grad()
 @pytest.mark.parametrize("groups", [1, 8])
 def test_rounding_matches_rounding_after_batch_norm_folding(groups):
-    """What an export stores in 8 bits is what training rounded, although it folds first."""
+    """An export stores the same 8-bit weights that training used, although it folds batch norms first."""
     convolution, norm = nn.Conv2d(8, 8, 3, groups=groups, bias=False), nn.BatchNorm2d(8)
     nn.init.uniform_(norm.running_var, 0.01, 4)
     nn.init.normal_(norm.running_mean)
@@ -185,7 +185,7 @@ def test_linear_layers_use_rounded_inputs_and_weights():
 @torch.no_grad()
 @pytest.mark.parametrize("activation", [nn.Hardswish, nn.SiLU, nn.Sigmoid, nn.Hardsigmoid])
 def test_activations_except_relu_round_their_inputs(activation):
-    """A kernel of its own reads what the convolution wrote, in 8 bits; a ReLU is part of the convolution."""
+    """These run as separate kernels that read 8-bit inputs; a ReLU is part of the convolution."""
     values = drawn(2, 3, 20, 20)
     assert torch.equal(rounded(activation())(values), activation()(fake_quantize_values(values)))
     in_place = activation() if activation is nn.Sigmoid else activation(inplace=True)
@@ -217,7 +217,7 @@ def test_every_network_rounds_layers_and_keeps_parameters(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nano", "nano_mobile", "simple", "facenet_nns2"])
 def test_rounded_network_trains_and_loads_without_rounding(name):
-    """Batch norms move, every parameter has a gradient, and all of it can be loaded where nothing is rounded."""
+    """Batch norms move, every parameter has a gradient, and the state loads into a network without rounding."""
     torch.manual_seed(0)
     plain = network_spec(name).build(64, 16).to(memory_format=torch.channels_last)
     network = rounded(plain).train()
@@ -242,7 +242,7 @@ def test_rejects_unknown_layer_type():
 
 
 def uneven_network():
-    """Small enough to learn in a second, its channels so unlike each other that 8 bits for all are too few."""
+    """A network that trains in a second, with channels of such different ranges that 8 bits are too few for all."""
     torch.manual_seed(0)
     network = nn.Sequential(
         *(nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.Hardswish()),
@@ -271,7 +271,7 @@ def loss_of(network, images, labels):
 
 @pytest.mark.slow
 def test_training_with_rounding_recovers_the_loss():
-    """A network that learned its labels forgets them in 8 bits, and learns them again in 8 bits; alone it does not."""
+    """A trained network loses accuracy in 8 bits, and recovers only if it is trained with rounding."""
     data = drawn(64, 3, 16, 16), torch.arange(64) % 8
     network = fitted(uneven_network(), *data, steps=150, lr=1e-2)
     before, in_8_bits = loss_of(network, *data), loss_of(rounded(network), *data)
@@ -308,5 +308,5 @@ assert all(map(torch.equal, *found)), "another function"
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_compiles_as_full_graph():
-    """In a process of its own: the checks of signatures that tests run with are nothing to compile."""
+    """In a new process, since the tests' signature checks cannot be compiled."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -6,7 +6,7 @@ from familiar.models.catalog import network_spec
 from familiar.models.simple import DigitsTrunk, SimpleTrunk, SimpleV2Trunk
 from familiar.models.sizes import layers, measure
 
-# As Keras prints them: what it is, output shape, parameters with running statistics.
+# As Keras prints them: type, output shape, parameters with running statistics.
 SIMPLE = [
     ("Conv2d", (32, 112, 112), 2_400),
     ("BatchNorm2d", (32, 112, 112), 128),

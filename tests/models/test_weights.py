@@ -37,7 +37,7 @@ def norms_of(network):
 
 
 def with_random_statistics(network, seed=0):
-    """Statistics small enough for the epsilon to show, under weights that keep the features' size."""
+    """Draw statistics small enough for the epsilon to matter, and weights that preserve the scale of features."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for norm in norms_of(network):
@@ -62,14 +62,14 @@ def save(path, tensors):
 
 @pytest.fixture(scope="module")
 def library_network():
-    """torchvision's network, its weights and statistics drawn at random."""
+    """torchvision's network with random weights and statistics."""
     torch.manual_seed(0)
     return with_random_statistics(torchvision.models.mobilenet_v3_small(weights=None))
 
 
 @torch.no_grad()
 def assert_computes_the_same(trunk, library_network, images, tolerance=1e-4):
-    """The map before pooling, and torchvision's pooled features through the layer timm calls conv_head."""
+    """Compare the map before pooling, and torchvision's pooled features after the layer that timm calls conv_head."""
     trunk.eval()
     library_network.eval()
     expected = library_network.features(images)
@@ -88,7 +88,7 @@ def test_torchvision_weights_match_torchvision_features(library_network, tmp_pat
     trunk = MobileNetV3Trunk(NAME)
     load_weights_file(trunk, path)
     assert_computes_the_same(trunk, library_network, torch.randn(2, 3, 64, 64))
-    # On a map of one place it makes no difference that torchvision pools before conv_head.
+    # On a 1 x 1 map it makes no difference that torchvision pools before conv_head.
     images = torch.randn(2, 3, 32, 32)
     expected = hardswish(
         library_network.classifier[0](library_network.avgpool(library_network.features(images)).flatten(1))
@@ -243,7 +243,7 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     ("trunk", "name"), [(MobileNetV3Trunk, NARROW), (TimmTrunk, "resnet18"), (TimmTrunk, "efficientnet_b0")]
 )
 def test_loads_published_timm_weights_unchanged(monkeypatch, tmp_path, trunk, name):
-    """timm's own loading, of a file in place of its hub."""
+    """timm's own loading, with a file instead of its hub."""
     published = with_random_statistics(timm.create_model(name))
     path = save(tmp_path / "published.safetensors", published.state_dict())
     requests = []
@@ -265,7 +265,7 @@ def test_loads_published_timm_weights_unchanged(monkeypatch, tmp_path, trunk, na
 
 @pytest.fixture
 def torchvisions_cache(monkeypatch, tmp_path):
-    """Where torch.hub looks before it downloads."""
+    """The folder in which torch.hub looks before it downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     folder = tmp_path / "hub" / "checkpoints"
     folder.mkdir(parents=True)
@@ -341,7 +341,7 @@ def test_rejects_torchvision_names_except_for_mobilenetv3(tmp_path):
 
 
 def folded(name=NARROW, eps=1e-3, seed=0):
-    """A trunk as a conversion for inference leaves it: batch norms that only add a bias."""
+    """A trunk as after a conversion for inference: batch norms that only add a bias."""
     torch.manual_seed(seed)
     trunk = MobileNetV3Trunk(name).eval()
     with torch.no_grad():
@@ -395,7 +395,7 @@ def test_reinflation_keeps_outputs_in_both_modes():
 
 @torch.no_grad()
 def test_folded_batch_norm_changes_outputs_in_training_mode():
-    """Why they must be made whole first."""
+    """Therefore they must get statistics before training."""
     trunk = folded()
     images = torch.randn(24, 3, 64, 64)
     before = trunk(images)
@@ -441,7 +441,7 @@ def test_given_weights_match_torchvision_on_real_photos(shared_data):
 
 
 def test_torchvision_weights_survive_save_and_load(library_network, tmp_path):
-    """The run keeps tensors only, and its network is built anew before they are loaded."""
+    """A run stores only tensors, which are loaded into a newly built network."""
     network = network_spec(NAME).build(32, 8, 0.0).eval()
     load_weights_file(network.trunk, save(tmp_path / "weights.pth", library_network.state_dict()))
     again = network_spec(NAME).build(32, 8, 0.0).eval()
@@ -452,7 +452,7 @@ def test_torchvision_weights_survive_save_and_load(library_network, tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A run's file of a small network, and what else stands in it: (network, its path)."""
+    """Write a small network as a run's file; return (network, path)."""
     network = with_random_statistics(network_spec("nano").build(32, 8))
     tensors = {f"network.{key}": tensor for key, tensor in network.state_dict().items()}
     return network, save(tmp_path / "best.safetensors", {**tensors, "objective.centers": torch.ones(3, 8)})
@@ -468,7 +468,7 @@ def test_loads_whole_network_from_run_file(saved):
     assert torch.equal(network.eval()(images), source(images))
 
 
-def test_holds_whole_network_is_false_for_trunk_or_damaged_file(tmp_path, saved):
+def test_is_network_file_is_false_for_trunk_or_damaged_file(tmp_path, saved):
     source, path = saved
     for suffix in (".safetensors", ".pth", ".npz"):
         assert not holds_whole_network(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))

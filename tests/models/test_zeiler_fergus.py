@@ -30,7 +30,7 @@ TABLE = [
 
 @pytest.fixture(scope="module")
 def nn1():
-    """140 million parameters: never anywhere but on the meta device."""
+    """140 million parameters, so only on the meta device."""
     with torch.device("meta"):
         return network_spec("facenet_nn1").build()
 
