@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--training-seconds", type=float, default=6.0)
-    parser.add_argument("--write", type=Path, help="The page whose table is to be replaced.")
+    parser.add_argument("--write", type=Path, help="Page in which to replace the table.")
     options = parser.parse_args()
     names = options.names or list(NETWORKS)
     if REFERENCE not in names:

@@ -45,9 +45,9 @@ LOSSES: dict[str, tuple[Loss, str]] = {
     "batch_hard": (BatchHard(MARGIN), "each anchor's hardest triplet"),
     "hard_negative": (HardNegative(MARGIN), "each pair's hardest negative"),
     "contrastive": (Contrastive(margin=1.0), "positives; negatives within 60 degrees"),
-    "circle": (CirclePairs(gamma=32.0), "the farther off, the harder"),
+    "circle": (CirclePairs(gamma=32.0), "the farther away, the harder"),
     "normface": (NormFace(2, 3, scale=8.0), "photos against centers of classes"),
-    "arcface": (ArcFace(2, 3, scale=8.0, margin_rad=MARGIN_RAD), "the same, and a margin between"),
+    "arcface": (ArcFace(2, 3, scale=8.0, margin_rad=MARGIN_RAD), "the same, with a margin between"),
 }
 
 COLORS, MARKERS = ("#2f6fb0", "#d98a00", "#2a9d5c"), ("o", "s", "D")
@@ -99,9 +99,9 @@ def draw_gradients() -> Figure:
     figure = _figure(
         8.9,
         "Which way each loss moves the same twelve photos",
-        "Three identities with four photos each. Arrow: minus the gradient, along the circle; every panel's longest is "
-        "equally long.\nHollow: not moved. Lines in an identity's color: these two are drawn together. "
-        "Dashed: these two are driven apart.",
+        "Three identities with four photos each. Arrow: minus the gradient, along the circle; the longest has the same "
+        "length in every panel.\nHollow: not moved. Lines in an identity's color: these two are pulled together. "
+        "Dashed: these two are pushed apart.",
     )
     photos, centers = start()
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.83, between=0.2), LOSSES.items(), strict=True):
@@ -171,10 +171,10 @@ def _draw_sectors(axes: Axes, centers: Tensor, loss: nn.Module) -> None:
 def draw_descent() -> Figure:
     figure = _figure(
         8.9,
-        f"{STEPS} steps of gradient descent from there",
-        "The circle unrolled: angles in degrees, step by step. Each loss has the step size with which the photo that "
-        f"it moves most goes {FIRST_MOVE_DEG:g} degrees\n"
-        "in the first step. Dotted: the classes' centers, which learn too.",
+        f"{STEPS} steps of gradient descent",
+        "Angles in degrees, step by step. Each loss has the step size with which the photo that it moves most "
+        f"moves {FIRST_MOVE_DEG:g} degrees\n"
+        "in the first step. Dotted: the classes' centers, which are trained too.",
     )
     for axes, (name, (loss, what)) in zip(_panels(figure, top=0.81, between=0.28), LOSSES.items(), strict=True):
         photos, centers = _paths(loss)
@@ -207,9 +207,9 @@ def draw_margins() -> Figure:
     figure = _figure(
         6.4,
         "What a margin does",
-        "Left: what stands for the cosine of the own class. Right: how hard a photo is drawn back to its center on its "
-        "way to another one, 120 degrees off\n(gradient by the angle, divided by the scale, which is 16 but for the "
-        "dotted line).",
+        "Left: the cosine of the own class after the margin. Right: how strongly a photo is pulled back to its center\n"
+        "on its way to another one, 120 degrees away (gradient by the angle, divided by the scale, which is 16 except "
+        "for the dotted line).",
     )
     margins = {"left": 0.045, "right": 0.985, "top": 0.79, "bottom": 0.1, "wspace": 0.12}
     logits, back = figure.subplots(1, 2, gridspec_kw=margins)
@@ -237,7 +237,7 @@ def _draw_logits(axes: Axes) -> None:
     _write(axes, 5, -0.17, f"ArcFace:\ncos(theta + {MARGIN_RAD})", BLUE)
     _write(axes, 79, -1.15, f"CosFace:\ncos(theta) - {COSINE_MARGIN}", GREEN)
     _write(axes, 154, 1.05, f"pi - {MARGIN_RAD}", FAINT)
-    _write(axes, 182, -0.8, "as the formula\nstands: it rises", BLUE)
+    _write(axes, 182, -0.8, "plain formula:\nit rises", BLUE)
     _write(axes, 182, -1.1, "continuous", BLUE)
     _write(axes, 182, -1.24, "penalty", BLUE)
 

@@ -1,4 +1,4 @@
-"""The page about losses names every one and tells its settings as they are; its Python and pictures can be made."""
+"""The page about losses lists every loss with its settings; its examples run and its pictures can be drawn."""
 
 import doctest
 import re

@@ -1,4 +1,4 @@
-"""The pages about networks and recipes name every one, and tell their sizes as they are."""
+"""The pages about networks and recipes list every one, with its sizes."""
 
 import re
 from pathlib import Path

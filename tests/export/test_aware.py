@@ -54,7 +54,7 @@ def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Pa
     rounded = gate_metrics(embed_dataset(network, photos), read.table.labels)
     assert unrounded is not None
     assert rounded is not None
-    assert unrounded.auc != pytest.approx(rounded.auc, abs=1e-4), "else nothing is told apart"
+    assert unrounded.auc != pytest.approx(rounded.auc, abs=1e-4), "otherwise the test distinguishes nothing"
     assert source_auc(int8) == pytest.approx(rounded.auc, abs=2e-3)
     assert source_auc(plain) == pytest.approx(unrounded.auc, abs=2e-3)
     assert plain.metadata.space_id == run.space_id

@@ -213,7 +213,7 @@ def test_bias_correction_reduces_rounding_error(source, photos, monkeypatch):
 @pytest.mark.parametrize("shorten", [quantize_all, quantize_weights])
 def test_quantization_is_deterministic_for_same_photos(source, photos, shorten, caplog):
     model = shorten(source, photos)
-    assert not caplog.records, "nobody has to read what ONNX Runtime thinks of it"
+    assert not caplog.records, "ONNX Runtime's warnings are not passed on to the user"
     assert shorten(source, photos) == model
     assert shorten(source, drawn(PHOTOS, seed=1)) != model
 
@@ -287,7 +287,7 @@ def test_mixed_quantizes_all_layers_when_harmless(photos):
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("wanted", [0.999, 0.9999, 2.0])
+@pytest.mark.parametrize("fewest", [0.999, 0.9999, 2.0])
 def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, fewest):
     """The least sensitive layers are in 8 bits; if the cosine cannot be reached, all but one are in float32."""
     source = small_network(reach=30)

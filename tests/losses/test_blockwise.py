@@ -77,7 +77,7 @@ LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": Semi
 # Parts of a pair loss
 
 
-@pytest.mark.parametrize("sees", CUBES)
+@pytest.mark.parametrize("uses", CUBES)
 @given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
 def test_value_and_gradient_match_slow_reference(uses, batch, data):
     embeddings, labels, _ = batch
@@ -121,7 +121,7 @@ def test_count_terms_matches_reference(reduction, batch):
     assert count_terms(BatchAll(margin, reduction), embeddings, labels).item() == len(counted)
 
 
-@pytest.mark.parametrize("sees", CUBES)
+@pytest.mark.parametrize("uses", CUBES)
 def test_passes_gradcheck(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
     assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN), embeddings)
@@ -130,7 +130,7 @@ def test_passes_gradcheck(uses):
     assert torch.autograd.gradcheck(prefixes, embeddings)
 
 
-@pytest.mark.parametrize("sees", CUBES)
+@pytest.mark.parametrize("uses", CUBES)
 def test_rejects_second_derivative(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
     for value in (CUBES[uses](embeddings, UNEVEN), CUBES[uses].loss_per_prefix(embeddings, UNEVEN, [1, 3]).sum()):

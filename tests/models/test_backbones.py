@@ -48,7 +48,7 @@ def test_feature_map_has_stride_32(name, size_px):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("name", "theirs"),
+    ("name", "library_network"),
     [
         ("efficientnet_b0", lambda: timm.create_model("efficientnet_b0")),
         ("resnet18", lambda: timm.create_model("resnet18")),

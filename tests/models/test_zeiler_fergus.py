@@ -100,7 +100,7 @@ def test_response_normalization_matches_alexnet_formula():
         near = features[:, max(0, channel - 2) : channel + 3].square().sum(1)
         expected[:, channel] = features[:, channel] / (2 + 1e-4 * near) ** 0.75
     torch.testing.assert_close(response_norm()(features), expected, rtol=1e-4, atol=1e-4)
-    assert (expected / features).min() < 0.3, "the sum of squares is seen beside the constant"
+    assert (expected / features).min() < 0.3, "the sum of squares must matter next to the constant"
 
 
 @pytest.mark.slow

@@ -27,18 +27,12 @@ Reduction = Literal["active", "all"]  # mean over the terms above zero, or over 
 
 
 class Block(NamedTuple):
-    """Distances or similarities from b anchors to all n rows of a batch.
-
-    Attributes:
-        values: one row per anchor.
-        places: the columns of each anchor's positives, padded to k with the anchor's own column. Every column that is
-            not listed is a negative.
-        positive_mask: which of `places` are positives, and not padding.
-    """
+    """Distances or similarities from b anchors to all n rows of a batch, and which columns are positives."""
 
     values: Float[Tensor, "b n"]
+    # The columns of each anchor's positives, padded to k with the anchor's own column. All other columns are negatives.
     places: Int64[Tensor, "b k"]
-    positive_mask: Bool[Tensor, "b k"]
+    positive_mask: Bool[Tensor, "b k"]  # which of these columns are positives, and not padding
 
     def positives(self, pad: float) -> Float[Tensor, "b k"]:
         """Return the values of the positives, with `pad` in the padding."""
@@ -116,10 +110,10 @@ def distance_blocks(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
     check_batch(embeddings, labels)
     with no_grad_no_autocast(embeddings):
         left, right = _distance_factors(to_float32(embeddings))
-    for anchor_rows, places, positive_mask in _anchor_blocks(labels, len(labels)):
+    for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, len(labels)):
         with no_grad_no_autocast(embeddings):
             values = left[anchor_rows] @ right.T
-        yield anchor_rows, Block(values, places, positive_mask)
+        yield anchor_rows, Block(values, positive_cols, positive_mask)
 
 
 def count_terms(loss: PairLoss, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, ""]:
@@ -140,13 +134,13 @@ class _PairLossFunction(torch.autograd.Function):
             n, count = len(labels), len(labels) if anchors is None else anchors
             total, terms = rows.new_zeros((), dtype=torch.float64), labels.new_zeros(())
             sums = right[:0]
-            for anchor_rows, places, positive_mask in _anchor_blocks(labels, count):
-                cost = loss.block_loss(Block(left[anchor_rows] @ right.T, places, positive_mask))
+            for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, count):
+                cost = loss.block_loss(Block(left[anchor_rows] @ right.T, positive_cols, positive_mask))
                 total += cost.total
                 terms += cost.terms
                 if not ctx.needs_input_grad[0]:
                     continue
-                if len(places) == n:  # a single block: one product gives both sides of every pair
+                if len(positive_cols) == n:  # a single block: one product gives both sides of every pair
                     sums = (cost.grad + cost.grad.T) @ right
                     continue
                 sums = sums if len(sums) else torch.zeros_like(right)
@@ -178,7 +172,7 @@ class _PrefixLossFunction(torch.autograd.Function):
             sums = [torch.zeros_like(unit) for unit in units]
             totals = rows.new_zeros(len(ends), dtype=torch.float64)
             terms = labels.new_zeros(len(ends))
-            for anchor_rows, places, positive_mask in _anchor_blocks(labels, len(labels)):
+            for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, len(labels)):
                 products, start = rows.new_zeros(()), 0
                 for index, end in enumerate(ends):
                     products = products + rows[anchor_rows, start:end] @ rows[:, start:end].T
@@ -186,7 +180,7 @@ class _PrefixLossFunction(torch.autograd.Function):
                     values = products * inverse_norms[index][anchor_rows] * inverse_norms[index].T
                     if loss.uses == "distance":
                         values = values.mul_(-2).add_(2)
-                    cost = loss.block_loss(Block(values, places, positive_mask))
+                    cost = loss.block_loss(Block(values, positive_cols, positive_mask))
                     totals[index] += cost.total
                     terms[index] += cost.terms
                     if ctx.needs_input_grad[0]:
@@ -285,6 +279,6 @@ def _anchor_blocks(labels: Tensor, anchors: int) -> Iterator[tuple[slice, Tensor
         anchor_rows = slice(start, min(start + step, anchors))
         # Beyond the last photo of an identity its last photo is repeated, and masked.
         positions = firsts[anchor_rows] + offsets
-        places = order[torch.minimum(positions, lasts[anchor_rows])]
-        positive_mask = (positions <= lasts[anchor_rows]) & (places != self_cols[anchor_rows])
-        yield anchor_rows, torch.where(positive_mask, places, self_cols[anchor_rows]), positive_mask
+        positive_cols = order[torch.minimum(positions, lasts[anchor_rows])]
+        positive_mask = (positions <= lasts[anchor_rows]) & (positive_cols != self_cols[anchor_rows])
+        yield anchor_rows, torch.where(positive_mask, positive_cols, self_cols[anchor_rows]), positive_mask

@@ -152,7 +152,7 @@ class CirclePairs(PairLoss):
         # The logarithm of a sum of exponentials is the largest logit less the logarithm of its share.
         z = logits_p.amax(1, keepdim=True) + logits_n.amax(1, keepdim=True) - 2 * gamma * m * m
         z -= (shares_p.amax(1, keepdim=True) * shares_n.amax(1, keepdim=True)).log_()
-        pull = z.sigmoid() * gamma  # 0 for an anchor without positives or negatives: its z is about -FAR
+        pull = z.sigmoid() * gamma  # 0 for an anchor without positives or negatives: its z is about -1e30
         if self.detach_weights:
             grad_p, grad_n = shares_p * (gaps_p + m), shares_n.mul_(gaps_n.add_(m))
         else:
