@@ -158,7 +158,7 @@ def test_correction_is_accurate_for_large_pixel_values():
 def test_rejects_too_few_photos(count):
     model = model_of([conv()], w=numbers(20, 3, 1, 1), b=numbers(20))
     before = model.SerializeToString()
-    with pytest.raises(BadRun, match=rf"{count} of them can be read, and it takes {MIN_PHOTOS}\. .* --data"):
+    with pytest.raises(BadRun, match=rf"{count} of them can be read, and at least {MIN_PHOTOS} are needed\. .* --data"):
         round_weights(model, photos_of_noise(N)[:count])
     assert model.SerializeToString() == before
     round_weights(model, photos_of_noise(MIN_PHOTOS))

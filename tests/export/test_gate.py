@@ -115,7 +115,7 @@ def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
     assert message.startswith(
         f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (may drop by 0.01 at most), "
     )
-    assert f"recall@1 0.9600 -> {recall:.4f} (at most 0.02); nothing was written. " in message
+    assert f"recall@1 0.9600 -> {recall:.4f} (by 0.02 at most); nothing was written. " in message
     for way_out in ("--precision mixed", "--set quantize.aware=true", "--max-auc-drop", "--max-recall-drop"):
         assert way_out in message
     assert "\n" not in message

@@ -287,8 +287,8 @@ def test_mixed_quantizes_all_layers_when_harmless(photos):
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("fewest", [0.999, 0.9999, 2.0])
-def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, fewest):
+@pytest.mark.parametrize("min_cosine", [0.999, 0.9999, 2.0])
+def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, min_cosine):
     """The least sensitive layers are in 8 bits; if the cosine cannot be reached, all but one are in float32."""
     source = small_network(reach=30)
     exact = embed(source, photos)
@@ -298,8 +298,8 @@ def test_mixed_keeps_fewest_layers_in_float(photos, monkeypatch, fewest):
         least_first = np.argsort(damage)
         names = [quantizer.layers[number] for number in least_first]
         reached = [cosines(embed(quantizer.quantized(names[:count]), photos), exact).mean() for count in range(1, 6)]
-    most = max([count for count, cosine in enumerate(reached, 1) if cosine >= fewest], default=1)
-    monkeypatch.setattr(quantize, "MIN_MIXED_COSINE", fewest)
+    most = max([count for count, cosine in enumerate(reached, 1) if cosine >= min_cosine], default=1)
+    monkeypatch.setattr(quantize, "MIN_MIXED_COSINE", min_cosine)
     assert layers_in_8_bits(quantize_mixed(source, photos)) == sorted(least_first[:most])
 
 

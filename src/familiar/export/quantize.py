@@ -69,7 +69,7 @@ def smallest_sufficient(most: int, enough: Callable[[int], bool]) -> int:
 
     `enough` must be monotonic: more is never worse.
 
-    >>> fewest(10, lambda count: count * count >= 20)
+    >>> smallest_sufficient(10, lambda count: count * count >= 20)
     5
     """
     low, high = 0, most

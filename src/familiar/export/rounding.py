@@ -43,7 +43,7 @@ def round_preserving_sum(rows: Float64[np.ndarray, "rows taps"]) -> Float64[np.n
 
     To the nearest integers, except as many as the sum requires.
 
-    >>> rounded_to_the_sum(np.array([[0.4, 0.3, 0.3], [-0.6, 2.0, 0.0]]))
+    >>> round_preserving_sum(np.array([[0.4, 0.3, 0.3], [-0.6, 2.0, 0.0]]))
     array([[ 1.,  0.,  0.],
            [-1.,  2.,  0.]])
     """
