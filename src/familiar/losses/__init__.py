@@ -1,4 +1,4 @@
-"""(embeddings, labels) to scalar (torch), and which triplets a batch holds. Knows nothing of photos or networks."""
+"""Batch losses, (embeddings, labels) to a scalar, and triplet mining (torch). Independent of photos and networks."""
 
 from familiar.losses.backward_compatible import CompatibleLoss
 from familiar.losses.blockwise import unit_prefix
