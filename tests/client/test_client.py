@@ -23,7 +23,7 @@ from familiar.embedding.embedder import Embedder, crop_photo
 from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
 from support import color_album
-from support.server import running
+from support.server import running_server
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Set
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[Client]:
-    with running(settings) as url, Client(url, TOKEN) as client:
+    with running_server(settings) as url, Client(url, TOKEN) as client:
         yield client
 
 
@@ -65,7 +65,7 @@ def test_lists_fetch_every_page(client: Client, monkeypatch: pytest.MonkeyPatch)
     assert [one.identity for one in client.identities()] == [RED, GREEN, BLUE]
     assert list(client.identities(named=True)) == []
     client.reject([1, 5, 8])
-    assert [face.face for face in client.unknown_faces()] == [1, 5, 8]
+    assert [face.face for face in client.unassigned_faces()] == [1, 5, 8]
 
 
 def test_images_are_decodable(client: Client):
@@ -91,8 +91,8 @@ def test_corrections_update_the_gallery_and_undo_reverts(client: Client):
     (last,) = client.decisions(1)
     assert last.kind == "merge"
     assert client.undo() == last
-    client.tell_apart(1, 5)
-    grouped = client.group(threshold=0.95, rebuild=True)
+    client.mark_different(1, 5)
+    grouped = client.cluster(threshold=0.95, rebuild=True)
     assert (grouped.threshold, grouped.faces + grouped.unassigned) == (0.95, 9)
 
 
@@ -108,7 +108,7 @@ def test_answer_confirms_face_and_rejects_outdated_question(client: Client):
 def test_face_can_be_deleted_added_and_moved(client: Client):
     client.delete_face(1)
     face = client.add_face(1, (0, 0, 31.5, 32))
-    client.move_face(face, (1, 1, 31, 31))
+    client.set_face_box(face, (1, 1, 31, 31))
     assert client.photo(1).faces[0].box_xyxy_px == (1, 1, 31, 31)
 
 
@@ -120,7 +120,7 @@ def test_enroll_reports_progress_and_continues_a_job(client: Client, photos: lis
     assert [job.number for job in client.jobs()] == [told[-1].number]
     assert client.job(told[-1].number) == told[-1]
     last = color_album.photo(tmp_path / "18.png", "blue", shade=18)
-    all_told = list(client.watch(client.enroll([last], continues=told[-1])))[-1]
+    all_told = list(client.watch(client.enroll([last], previous_job=told[-1])))[-1]
     assert (all_told.photos, client.jobs()) == (4, (all_told,))
     again = client.enroll_folder(str(photos[0].parent))
     assert list(client.watch(again.number))[-1].known == 9
@@ -191,7 +191,7 @@ def test_errors_report_status_kind_and_reason(client: Client, settings: Settings
         list(client.watch("1"))
     with pytest.raises(UnreadablePhoto, match=r"missing\.jpg: cannot be read"):
         client.detect([tmp_path / "missing.jpg"])
-    with running(settings) as url, Client(url, "another token altogether") as stranger:
+    with running_server(settings) as url, Client(url, "another token altogether") as stranger:
         with pytest.raises(ServerError) as refused:
             stranger.gallery()
         assert refused.value.status == 401

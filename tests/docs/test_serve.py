@@ -12,7 +12,7 @@ import pytest
 from familiar.cli.main import familiar
 from familiar.web.settings import Settings
 from support import color_album
-from support.server import running
+from support.server import running_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
 (CONSOLE,) = re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -22,7 +22,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 @pytest.fixture
 def url(tmp_path: Path, mean_color_bundle: Path) -> Iterator[str]:
-    with running(Settings(gallery=tmp_path / "album", model=mean_color_bundle)) as url:
+    with running_server(Settings(gallery=tmp_path / "album", model=mean_color_bundle)) as url:
         yield url
 
 

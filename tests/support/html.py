@@ -43,10 +43,10 @@ def text_of(answer: Answer) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", main).replace("\N{NO-BREAK SPACE}", " ").split())
 
 
-def search(client: TestClient, photo: Path, called: str = "asked.png") -> Answer:
-    return client.post("/search", files={"photo": (called, photo.read_bytes())})
+def post_search(client: TestClient, photo: Path, name: str = "asked.png") -> Answer:
+    return client.post("/search", files={"photo": (name, photo.read_bytes())})
 
 
-def compared(client: TestClient, first: Path, second: Path, called: str = "asked.png") -> Answer:
-    files = {"first": (called, first.read_bytes()), "second": (called, second.read_bytes())}
+def post_compare(client: TestClient, first: Path, second: Path, name: str = "asked.png") -> Answer:
+    files = {"first": (name, first.read_bytes()), "second": (name, second.read_bytes())}
     return client.post("/compare", files=files)

@@ -11,12 +11,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.web.middleware import csrf_of, guarded
+from familiar.web.middleware import csrf_token, wrap_app
 from familiar.web.middleware.session import cookie_name
 from familiar.web.settings import Settings
 
 TOKEN = "the-token-of-this-album"
-HOME = "http://localhost:8000"
+BASE_URL = "http://localhost:8000"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 CROSS = "http://evil.example"
 OPEN = Settings(gallery=Path("album"))
@@ -62,7 +62,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     await request.body()
     headers = {"Server": "familiar/1", "X-Frame-Options": "ALLOWALL"}
-    answer: Response = HTMLResponse(csrf_of(request), headers=headers)
+    answer: Response = HTMLResponse(csrf_token(request), headers=headers)
     if scope["path"] == "/unchanged":
         answer = Response(status_code=304, headers={"Cache-Control": "max-age=60", "ETag": '"1"'})
     elif request.method not in ("GET", "HEAD"):
@@ -71,9 +71,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def browser(
-    settings: Settings, clock: Clock | None = None, base_url: str = HOME, address: str = "127.0.0.1"
+    settings: Settings, clock: Clock | None = None, base_url: str = BASE_URL, address: str = "127.0.0.1"
 ) -> TestClient:
-    chain = guarded(app, settings, clock or Clock())
+    chain = wrap_app(app, settings, clock or Clock())
     return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
 
 
@@ -103,7 +103,7 @@ def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **
     return scope | more
 
 
-def said_to(chain: ASGIApp, scope: Scope) -> list[Message]:
+def messages_of(chain: ASGIApp, scope: Scope) -> list[Message]:
     """All that is sent back to a request without a body."""
     said: list[Message] = []
 
@@ -121,4 +121,4 @@ def said_to(chain: ASGIApp, scope: Scope) -> list[Message]:
 
 
 def status_of(chain: ASGIApp, scope: Scope) -> int:
-    return said_to(chain, scope)[0]["status"]
+    return messages_of(chain, scope)[0]["status"]

@@ -14,7 +14,7 @@ from familiar.web.settings import Settings
 
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[str]:
+def running_server(settings: Settings) -> Iterator[str]:
     """Its address. What was asked for is finished at the end."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(make_app(Service(settings)), log_config=None, ws="none"))

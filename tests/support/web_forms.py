@@ -21,21 +21,21 @@ def post(client: TestClient, path: str, **fields: object) -> httpx2.Response:
     return client.post(path, data=fields, follow_redirects=False)  # pyright: ignore[reportArgumentType]
 
 
-def went(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
+def redirect_of(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
     """Where a form led to, and what its address tells."""
     assert answer.status_code == 303, answer.text
     parts = urlsplit(answer.headers["location"])
     return parts.path, {key: ",".join(values) for key, values in parse_qs(parts.query).items()}
 
 
-def told(client: TestClient, answer: httpx2.Response) -> str:
+def flash_of(client: TestClient, answer: httpx2.Response) -> str:
     """What the page after it says."""
     page = client.get(answer.headers["location"]).text
     found = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
     return "" if found is None else unescape(re.sub(r"<.*?>", "", found[1])).strip()
 
 
-def let_go(gallery: Gallery, faces: Iterable[int]) -> None:
+def unassign(gallery: Gallery, faces: Iterable[int]) -> None:
     """They are nobody's."""
     with gallery.writing() as connection:
         connection.executemany("DELETE FROM assignments WHERE face_id = ?", ((face,) for face in faces))
@@ -54,5 +54,5 @@ def faces_on(page: str) -> list[int]:
     return [int(number) for number in re.findall(r'name="face" value="(\d+)" form="selected"', page)]
 
 
-def served(settings: Settings) -> TestClient:
+def make_client(settings: Settings) -> TestClient:
     return TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError
 from familiar.gallery.database.connection import Gallery
-from familiar.web.allowed_paths import Roots
-from familiar.web.errors import Refused
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.errors import HttpProblem
 from support import color_album, small_gallery
 
 
@@ -39,8 +39,8 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def roots(place: Path) -> Roots:
-    return Roots((place / "photos",), place / "album" / "photos")
+def roots(place: Path) -> AllowedPaths:
+    return AllowedPaths((place / "photos",), place / "album" / "photos")
 
 
 def attacks(place: Path) -> dict[str, str]:
@@ -102,10 +102,10 @@ def attacks(place: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", attacks(Path("/")))
-def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
+def test_rejects_path_attacks(attack: str, place: Path, roots: AllowedPaths):
     said = attacks(place)[attack]
-    with pytest.raises(Refused) as error:
-        roots.named(said)
+    with pytest.raises(HttpProblem) as error:
+        roots.resolve_user_path(said)
     assert (error.value.status, error.value.kind) == (HTTPStatus.FORBIDDEN, "outside-roots")
     message = str(error.value)
     assert message.isprintable()
@@ -113,9 +113,9 @@ def test_rejects_path_attacks(attack: str, place: Path, roots: Roots):
 
 
 @pytest.mark.parametrize("loop", ["a loop", "one", "two", "a loop/mia.jpg"])
-def test_rejects_link_loop_as_not_found(loop: str, roots: Roots):
-    with pytest.raises(Refused) as error:
-        roots.named(loop)
+def test_rejects_link_loop_as_not_found(loop: str, roots: AllowedPaths):
+    with pytest.raises(HttpProblem) as error:
+        roots.resolve_user_path(loop)
     assert error.value.status == HTTPStatus.NOT_FOUND
 
 
@@ -134,29 +134,29 @@ def test_rejects_link_loop_as_not_found(loop: str, roots: Roots):
         ("\u0641\u0627\u0631\u0633\u06cc\u200c", "photos/\u0641\u0627\u0631\u0633\u06cc\u200c"),
     ],
 )
-def test_resolves_paths_inside_root(said: str, stands_for: str, place: Path, roots: Roots):
-    assert roots.named(said) == place / stands_for
-    assert roots.named(str(place / "photos" / said)) == place / stands_for
+def test_resolves_paths_inside_root(said: str, stands_for: str, place: Path, roots: AllowedPaths):
+    assert roots.resolve_user_path(said) == place / stands_for
+    assert roots.resolve_user_path(str(place / "photos" / said)) == place / stands_for
 
 
-def test_rejects_missing_path_as_not_found(place: Path, roots: Roots):
+def test_rejects_missing_path_as_not_found(place: Path, roots: AllowedPaths):
     for said in ("2020", str(place / "photos" / "2020"), "x" * 300):
-        with pytest.raises(Refused, match="no such file or folder") as error:
-            roots.named(said)
+        with pytest.raises(HttpProblem, match="no such file or folder") as error:
+            roots.resolve_user_path(said)
         assert error.value.status == HTTPStatus.NOT_FOUND
 
 
 def test_uses_first_root_that_contains_path(place: Path):
     (place / "photos2" / "only here").mkdir()
-    roots = Roots((place / "photos", place / "photos2"), place / "secret")
-    assert roots.named("mia.jpg") == place / "photos" / "mia.jpg"
-    assert roots.named("only here") == place / "photos2" / "only here"
-    assert roots.named("key.jpg") == place / "secret" / "key.jpg"  # the gallery's own, last
+    roots = AllowedPaths((place / "photos", place / "photos2"), place / "secret")
+    assert roots.resolve_user_path("mia.jpg") == place / "photos" / "mia.jpg"
+    assert roots.resolve_user_path("only here") == place / "photos2" / "only here"
+    assert roots.resolve_user_path("key.jpg") == place / "secret" / "key.jpg"  # the gallery's own, last
 
 
-def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: Roots):
-    assert roots.inside(place / "photos" / "in" / "Paris") == place / "photos" / "2019" / "Paris"
-    assert roots.inside(place / "album" / "photos" / "ab.jpg") == place / "album" / "photos" / "ab.jpg"
+def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: AllowedPaths):
+    assert roots.resolve(place / "photos" / "in" / "Paris") == place / "photos" / "2019" / "Paris"
+    assert roots.resolve(place / "album" / "photos" / "ab.jpg") == place / "album" / "photos" / "ab.jpg"
     for outside in (
         "photos/out/key.jpg",
         "photos/out.jpg",
@@ -165,11 +165,11 @@ def test_inside_accepts_photo_paths_only_within_roots(place: Path, roots: Roots)
         "album/gallery.sqlite",
         "",
     ):
-        with pytest.raises(Refused) as error:
-            roots.inside(place / outside)
+        with pytest.raises(HttpProblem) as error:
+            roots.resolve(place / outside)
         assert error.value.kind == "outside-roots"
-    with pytest.raises(Refused):
-        roots.inside(place / "photos" / "mia\0.jpg")
+    with pytest.raises(HttpProblem):
+        roots.resolve(place / "photos" / "mia\0.jpg")
 
 
 PARTS = ("..", ".", "", "photos", "2019", "out", "in", "one", "~", "%2e%2e", "%2f", "C:", "secret", "mia.jpg")
@@ -188,14 +188,14 @@ PARTS += ("key.jpg", "\uff0e\uff0e", "\0", " ", "\\", "/etc", "there and back", 
     absolute=st.booleans(),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_accepted_path_lies_inside_roots(said: str, absolute: bool, place: Path, roots: Roots):
+def test_every_accepted_path_lies_inside_roots(said: str, absolute: bool, place: Path, roots: AllowedPaths):
     if absolute:
         said = f"{place}/{said}"
     try:
-        named = roots.named(said)
-    except Refused:
+        named = roots.resolve_user_path(said)
+    except HttpProblem:
         return
-    assert any(root == named or root in named.parents for root in (*roots.folders, roots.own))
+    assert any(root == named or root in named.parents for root in (*roots.folders, roots.uploads))
     assert Path(os.path.realpath(named)) == named
     assert ".." not in unicodedata.normalize("NFKC", said).split("/")
 
@@ -211,28 +211,28 @@ def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bund
         *color_album.album(tmp_path / "a-b" / "c", red=2),
     ]
     with color_album.gallery_of(tmp_path / "album", mean_color_bundle, paths) as gallery:
-        roots = Roots.of(gallery, ())
+        roots = AllowedPaths.for_gallery(gallery, ())
     assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
-    assert roots.own == tmp_path / "album" / "photos"
+    assert roots.uploads == tmp_path / "album" / "photos"
 
 
 def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
     with Gallery.create(tmp_path, small_gallery.SPACE) as gallery:
         small_gallery.enrolled(gallery, small_gallery.individuals([2]))
         small_gallery.enrolled(gallery, small_gallery.individuals([1], seed=1), "/mia")
-        assert Roots.of(gallery, ()).folders == ()
+        assert AllowedPaths.for_gallery(gallery, ()).folders == ()
 
 
 def test_given_roots_replace_default_roots(place: Path, mean_color_bundle: Path):
     paths = color_album.album(place / "elsewhere", red=1)
     with color_album.gallery_of(place / "album", mean_color_bundle, paths) as gallery:
         told = [place / "photos linked", place / "photos" / "2019", place / "photos2"]
-        roots = Roots.of(gallery, told)
+        roots = AllowedPaths.for_gallery(gallery, told)
         assert roots.folders == (
             place / "photos",
             place / "photos2",
         )  # a root that is a link is where it leads
-        assert roots.inside(place / "photos linked" / "mia.jpg") == place / "photos" / "mia.jpg"
+        assert roots.resolve(place / "photos linked" / "mia.jpg") == place / "photos" / "mia.jpg"
         for nothing in (place / "nothing", place / "photos" / "mia.jpg"):
             with pytest.raises(FamiliarError, match="no such folder"):
-                Roots.of(gallery, [nothing])
+                AllowedPaths.for_gallery(gallery, [nothing])

@@ -70,7 +70,7 @@ def test_gallery_endpoint_reports_counts_space_and_thresholds(client: TestClient
 
 def test_model_endpoint_matches_bundle_metadata(client: TestClient, service: Service):
     model = get(client, "model")
-    metadata = service.vision.embedder.metadata
+    metadata = service.inference.embedder.metadata
     assert model["calibration"] == dataclasses.asdict(metadata.calibration)
     assert (model["network"], model["license"]) == (metadata.network, metadata.license)
 

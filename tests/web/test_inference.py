@@ -15,8 +15,8 @@ from familiar.core.types import Crop, Detection, Photo
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.photos.decoding import save_photo
-from familiar.web.errors import Refused
-from familiar.web.inference import Looked, Vision
+from familiar.web.errors import HttpProblem
+from familiar.web.inference import PhotoResult, BatchingInference
 from familiar.web.settings import Limits
 from support import color_album
 
@@ -70,14 +70,14 @@ def batches_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def seeing(
     embedder: Embedder | None,
-    work: Callable[[Vision], Any],
+    work: Callable[[BatchingInference], Any],
     detector: Detector | None = None,
     limits: Limits | None = None,
 ) -> Any:
     """What `work(vision)` comes to."""
 
     async def run() -> Any:
-        vision = Vision(embedder, detector or color_album.Squares(), limits or Limits())
+        vision = BatchingInference(embedder, detector or color_album.Squares(), limits or Limits())
         await vision.start()
         try:
             return await asyncio.wait_for(work(vision), SECONDS)
@@ -101,7 +101,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 def test_look_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
     path = color_album.photo(tmp_path / "three.png", "red", "green", "blue")
-    looked: Looked = seeing(embedder, lambda vision: vision.look(path))
+    looked: PhotoResult = seeing(embedder, lambda vision: vision.detect(path))
     assert looked.size_px == (96, 32)
     assert [seen.detection.box_xyxy_px for seen in looked.faces] == [
         (0, 0, 32, 32),
@@ -115,14 +115,14 @@ def test_look_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedd
 
 def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Embedder):
     path = save_photo(Photo(np.full((512, 768, 3), 90, np.uint8), "drawn", (768, 512)), tmp_path / "large.jpg")
-    looked: Looked = seeing(embedder, lambda vision: vision.look(path), WholePhoto())
+    looked: PhotoResult = seeing(embedder, lambda vision: vision.detect(path), WholePhoto())
     assert looked.size_px == (768, 512)
     assert looked.faces[0].detection.box_xyxy_px == (0, 0, 768, 512)
 
 
 def test_look_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
     paths = color_album.album(tmp_path, red=5, green=4, blue=3)
-    looked: list[Looked] = seeing(embedder, lambda vision: vision.look_all(paths))
+    looked: list[PhotoResult] = seeing(embedder, lambda vision: vision.detect_all(paths))
     rows = np.stack([seen.embedding for found in looked for seen in found.faces if seen.embedding is not None])
     np.testing.assert_array_equal(rows, embed_photos(embedder, paths, color_album.Squares()).embeddings)
 
@@ -130,56 +130,56 @@ def test_look_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
 def test_bad_photo_does_not_affect_others(tmp_path: Path, embedder: Embedder):
     good = color_album.photo(tmp_path / "good.png", "red")
     (tmp_path / "bad.png").write_bytes(b"no photo")
-    one, bad, other = seeing(embedder, lambda vision: vision.look_all([good, tmp_path / "bad.png", good]))
+    one, bad, other = seeing(embedder, lambda vision: vision.detect_all([good, tmp_path / "bad.png", good]))
     assert isinstance(bad, UnreadablePhoto)
     assert "bad.png: no photo" in str(bad)
     assert len(one.faces) == len(other.faces) == 1
     with pytest.raises(UnreadablePhoto, match="no photo"):
-        seeing(embedder, lambda vision: vision.look(tmp_path / "bad.png"))
+        seeing(embedder, lambda vision: vision.detect(tmp_path / "bad.png"))
 
 
 def test_rejects_photo_above_pixel_limit(tmp_path: Path, embedder: Embedder):
     path = color_album.photo(tmp_path / "one.png", "red")
     with pytest.raises(UnreadablePhoto, match="more than 1,000 pixels"):
-        seeing(embedder, lambda vision: vision.look(path), limits=Limits(photo_pixels=1_000))
+        seeing(embedder, lambda vision: vision.detect(path), limits=Limits(photo_pixels=1_000))
 
 
 def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
     path = color_album.photo(tmp_path / "two.png", "green", "red")
-    seen = seeing(embedder, lambda vision: vision.best(path))
+    seen = seeing(embedder, lambda vision: vision.best_face(path))
     assert seen.detection.box_xyxy_px == (0, 0, 32, 32)
     assert seen.embedding.argmax() == 1
     assert network.batches == [1]  # the other one is not embedded
     with pytest.raises(NoFaceFound, match=r"two\.png: no face found"):
-        seeing(embedder, lambda vision: vision.best(path), Nobody())
+        seeing(embedder, lambda vision: vision.best_face(path), Nobody())
 
 
 def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
     path = color_album.photo(tmp_path / "two.png", "green", "red")
 
-    async def work(vision: Vision) -> Looked:
+    async def work(vision: BatchingInference) -> PhotoResult:
         assert not vision.has_model
-        for asks in (vision.look(path), vision.best(path), vision.embed([crop()])):
-            with pytest.raises(Refused, match="--model") as error:
+        for asks in (vision.detect(path), vision.best_face(path), vision.embed([crop()])):
+            with pytest.raises(HttpProblem, match="--model") as error:
                 await asks
             assert (error.value.status, error.value.kind) == (HTTPStatus.CONFLICT, "no-model")
-        return await vision.look(path, embed=False)
+        return await vision.detect(path, embed=False)
 
-    with pytest.raises(Refused, match="--model"):
-        seeing(None, lambda vision: vision.look(path), Nobody())
+    with pytest.raises(HttpProblem, match="--model"):
+        seeing(None, lambda vision: vision.detect(path), Nobody())
     assert [seen.embedding for seen in seeing(None, work).faces] == [None, None]
 
 
 def test_look_without_embed_skips_network(tmp_path: Path, embedder: Embedder, network: Network):
     path = color_album.photo(tmp_path / "two.png", "green", "red")
-    looked = seeing(embedder, lambda vision: vision.look(path, embed=False))
+    looked = seeing(embedder, lambda vision: vision.detect(path, embed=False))
     assert [seen.embedding for seen in looked.faces] == [None, None]
     assert network.batches == []
 
 
 @pytest.mark.usefixtures("batches_of_four")
 def test_batches_combine_small_and_split_large_requests(embedder: Embedder, network: Network):
-    async def work(vision: Vision) -> list[np.ndarray]:
+    async def work(vision: BatchingInference) -> list[np.ndarray]:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
@@ -202,7 +202,7 @@ def test_batches_combine_small_and_split_large_requests(embedder: Embedder, netw
 def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: Embedder, network: Network):
     colors = ["red", "green", "blue"] * 3
     path = color_album.photo(tmp_path / "nine.png", *colors)
-    looked = seeing(embedder, lambda vision: vision.look(path))
+    looked = seeing(embedder, lambda vision: vision.detect(path))
     assert network.batches == [4, 4, 1]
     assert [int(seen.embedding.argmax()) for seen in looked.faces] == [0, 1, 2] * 3
 
@@ -215,7 +215,7 @@ def test_embed_without_crops_returns_empty_array(embedder: Embedder):
 def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network):
     network.fails = lambda images: len(images) == 4
 
-    async def work(vision: Vision) -> list[Any]:
+    async def work(vision: BatchingInference) -> list[Any]:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
@@ -238,11 +238,11 @@ def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embe
     two = color_album.photo(tmp_path / "two.png", "red", "green")
     four = color_album.photo(tmp_path / "four.png", "red", "green", "blue", "red")
 
-    async def work(vision: Vision) -> list[Any]:
+    async def work(vision: BatchingInference) -> list[Any]:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
-        waiting = asyncio.gather(vision.look(two), vision.look(four), return_exceptions=True)
+        waiting = asyncio.gather(vision.detect(two), vision.detect(four), return_exceptions=True)
         await asyncio.sleep(0)
         network.go.set()
         await first
@@ -255,7 +255,7 @@ def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embe
 
 
 def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network):
-    async def work(vision: Vision) -> np.ndarray:
+    async def work(vision: BatchingInference) -> np.ndarray:
         network.go.clear()
         first = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
@@ -273,13 +273,13 @@ def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network):
 
 
 def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Network):
-    async def work(vision: Vision) -> None:
+    async def work(vision: BatchingInference) -> None:
         network.go.clear()
         under_way = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
         waiting = [asyncio.create_task(vision.embed([crop()])) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="too many photos") as error:
+        with pytest.raises(HttpProblem, match="too many photos") as error:
             await vision.embed([crop()])
         assert (error.value.status, error.value.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
         waiting[0].cancel()
@@ -289,13 +289,13 @@ def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Netwo
         network.go.set()
         assert [len(rows) for rows in await asyncio.gather(under_way, waiting[1], in_its_place)] == [1, 1, 1]
 
-    seeing(embedder, work, limits=Limits(waiting=2))
+    seeing(embedder, work, limits=Limits(waiting_requests=2))
 
 
 def test_idle_threads_share_queued_crops(mean_color_bundle: Path, network: Network):
     embedder = Embedder(mean_color_bundle, threads=2, network=network)
 
-    async def work(vision: Vision) -> None:
+    async def work(vision: BatchingInference) -> None:
         await until(lambda: vision._idle == 2)
         network.go.clear()
         with vision._ready:  # so that the first finds all of them
@@ -311,19 +311,19 @@ def test_idle_threads_share_queued_crops(mean_color_bundle: Path, network: Netwo
 
 
 def test_stop_completes_current_batch_and_rejects_queue(embedder: Embedder, network: Network):
-    async def work(vision: Vision) -> np.ndarray:
+    async def work(vision: BatchingInference) -> np.ndarray:
         network.go.clear()
         under_way = asyncio.create_task(vision.embed([crop()]))
         await network.has_begun()
         waits = asyncio.create_task(vision.embed([crop()]))
         await asyncio.sleep(0)
         stop = asyncio.create_task(vision.stop())
-        with pytest.raises(Refused, match="stopping"):
+        with pytest.raises(HttpProblem, match="stopping"):
             await waits
         assert not stop.done()
         network.go.set()
         await stop
-        with pytest.raises(Refused, match="stopping"):
+        with pytest.raises(HttpProblem, match="stopping"):
             await vision.embed([crop()])
         return await under_way
 

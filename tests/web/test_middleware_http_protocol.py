@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from familiar.web.middleware import guarded, limits
-from familiar.web.middleware.http_protocol import UNREAD_BYTES, handshake
+from familiar.web.middleware import wrap_app, limits
+from familiar.web.middleware.http_protocol import MAX_UNPARSED_BYTES, make_protocol_factory
 from familiar.web.settings import Limits
 from support.middleware import CERTIFICATE, KEY, OPEN
 from support.tiers import small_and_exhaustive
@@ -54,10 +54,10 @@ class Serving:
 
     def __init__(self, loop: str, limits: Limits, tls: ssl.SSLContext | None) -> None:
         config = uvicorn.Config(
-            guarded(app, replace(OPEN, limits=limits)),
+            wrap_app(app, replace(OPEN, limits=limits)),
             host="127.0.0.1",
             port=0,
-            http=handshake(limits, tls),
+            http=make_protocol_factory(limits, tls),
             loop=loop,  # pyright: ignore
             ws="none",
             lifespan="off",
@@ -203,12 +203,12 @@ def test_closes_connection_when_unparsed_input_is_endless(served: Serving, endle
     first, piece = endless
     with served.connect() as connection:
         connection.sendall(first)
-        assert sent_until_closed(connection, piece) < 20 * UNREAD_BYTES / len(piece)
+        assert sent_until_closed(connection, piece) < 20 * MAX_UNPARSED_BYTES / len(piece)
 
 
 def test_accepts_many_heads_on_one_connection(served: Serving) -> None:
     with served.connect() as connection:
-        for _ in range(3 * UNREAD_BYTES // 8_000):
+        for _ in range(3 * MAX_UNPARSED_BYTES // 8_000):
             connection.sendall(GET[:-2] + b"A: " + b"x" * 8_000 + b"\r\n\r\n")
             answer_of(connection, b"hello")
 

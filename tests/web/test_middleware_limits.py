@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.web import api, pages
-from familiar.web.middleware import guarded, limits
-from familiar.web.middleware.limits import most_bytes
+from familiar.web.middleware import wrap_app, limits
+from familiar.web.middleware.limits import max_body_bytes
 from familiar.web.settings import Limits
 from support.middleware import LOCKED, OPEN, TOKEN, scope_of
 
@@ -75,7 +75,7 @@ def answer(
         said.append(message)
 
     async def run() -> None:
-        await asyncio.wait_for(guarded(app, replace(OPEN, limits=bound))(scope, receive, send), within)
+        await asyncio.wait_for(wrap_app(app, replace(OPEN, limits=bound))(scope, receive, send), within)
 
     asyncio.run(run())
     starts = [message["type"] == "http.response.start" for message in said]
@@ -263,7 +263,7 @@ def test_write_completes_after_request_times_out() -> None:
             said.append(message)
 
         bound = replace(SMALL, request_seconds=0.02)
-        await guarded(app, replace(OPEN, limits=bound))(post(), lambda: asyncio.sleep(FOREVER), send)  # pyright: ignore
+        await wrap_app(app, replace(OPEN, limits=bound))(post(), lambda: asyncio.sleep(FOREVER), send)  # pyright: ignore
         assert said[0]["status"] == 503
         assert not written
         await asyncio.sleep(0.2)
@@ -278,7 +278,7 @@ def test_upload_limit_applies_exactly_to_file_endpoints() -> None:
     asked_for.include_router(pages.router, include_in_schema=True)
     for path, methods in asked_for.openapi()["paths"].items():
         kinds = {kind for told in methods.values() for kind in told.get("requestBody", {}).get("content", {})}
-        most = most_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
+        most = max_body_bytes(path.replace("{identity}", "12"), "multipart/form-data; boundary=x", SMALL)
         assert most == (SMALL.upload_bytes if "multipart/form-data" in kinds else SMALL.json_bytes), path
 
 
@@ -294,7 +294,7 @@ def test_total_body_bytes_are_bounded_across_requests():
         await release.wait()
         await PlainTextResponse("done")(scope, receive, send)
 
-    chain = guarded(holding, replace(OPEN, limits=bound))
+    chain = wrap_app(holding, replace(OPEN, limits=bound))
 
     async def post() -> int:
         said: list[Message] = []
@@ -330,7 +330,7 @@ def test_discarded_bodies_do_not_use_memory_budget(
 ) -> None:
     """Who may not ask sends as much as may be held, and is read on for a while; another is served meanwhile."""
     monkeypatch.setattr(limits, "LINGER_SECONDS", 0.5)
-    chain = guarded(reading(Told()), replace(LOCKED, limits=replace(SMALL, held_bytes=800)))
+    chain = wrap_app(reading(Told()), replace(LOCKED, limits=replace(SMALL, held_bytes=800)))
 
     async def ask(pieces: list[bytes], *headers: tuple[str, str]) -> int:
         said: list[Message] = []
@@ -378,6 +378,6 @@ def test_discards_no_more_bytes_than_body_limit(monkeypatch: pytest.MonkeyPatch)
     async def send(message: Message) -> None:  # noqa: ARG001
         await asyncio.sleep(0)
 
-    chain = guarded(reading(Told()), replace(LOCKED, limits=SMALL))
+    chain = wrap_app(reading(Told()), replace(LOCKED, limits=SMALL))
     asyncio.run(asyncio.wait_for(chain(post("/", CHUNKED), receive, send), 5))
     assert read == SMALL.json_bytes

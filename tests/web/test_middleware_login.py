@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from familiar.web.errors import MEDIA_TYPE
 from familiar.web.middleware.login import local_path
-from support.middleware import BROWSER, COOKIE, CROSS, HOME, LOCKED, TOKEN, browser
+from support.middleware import BROWSER, COOKIE, CROSS, BASE_URL, LOCKED, TOKEN, browser
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_rejects_cross_site_login() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "null"}, {"Origin": HOME}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
+    "headers", [{"Origin": "null"}, {"Origin": BASE_URL}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}]
 )
 def test_login_accepts_null_or_same_origin(headers: dict[str, str]) -> None:
     """Its form is a plain one, and its page sends no referrer: so browsers say Origin: null."""

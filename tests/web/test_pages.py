@@ -15,12 +15,12 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import undo_log
 from familiar.gallery.editing.corrections import name_identity
 from familiar.gallery.editing.undo_log import undo
-from familiar.web.jobs import Jobs, Progress, Skipped
+from familiar.web.jobs import JobQueue, Progress, SkippedPhoto
 from familiar.web.pages import album
-from familiar.web.pages.render import NAV, UNDO
+from familiar.web.pages.render import NAV, UNDO_LABELS
 from familiar.web.server import STATIC
 from support import color_album
-from support.html import BROWSER, Answer, Page, compared, search, text_of
+from support.html import BROWSER, Answer, Page, post_compare, post_search, text_of
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +37,8 @@ def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
     pages = {path: client.get(path, headers=BROWSER) for path in PAGES}
     session = next(one for one in Page(client.get("/").text).all("meta") if one.get("name") == "csrf")
     client.headers["X-CSRF-Token"] = session["content"]
-    pages["found"] = search(client, photos[0])
-    pages["compared"] = compared(client, photos[0], photos[4])
+    pages["found"] = post_search(client, photos[0])
+    pages["compared"] = post_compare(client, photos[0], photos[4])
     return pages
 
 
@@ -144,7 +144,7 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 def test_each_decision_kind_has_undo_text():
     decide = re.compile(r'with decision\(gallery, "([^"]+)"')
     kinds = {kind for path in Path(undo_log.__file__).parent.glob("*.py") for kind in decide.findall(path.read_text())}
-    assert kinds == set(UNDO)
+    assert kinds == set(UNDO_LABELS)
 
 
 def test_hostile_names_are_escaped(
@@ -154,15 +154,15 @@ def test_hostile_names_are_escaped(
         name_identity(gallery, 1, HOSTILE)
         with gallery.writing() as connection:
             connection.execute("UPDATE photos SET path = '/' || ? WHERE id = 2", (HOSTILE,))
-    failed = Progress("1", "failed", skipped=(Skipped(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
-    monkeypatch.setattr(Jobs, "all", lambda _: [failed])
+    failed = Progress("1", "failed", skipped=(SkippedPhoto(HOSTILE, HOSTILE),), skipped_count=1, error=HOSTILE)
+    monkeypatch.setattr(JobQueue, "all", lambda _: [failed])
     for answer, times in (
         (
             client.get("/album"),
             4 + 1 + 3,
         ),  # four photos of #1, a photo's name, a job's photo, reason and error
-        (search(client, photos[0], HOSTILE), 3),
-        (compared(client, photos[0], photos[1], HOSTILE), 2),
+        (post_search(client, photos[0], HOSTILE), 3),
+        (post_compare(client, photos[0], photos[1], HOSTILE), 2),
     ):
         assert "<img src=x" not in answer.text
         assert answer.text.count(escape(HOSTILE).replace("&#x27;", "&#39;")) >= times
@@ -203,7 +203,7 @@ def test_pages_without_model_show_start_command(serving: Callable[..., TestClien
         answer = client.get(path)
         assert "familiar serve GALLERY --model MODEL" in text_of(answer), path
         assert 'type="file"' not in answer.text, path
-    assert search(client, photos[0]).status_code == compared(client, photos[0], photos[1]).status_code == 409
+    assert post_search(client, photos[0]).status_code == post_compare(client, photos[0], photos[1]).status_code == 409
 
 
 # --- Album ------------------------------------------------------------------------------------------------------------
@@ -274,12 +274,12 @@ def test_folder_form_starts_job_and_rejects_outside_roots(client: TestClient, ph
      ("failed", "Failed")],
 )  # fmt: skip
 def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.MonkeyPatch, state: State, says: str):
-    skipped = tuple(Skipped(f"bad{number}.jpg", "is cut short") for number in range(200))
+    skipped = tuple(SkippedPhoto(f"bad{number}.jpg", "is cut short") for number in range(200))
     job = Progress(
-        "17", state, found=1234, looked=1000, photos=700, faces=2345, without_face=5, known=6,
+        "17", state, total=1234, processed=1000, photos=700, faces=2345, without_face=5, known=6,
         skipped=skipped, skipped_count=201, new_individuals=78, error="the disk is full" if state == "failed" else None,
     )  # fmt: skip
-    monkeypatch.setattr(Jobs, "all", lambda _: [job])
+    monkeypatch.setattr(JobQueue, "all", lambda _: [job])
     answer = client.get("/album")
     page, said = Page(answer.text), text_of(answer)
     assert says in said
@@ -304,7 +304,7 @@ def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.Monkey
 
 def test_job_counts_are_hidden_until_total_is_known(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     for found in (0, 3):
-        monkeypatch.setattr(Jobs, "all", lambda _, found=found: [Progress("17", "waiting", found=found)])
+        monkeypatch.setattr(JobQueue, "all", lambda _, found=found: [Progress("17", "waiting", total=found)])
         figures = next(one for one in Page(client.get("/album").text).all("dl") if one["class"] == "figures")
         assert ("hidden" in figures) == (found == 0)
 

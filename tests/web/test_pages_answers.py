@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.corrections import merge, name_identity
-from familiar.web.middleware.headers import SHUT_IN
+from familiar.web.middleware.headers import SANDBOX_POLICY
 from familiar.web.pages import compare
 from familiar.web.service import Service
 from support import color_album
-from support.html import Page, compared, search, text_of
+from support.html import Page, post_compare, post_search, text_of
 
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 
@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 def test_search_names_known_identity_with_matching_photos(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
-    answer = search(client, photos[0])
+    answer = post_search(client, photos[0])
     said = text_of(answer)
     assert said.startswith("Who is on asked.png ? Answer As the network saw it Ruby ")
     probability = client.post("/api/v1/search/photo", files={"photo": photos[0].read_bytes()}).json()["known"][
@@ -48,7 +48,7 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(color_album, "RGB_U8", blend)
         color_album.photo(stranger, "gray")
-    said = text_of(search(client, stranger))
+    said = text_of(post_search(client, stranger))
     assert "Nobody I know The likeliest is #" in said
     assert "The photos that say so" not in said
     assert "The photos most like it" in said
@@ -59,15 +59,15 @@ def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
-    said = text_of(search(client, photos[0]))
+    said = text_of(post_search(client, photos[0]))
     assert "Nobody I know for sure There is a photo of the same individual, " in said
     assert ", in the group of Ruby : look at it ." in said
     assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
 
 
 def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
-    service.vision.detector = color_album.Squares()
-    answer = search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
+    service.inference.detector = color_album.Squares()
+    answer = post_search(client, color_album.photo(tmp_path / "three.png", "blue", "red", "green"))
     page = Page(answer.text)
     buttons = [button for button in page.all("button") if "aria-controls" in button]
     assert [button["aria-pressed"] for button in buttons] == ["true", "false", "false"]
@@ -81,9 +81,9 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
         def detect(self, _: object) -> list[object]:
             return []
 
-    service.vision.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "No face was found" in text_of(search(client, photos[0]))
-    refused = compared(client, photos[0], photos[1], "mine.png")
+    service.inference.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "No face was found" in text_of(post_search(client, photos[0]))
+    refused = post_compare(client, photos[0], photos[1], "mine.png")
     assert refused.status_code == 422
     assert "mine.png: no face found" in refused.json()["detail"]
     broken = client.post("/search", files={"photo": ("x.png", b"no photo")})
@@ -93,8 +93,8 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
 
 def test_search_and_compare_store_nothing(client: TestClient, folder: Path, photos: list[Path]):
     before = (folder / DATABASE).read_bytes()
-    search(client, photos[0])
-    compared(client, photos[0], photos[1])
+    post_search(client, photos[0])
+    post_compare(client, photos[0], photos[1])
     with Gallery.open(folder) as gallery:
         assert len(gallery.faces().ids) == 9
     assert (folder / DATABASE).read_bytes() == before
@@ -104,14 +104,14 @@ def test_search_and_compare_store_nothing(client: TestClient, folder: Path, phot
 def test_search_reports_empty_gallery(serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]):
     client = serving(gallery=tmp_path / "new")
     assert "The album is empty" in text_of(client.get("/"))
-    assert "The album holds no face yet, so there is nobody to compare with" in text_of(search(client, photos[0]))
+    assert "The album holds no face yet, so there is nobody to compare with" in text_of(post_search(client, photos[0]))
 
 
 # --- Compare ----------------------------------------------------------------------------------------------------------
 
 
 def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[Path]):
-    same, different = compared(client, photos[0], photos[1]), compared(client, photos[0], photos[4])
+    same, different = post_compare(client, photos[0], photos[1]), post_compare(client, photos[0], photos[4])
     for answer, verdict in ((same, "The same individual"), (different, "Two different individuals")):
         api = client.post(
             "/api/v1/verify",
@@ -126,7 +126,7 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
         assert "high precision 0.900 0.00 % 100.00 %" in said
         assert "Two photos are taken for one individual from 0.900" in said
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
-        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._place(api['similarity'])}%"
+        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
 
 
 def test_scale_positions_match_thresholds():
@@ -134,12 +134,12 @@ def test_scale_positions_match_thresholds():
         return Threshold(similarity, None, None)
 
     means = Calibration(at(0.7), at(0.4), at(0.1), None, None, None, 0, 0)
-    assert [(mark.name, mark.place) for mark in compare.marks(means)] == [
+    assert [(mark.name, mark.position) for mark in compare.threshold_marks(means)] == [
         ("high recall", 25.0),  # (0.1 + 0.2) / 1.2
         ("balanced", 50.0),
         ("high precision", 75.0),
     ]
-    assert [compare._place(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
+    assert [compare._scale_position(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
 
 
 @pytest.mark.slow
@@ -148,9 +148,9 @@ def test_pages_warn_about_uncalibrated_model(
 ):
     color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
-    assert "this model was never calibrated, so this proves little" in text_of(compared(client, photos[0], photos[1]))
+    assert "this model was never calibrated, so this proves little" in text_of(post_compare(client, photos[0], photos[1]))
     assert "They are fixed numbers" in text_of(client.get("/model"))
-    assert "No face of the album is in a group yet" in text_of(search(client, photos[0]))
+    assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
 
 
 # --- Model and its report ---------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def evaluated(folder: Path, **changes: object) -> Path:
 
 def test_model_page_shows_metadata(client: TestClient, service: Service):
     said = text_of(client.get("/model"))
-    bundle = service.vision.embedder.bundle
+    bundle = service.inference.embedder.bundle
     for part in (
         bundle.file_id,
         bundle.metadata.space_id,
@@ -205,16 +205,16 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     assert link["target"] == "_blank"  # htmx lets it be
     report = client.get("/model/report")
     assert "The report" in report.text
-    assert report.headers.get_list("Content-Security-Policy") == [SHUT_IN]
-    assert SHUT_IN.startswith("sandbox; default-src 'none'; ")
-    assert "script-src" not in SHUT_IN
+    assert report.headers.get_list("Content-Security-Policy") == [SANDBOX_POLICY]
+    assert SANDBOX_POLICY.startswith("sandbox; default-src 'none'; ")
+    assert "script-src" not in SANDBOX_POLICY
 
 
 @pytest.mark.slow
 def test_evaluation_of_served_model_shows_no_warning(
     serving: Callable[..., TestClient], tmp_path: Path, service: Service
 ):
-    file_id = service.vision.embedder.bundle.file_id
+    file_id = service.inference.embedder.bundle.file_id
     client = serving(report=evaluated(tmp_path / "report", model={"file_id": file_id}))
     assert "Another model was judged" not in client.get("/model").text
 

@@ -18,7 +18,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import photo as known_photo
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import let_go, names_of, post, served, told, went
+from support.web_forms import unassign, names_of, post, make_client, flash_of, redirect_of
 
 pytestmark = pytest.mark.slow
 
@@ -86,20 +86,20 @@ def test_selected_face_is_listed_first(client: TestClient, gallery: Gallery):
 
 def test_new_name_on_photo_names_whole_identity(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1", do="whose", called="Tom")
-    assert went(answer)[0] == "/photos/1"
-    assert told(client, answer) == "Now called Tom."
+    assert redirect_of(answer)[0] == "/photos/1"
+    assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
     assert frozenset(RED) in groups(gallery)
     # What was said of a face outlasts another box.
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
     moved = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
-    assert told(client, moved) == "The box was saved; the face shows Tom."
+    assert flash_of(client, moved) == "The box was saved; the face shows Tom."
 
 
 def test_repeating_face_name_confirms_face(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Rex")
-    assert told(client, answer) == "1 face confirmed."
+    assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
@@ -107,7 +107,7 @@ def test_different_name_on_photo_moves_face(client: TestClient, gallery: Gallery
     corrections.name_identity(gallery, 1, "Tom")
     corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/photos/1/faces/1", do="whose", called="Mia")
-    assert told(client, answer) == "1 face moved to Mia."
+    assert flash_of(client, answer) == "1 face moved to Mia."
     assert frozenset({1, *GREEN}) in groups(gallery)
     post(client, "/photos/2/faces/2", do="whose", called="Zoe")
     assert sorted(names_of(gallery).values()) == ["Mia", "Tom", "Zoe"]
@@ -120,7 +120,7 @@ def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, galle
     post(client, "/photos/2/faces/2", do="reject")
     assert identity_of(gallery, 2) == -1
     answer = post(client, "/photos/3/faces/3", do="delete")
-    assert told(client, answer) == "The face was deleted."
+    assert flash_of(client, answer) == "The face was deleted."
     assert known_photo(gallery, 3).faces == ()
     assert "No face was found" in client.get("/photos/3").text
 
@@ -128,7 +128,7 @@ def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, galle
 def test_photo_page_adds_face(client: TestClient, gallery: Gallery):
     post(client, "/photos/1/faces/1", do="delete")
     answer = post(client, "/photos/1/faces", left="4", top="5", right="20.5", bottom="30")
-    path, query = went(answer)
+    path, query = redirect_of(answer)
     (face,) = known_photo(gallery, 1).faces
     assert (path, query["face"], query["done"]) == ("/photos/1", str(face.face), "added")
     assert face.box_xyxy_px == (4, 5, 20.5, 30)
@@ -147,7 +147,7 @@ def test_face_filling_photo_disables_new_box(client: TestClient, gallery: Galler
 
 def test_photo_page_moves_box(client: TestClient, gallery: Gallery):
     answer = post(client, "/photos/1/faces/1/box", left="2", top="2", right="22", bottom="22")
-    assert told(client, answer) == "The box was saved; the face shows #1."
+    assert flash_of(client, answer) == "The box was saved; the face shows #1."
     assert known_photo(gallery, 1).faces[0].box_xyxy_px == (2, 2, 22, 22)
 
 
@@ -163,7 +163,7 @@ def test_rejects_invalid_box(client: TestClient, gallery: Gallery, box: tuple[ob
 
 
 def test_without_model_boxes_cannot_be_drawn(folder: Path):
-    with served(Settings(gallery=folder)) as client:
+    with make_client(Settings(gallery=folder)) as client:
         page = client.get("/photos/1").text
         assert "data-box" not in page
         assert 'value="delete"' in page
@@ -179,8 +179,8 @@ def test_undo_reverts_last_decision_and_redirects_back(client: TestClient, galle
     last = decisions(gallery, 1)[0].number
     assert post(client, "/undo", decision=last - 1, back=back).status_code == 409
     answer = post(client, "/undo", decision=last, back=back)
-    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
-    assert told(client, answer) == "Undone."
+    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "undone"})
+    assert flash_of(client, answer) == "Undone."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
 
 
@@ -201,7 +201,7 @@ def test_forms_ignore_external_back_url(client: TestClient, gallery: Gallery, ba
 def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/name", called=HOSTILE)
     assert names_of(gallery) == {1: HOSTILE}
-    let_go(gallery, [8])
+    unassign(gallery, [8])
     paths = [
         answer.headers["location"],
         "/individuals?tab=named",
@@ -230,7 +230,7 @@ def test_status_message_ignores_invalid_query_values(client: TestClient):
 
 
 def test_read_only_pages_have_no_write_controls(folder: Path, mean_color_bundle: Path):
-    with served(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
+    with make_client(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
         paths = ["?tab=named", "?tab=unnamed", "?tab=unknown", "/1", "/merge?identity=1&identity=2"]
         for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
             page = client.get(path).text

@@ -15,7 +15,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.web.pages import individual, individuals
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import faces_on, let_go, names_of, post, served, tiles_on, told, went
+from support.web_forms import faces_on, unassign, names_of, post, make_client, tiles_on, flash_of, redirect_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def gallery(folder: Path) -> Iterator[Gallery]:
 
 def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
-    let_go(gallery, [9])
+    unassign(gallery, [9])
     page = client.get("/individuals").text
     assert tiles_on(page) == [2]
     assert 'value="Mia"' in page
@@ -51,13 +51,13 @@ def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
 
 def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: Gallery):
     assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
-    let_go(gallery, RED | GREEN | BLUE)
+    unassign(gallery, RED | GREEN | BLUE)
     assert 'href="/individuals?tab=unknown" aria-current="page"' in client.get("/individuals").text
 
 
 def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(individuals, "TILES", 1)
-    let_go(gallery, [4])  # red and green have three faces each
+    unassign(gallery, [4])  # red and green have three faces each
     path, seen = "/individuals?tab=unnamed", []
     while path:
         page = client.get(path).text
@@ -74,7 +74,7 @@ def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
 
 
 def test_more_link_pages_through_unknown_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
-    let_go(gallery, RED)
+    unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
     page = client.get("/individuals?tab=unknown").text
     assert faces_on(page) == [1, 2, 3]
@@ -84,15 +84,15 @@ def test_more_link_pages_through_unknown_faces(client: TestClient, gallery: Gall
 
 def test_tile_form_names_identity(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/name", called=" Tom ", back="/individuals?tab=unnamed")
-    assert went(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
-    assert told(client, answer) == "Now called Tom."
+    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
+    assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
 
 
 def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
-    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
     page = client.get(answer.headers["location"]).text
     assert "There is a Tom already" in page
     assert '<input type="radio" name="into" value="1" checked>' in page
@@ -100,14 +100,14 @@ def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     assert names_of(gallery) == {1: "Tom"}
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
     merged = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals?tab=unnamed")
-    assert told(client, merged) == "Merged into Tom."
+    assert flash_of(client, merged) == "Merged into Tom."
     assert groups(gallery) == {frozenset(RED | GREEN), frozenset(BLUE)}
 
 
 def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
     answer = post(client, "/individuals/2/name", called="tom")
-    assert went(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
     post(client, "/individuals/2/faces", do="move", face="5", called="TOM")
     assert identity_of(gallery, 5) == 1
     post(client, "/individuals/1/name", called="tom")  # one's own name may be written otherwise
@@ -128,15 +128,15 @@ def test_group_form_clusters_unknown_faces(client: TestClient, gallery: Gallery)
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
     assert "9 faces</a> are nobody's yet" in client.get("/individuals?tab=unnamed").text
     answer = post(client, "/individuals/group")
-    assert told(client, answer) == "Grouped: there are 3 individuals now."
+    assert flash_of(client, answer) == "Grouped: there are 3 individuals now."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
     assert "is nobody's yet" not in client.get("/individuals?tab=unnamed").text
     again = post(client, "/individuals/group")
-    assert told(client, again) == "No faces are alike enough to be one individual's."
+    assert flash_of(client, again) == "No faces are alike enough to be one individual's."
 
 
 def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
-    with served(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
+    with make_client(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
         for tab in ("unnamed", "unknown"):
             page = client.get(f"/individuals?tab={tab}").text
             assert "Nobody is here yet" in page
@@ -157,7 +157,7 @@ def test_rejects_invalid_names(client: TestClient, gallery: Gallery, called: str
 
 def test_merge_without_target_asks_for_target(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/merge", identity=["3", "2"])
-    assert went(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
+    assert redirect_of(answer) == ("/individuals/merge", {"identity": "3,2", "back": "/individuals"})
     page = client.get(answer.headers["location"]).text
     assert re.findall(r'name="into" value="(\d)"( checked)?', page) == [("2", " checked"), ("3", "")]
     assert len(groups(gallery)) == 3
@@ -178,7 +178,7 @@ def test_rejects_merge_of_single_identity(client: TestClient):
 
 def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClient):
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals/2?order=likely")
-    assert went(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
+    assert redirect_of(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
 
 
 def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Gallery):
@@ -198,19 +198,19 @@ def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
 
 
 def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery):
-    let_go(gallery, [8, 9])
+    unassign(gallery, [8, 9])
     answer = post(client, "/individuals/unknown", face=["8", "9"], back="/individuals?tab=unknown")
     assert frozenset({8, 9}) in groups(gallery)
     number = identity_of(gallery, 8)
-    assert told(client, answer) == f"2 faces moved to #{number}."
+    assert flash_of(client, answer) == f"2 faces moved to #{number}."
 
 
 def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
-    let_go(gallery, [9])
+    unassign(gallery, [9])
     post(client, "/individuals/unknown", face="9", called="Mia")
     assert frozenset(GREEN | {9}) in groups(gallery)
-    let_go(gallery, [9])
+    unassign(gallery, [9])
     post(client, "/individuals/unknown", face="9", called="Somebody new")
     assert "Somebody new" in names_of(gallery).values()
 
@@ -269,23 +269,23 @@ def test_face_form_splits_moves_and_rejects(
 ):
     corrections.name_identity(gallery, 2, "Mia")
     answer = post(client, "/individuals/1/faces", **fields)
-    assert went(answer)[0] == "/individuals/1"
+    assert redirect_of(answer)[0] == "/individuals/1"
     assert all(frozenset(faces) in groups(gallery) for faces in expected)
-    assert told(client, answer) == says
+    assert flash_of(client, answer) == says
 
 
 def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
     answer = post(client, "/individuals/1/faces", do="reject", face="1")
-    assert told(client, answer) == "1 face taken out; it carried 12 other faces along."
+    assert flash_of(client, answer) == "1 face taken out; it carried 12 other faces along."
 
 
 def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
-    assert told(client, answer) == "2 faces confirmed."
+    assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [False, True, True] + [False] * 6
     answer = post(client, "/individuals/1/confirm", faces="4")
-    assert told(client, answer) == "2 faces confirmed."
+    assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] * 4 + [False] * 5
     assert "Confirm all" not in client.get("/individuals/1").text
 
@@ -300,7 +300,7 @@ def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery
 def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Rex")
     answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
-    assert told(client, answer) == "1 face confirmed."
+    assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
 
@@ -330,4 +330,4 @@ def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):
 
 def test_missing_identity_after_merge_redirects_to_list(client: TestClient):
     answer = client.get("/individuals/99?done=merged&who=1", follow_redirects=False)
-    assert went(answer) == ("/individuals", {"done": "merged", "who": "1"})
+    assert redirect_of(answer) == ("/individuals", {"done": "merged", "who": "1"})

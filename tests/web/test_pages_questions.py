@@ -18,7 +18,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages import questions
 from familiar.web.settings import Settings
 from support.small_gallery import DIM, SPACE, enrolled, groups, identity_of
-from support.web_forms import let_go, post, served, told, went
+from support.web_forms import unassign, post, make_client, flash_of, redirect_of
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def doubtful(tmp_path: Path) -> Iterator[Gallery]:
 
 @pytest.fixture
 def asking(doubtful: Gallery) -> Iterator[TestClient]:
-    with served(Settings(gallery=doubtful.folder)) as client:
+    with make_client(Settings(gallery=doubtful.folder)) as client:
         yield client
 
 
@@ -64,7 +64,7 @@ def test_asks_most_valuable_question_first(asking: TestClient):
 @pytest.mark.parametrize(("same", "together"), [("true", True), ("false", False)])
 def test_answer_is_applied_and_next_question_shown(asking: TestClient, doubtful: Gallery, same: str, together: bool):
     answer = post(asking, "/questions", **asked(asking.get("/questions").text), same=same)
-    assert went(answer)[0] == "/questions"
+    assert redirect_of(answer)[0] == "/questions"
     assert (identity_of(doubtful, 1) == identity_of(doubtful, 5)) == together
     page = asking.get(answer.headers["location"]).text
     assert "About 2 answers left that matter" in page
@@ -76,7 +76,7 @@ def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubt
     corrections.name_identity(doubtful, 2, "Rex")
     question = asked(asking.get("/questions").text)
     answer = post(asking, "/questions", **question, same="true")
-    path, query = went(answer)
+    path, query = redirect_of(answer)
     assert (path, query["identity"]) == ("/individuals/merge", "1,2")
     assert query["back"] == f"/questions?best={question['best']}"
     assert load_assignments(doubtful).names == {1: "Bella", 2: "Rex"}
@@ -85,16 +85,16 @@ def test_joining_two_named_identities_opens_merge_page(asking: TestClient, doubt
 def test_join_reports_merged_identity(asking: TestClient, doubtful: Gallery):
     corrections.name_identity(doubtful, 2, "Bella")
     answer = post(asking, "/questions", **asked(asking.get("/questions").text), same="true")
-    assert told(asking, answer) == "Merged into Bella."
+    assert flash_of(asking, answer) == "Merged into Bella."
 
 
 def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gallery):
-    let_go(doubtful, [5, 8, 10])
+    unassign(doubtful, [5, 8, 10])
     asks = {"kind": "merge", "first": "", "same": "true"}
     answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
-    assert told(asking, answer) == "1 face moved to #1."
+    assert flash_of(asking, answer) == "1 face moved to #1."
     answer = post(asking, "/questions", **asks, first_face="8", second_face="10", second="")
-    assert told(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
+    assert flash_of(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
 
 
 def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Gallery):
@@ -113,7 +113,7 @@ def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Galle
 def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
     page = asking.get("/questions?skipped=3-7").text
     answer = post(asking, "/questions", **asked(page), same="false")
-    assert went(answer) == ("/questions", {"skipped": "3-7", "best": asked(page)["best"]})
+    assert redirect_of(answer) == ("/questions", {"skipped": "3-7", "best": asked(page)["best"]})
 
 
 def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
@@ -128,7 +128,7 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
     corrections.merge(doubtful, 2, [1])
     before = groups(doubtful)
     answer = post(asking, "/questions", **question, same="true")
-    assert told(asking, answer) == "That question had changed meanwhile; here is the next one."
+    assert flash_of(asking, answer) == "That question had changed meanwhile; here is the next one."
     assert groups(doubtful) == before
     assert decisions(doubtful, 1)[0].kind == "merge"
 
@@ -147,7 +147,7 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
 def test_ignores_answer_to_tampered_question(asking: TestClient, doubtful: Gallery, change: dict[str, str]):
     question = asked(asking.get("/questions").text) | change
     for same in ("true", "false"):
-        assert went(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
+        assert redirect_of(post(asking, "/questions", **question, same=same))[1]["done"] == "changed"
     assert decisions(doubtful, 1)[0].kind == "group"
 
 
@@ -181,7 +181,7 @@ def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
     # Then it stays so, whatever an answer brings up, until somebody wants to go on.
     assert '<a href="/questions">go on</a>' in page
     answer = post(asking, "/questions", **asked(page), same="false")
-    assert went(answer)[1]["enough"] == "1"
+    assert redirect_of(answer)[1]["enough"] == "1"
     answer = post(asking, "/questions", **asked(page) | {"best": "0.01"}, same="false")
     page = asking.get(answer.headers["location"]).text
     assert "What matters most is answered" in page

@@ -25,7 +25,7 @@ from familiar.gallery.database.connection import Gallery
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
 from familiar.web.service import Service
-from familiar.web.settings import SHORTEST_TOKEN, Settings
+from familiar.web.settings import MIN_TOKEN_CHARACTERS, Settings
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 
@@ -91,10 +91,10 @@ def test_public_address_requires_token(folder: Path):
     for address in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
         with pytest.raises(FamiliarError, match="token"):
             Settings(gallery=folder, address=address)
-        Settings(gallery=folder, address=address, token="t" * SHORTEST_TOKEN)
+        Settings(gallery=folder, address=address, token="t" * MIN_TOKEN_CHARACTERS)
     for address in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
         Settings(gallery=folder, address=address)
-    with pytest.raises(FamiliarError, match=f"{SHORTEST_TOKEN} ASCII"):
+    with pytest.raises(FamiliarError, match=f"{MIN_TOKEN_CHARACTERS} ASCII"):
         Settings(gallery=folder, token="short")
 
 
@@ -104,10 +104,10 @@ def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_
     with pytest.raises(BadGallery, match="no gallery"):
         Service(Settings(gallery=tmp_path / "none", model=mean_color_bundle, read_only=True))
     service = Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle))
-    with service.threads.beside() as gallery:
+    with service.executor.new_connection() as gallery:
         assert gallery.space.space_id == "mean-color"
-    service.threads.close()
-    service.pictures.close()
+    service.executor.close()
+    service.thumbnails.close()
 
 
 def test_rejects_model_from_another_space(folder: Path, random_other: Path):
@@ -257,7 +257,7 @@ def refused(*said: str | Path) -> str:
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | {"FAMILIAR_TOKEN": "t" * SHORTEST_TOKEN},
+        env=os.environ | {"FAMILIAR_TOKEN": "t" * MIN_TOKEN_CHARACTERS},
     )
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()

@@ -15,7 +15,7 @@ from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.database.connection import Gallery
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
-from support.server import running
+from support.server import running_server
 from support.tiers import small_and_exhaustive
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -66,7 +66,7 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture
 def album(tmp_path: Path, mean_color_bundle: Path) -> Iterator[tuple[str, Path]]:
     settings = Settings(gallery=tmp_path / "album", model=mean_color_bundle)
-    with running(settings) as url:
+    with running_server(settings) as url:
         yield url, settings.gallery
 
 

@@ -12,10 +12,10 @@ from familiar.client.photos import Part
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import one_line
 
-TRIES = 3
-LONGEST_WAIT_SECONDS = 10.0  # before one more try
-_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_KIND = "urn:familiar:problem:"
+MAX_TRIES = 3
+MAX_WAIT_SECONDS = 10.0  # before one more try
+_RETRY_STATUSES = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_PROBLEM_PREFIX = "urn:familiar:problem:"
 
 
 class ServerError(FamiliarError):
@@ -37,7 +37,7 @@ class Connection:
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._url = url.rstrip("/")
-        with self._told():
+        with self._translate_errors():
             self._http = httpx2.Client(
                 base_url=f"{self._url}/api/v1", headers=headers, timeout=timeout, trust_env=False
             )
@@ -45,7 +45,7 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -60,20 +60,20 @@ class Connection:
         Where nothing is changed by it, as `reads` says, it is tried again when the server has too much to do.
         """
         known = {name: value for name, value in (query or {}).items() if value is not None}
-        tries = TRIES if reads else 1
+        tries = MAX_TRIES if reads else 1
         while True:
             tries -= 1
-            with self._told():
+            with self._translate_errors():
                 files = None if photos is None else photos()
                 response = self._http.request(method, path, params=known, json=body, files=files)
-            if response.status_code not in _LATER or not tries:
+            if response.status_code not in _RETRY_STATUSES or not tries:
                 _require_success(response)
                 return response
             time.sleep(_wait_seconds(response))
 
     def events(self, path: str) -> Iterator[Any]:
         """The data of server-sent events until their end."""
-        with self._told(), self._http.sse(path) as source:
+        with self._translate_errors(), self._http.sse(path) as source:
             if not source.response.is_success:
                 source.response.read()
                 _require_success(source.response)
@@ -81,7 +81,7 @@ class Connection:
                 yield event.json()
 
     @contextlib.contextmanager
-    def _told(self) -> Generator[None, None, None]:
+    def _translate_errors(self) -> Generator[None, None, None]:
         """httpx2's errors as ours."""
         try:
             yield
@@ -105,9 +105,9 @@ def _require_success(response: httpx2.Response) -> None:
         said = response.json()
     if not (isinstance(said, dict) and isinstance(said.get("type"), str)):
         raise ServerError(status, "unknown", f"{response.url}: answered {status} {response.reason_phrase}")
-    raise ServerError(status, said["type"].removeprefix(_KIND), one_line(str(said.get("detail", said["type"]))))
+    raise ServerError(status, said["type"].removeprefix(_PROBLEM_PREFIX), one_line(str(said.get("detail", said["type"]))))
 
 
 def _wait_seconds(response: httpx2.Response) -> float:
     said = response.headers.get("Retry-After", "")
-    return min(float(said) if said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
+    return min(float(said) if said.isdecimal() else 1.0, MAX_WAIT_SECONDS)

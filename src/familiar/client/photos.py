@@ -15,10 +15,10 @@ def part(field: str, source: Source) -> Part:
     """UnreadablePhoto where there is no such file."""
     if isinstance(source, bytes):
         return field, ("photo", source)
-    return field, (printable(source.name), Opened(source))
+    return field, (printable(source.name), LazyFile(source))
 
 
-class Opened:
+class LazyFile:
     """A file for reading that is open only from its first piece to its last."""
 
     def __init__(self, path: Path) -> None:

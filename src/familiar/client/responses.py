@@ -32,8 +32,8 @@ class Thresholds:
     high_precision: float
     balanced: float
     high_recall: float
-    grouping: float
-    own: bool
+    clustering: float
+    fitted_on_gallery: bool
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class LikelyFace:
+class FaceConfidence:
     """How like the mean of its identity's other faces a face is."""
 
     face: Face
@@ -115,7 +115,7 @@ class LikelyFace:
 
 
 @dataclass(frozen=True)
-class Corrected:
+class CorrectionResult:
     """The identity that a correction was about, and how many faces nobody spoke of it carried along."""
 
     identity: int
@@ -123,7 +123,7 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class ClusterResult:
     """`identities` that hold faces now, the `faces` they hold, those `alone`, and how many `changed`."""
 
     identities: int
@@ -156,7 +156,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedPhoto:
     name: str
     reason: str
 
@@ -167,20 +167,20 @@ class Progress:
 
     number: str
     state: str
-    found: int
-    looked: int
+    total: int
+    processed: int
     photos: int
     faces: int
     without_face: int
     known: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedPhoto, ...]
     skipped_count: int
     new_individuals: int
     error: str | None
 
 
 @dataclass(frozen=True, eq=False)
-class SeenFace:
+class DetectedFace:
     """`landmarks_px`: five (x, y); `embedding`: a unit vector of the model's space, where it was asked for."""
 
     box_xyxy_px: Box
@@ -191,19 +191,19 @@ class SeenFace:
 
 
 @dataclass(frozen=True)
-class Looked:
+class PhotoFaces:
     """A photo's width and height, and its faces, best first."""
 
     name: str
     size_px: tuple[int, int]
-    faces: tuple[SeenFace, ...]
+    faces: tuple[DetectedFace, ...]
 
 
 @dataclass(frozen=True)
-class LookedAt:
+class DetectionResult:
     """The photos that could be read, in the order in which they were sent; and of the others, why not."""
 
-    photos: tuple[Looked, ...]
+    photos: tuple[PhotoFaces, ...]
     skipped: tuple[str, ...]
 
 
@@ -232,7 +232,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Answers:
+class SearchResult:
     """`known` None: nobody here, or identities were not asked for."""
 
     known: Match | None
@@ -241,15 +241,15 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerificationResult:
     """`same` from the `threshold` on. Of two photos with the best face of each."""
 
     similarity: float
     probability: float | None
     same: bool
     threshold: float
-    first: SeenFace | None = None
-    second: SeenFace | None = None
+    first: DetectedFace | None = None
+    second: DetectedFace | None = None
 
 
 @dataclass(frozen=True)
@@ -263,28 +263,28 @@ class Page:
     next: str | None
 
 
-def understood(kind: Any, said: Any) -> Any:
+def parse_response(kind: Any, said: Any) -> Any:
     """A `kind` of what JSON holds; keys that it does not know are left out. FamiliarError where it is none.
 
     >>> understood(Corrected, {"identity": 3, "propagated_faces": 2, "news": True})
     Corrected(identity=3, propagated_faces=2)
     """
     try:
-        return _made(kind, said)
+        return _convert(kind, said)
     except (TypeError, ValueError) as error:
         raise FamiliarError("the server's answer is none that this client knows; update familiar") from error
 
 
-def _made(kind: Any, said: Any) -> Any:
+def _convert(kind: Any, said: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
-        return None if said is None else _made(get_args(kind)[0], said)
+        return None if said is None else _convert(get_args(kind)[0], said)
     if kind is Vector:
         return np.array(said, np.float32)
     if get_origin(kind) is tuple:
         inner = get_args(kind)
         kinds = inner[:1] * len(said) if inner[-1] is Ellipsis else inner
-        return tuple(_made(one, value) for one, value in zip(kinds, said, strict=True))
+        return tuple(_convert(one, value) for one, value in zip(kinds, said, strict=True))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind, include_extras=True)
-        return kind(**{name: _made(hint, said[name]) for name, hint in hints.items() if name in said})
+        return kind(**{name: _convert(hint, said[name]) for name, hint in hints.items() if name in said})
     return said

@@ -37,7 +37,7 @@ RETRY_SECONDS = 2
 log = logging.getLogger("familiar.serve")
 
 
-class Refused(FamiliarError):
+class HttpProblem(FamiliarError):
     """A request that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
 
     def __init__(self, status: HTTPStatus, kind: str, detail: str, retry_seconds: int | None = None) -> None:
@@ -47,32 +47,32 @@ class Refused(FamiliarError):
         self.retry_seconds = retry_seconds
 
 
-def mistake(error: Exception, where: str) -> Refused:
+def internal_error(error: Exception, where: str) -> HttpProblem:
     """Of an error that is no `FamiliarError`, and the log is told where it happened. Its message may hold names of
     photos, so it reaches neither the client nor the log."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     log.error("a mistake of ours in %s: %s\n%s", where, type(error).__name__, lines)
-    return Refused(
+    return HttpProblem(
         HTTPStatus.INTERNAL_SERVER_ERROR, "mistake", "something went wrong here; the server's log says where"
     )
 
 
-def busy(detail: str) -> Refused:
+def unavailable(detail: str) -> HttpProblem:
     """For a queue that is full."""
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
+    return HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
 
 
-def refused(error: FamiliarError) -> Refused:
+def to_problem(error: FamiliarError) -> HttpProblem:
     """Any of our errors as the refusal it is over HTTP."""
-    if isinstance(error, Refused):
+    if isinstance(error, HttpProblem):
         return error
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
     wait = RETRY_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    return Refused(status, kebab(type(error).__name__), str(error), wait)
+    return HttpProblem(status, kebab(type(error).__name__), str(error), wait)
 
 
-def details(error: Refused) -> dict[str, Any]:
+def problem_details(error: HttpProblem) -> dict[str, Any]:
     """The body of the answer."""
     return {
         "type": f"urn:familiar:problem:{error.kind}",
@@ -82,7 +82,7 @@ def details(error: Refused) -> dict[str, Any]:
     }
 
 
-def headers(error: Refused) -> dict[str, str]:
+def problem_headers(error: HttpProblem) -> dict[str, str]:
     return {} if error.retry_seconds is None else {"Retry-After": str(error.retry_seconds)}
 
 

@@ -9,15 +9,15 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from familiar.gallery.database.connection import Gallery
-from familiar.web.errors import Refused, busy
+from familiar.web.errors import HttpProblem, unavailable
 
-READERS = 3
+READER_THREADS = 3
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class GalleryThreads:
+class GalleryExecutor:
     """Several read at once, one writes. What they make of the gallery they share, so memory does not grow with them.
 
     More than `waiting` requests are refused with 503; `read_only` refuses every write with 403. To be made and used in
@@ -26,18 +26,18 @@ class GalleryThreads:
 
     def __init__(self, folder: Path, waiting: int, *, read_only: bool = False) -> None:
         first = Gallery.open(folder)  # says at once what is wrong with it
-        self._opened = [first, *(first.new_connection() for _ in range(READERS))]
+        self._connections = [first, *(first.new_connection() for _ in range(READER_THREADS))]
         self._free: SimpleQueue[Gallery] = SimpleQueue()
-        for gallery in self._opened:
+        for gallery in self._connections:
             self._free.put(gallery)
-        self._readers = ThreadPoolExecutor(READERS, "gallery-read")
+        self._readers = ThreadPoolExecutor(READER_THREADS, "gallery-read")
         self._writer = ThreadPoolExecutor(1, "gallery-write")
         self._waiting, self._most = 0, waiting
         self._read_only = read_only
 
-    def beside(self) -> Gallery:
+    def new_connection(self) -> Gallery:
         """One more connection, for a thread of the caller's, who closes it."""
-        return self._opened[0].new_connection()
+        return self._connections[0].new_connection()
 
     async def read(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`ask(gallery, ...)` in a thread that reads."""
@@ -48,7 +48,7 @@ class GalleryThreads:
         self.require_writable()
         return await self._run(self._writer, change, *args, **kwargs)
 
-    async def decide(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write_locked(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `write`, for a change that looks before it writes: meanwhile no job and no other request does."""
 
         def decided(gallery: Gallery) -> T:
@@ -57,7 +57,7 @@ class GalleryThreads:
 
         return await self.write(decided)
 
-    async def write_late(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def compute_then_write(self, change: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `write`, for a change that computes before it writes: meanwhile others write."""
         self.require_writable()
         return await self._run(self._readers, change, *args, **kwargs)
@@ -65,13 +65,13 @@ class GalleryThreads:
     def require_writable(self) -> None:
         """Refused with 403 on a server that is read-only."""
         if self._read_only:
-            raise Refused(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
+            raise HttpProblem(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
 
     def close(self) -> None:
         """Waits for the writes under way."""
         self._writer.shutdown()
         self._readers.shutdown(cancel_futures=True)
-        for gallery in self._opened:
+        for gallery in self._connections:
             gallery.close()
 
     async def _run(
@@ -82,7 +82,7 @@ class GalleryThreads:
         **kwargs: P.kwargs,
     ) -> T:
         if self._waiting >= self._most:
-            raise busy("too many requests wait for the gallery; try again in a moment")
+            raise unavailable("too many requests wait for the gallery; try again in a moment")
 
         def work() -> T:
             gallery = self._free.get()  # there are as many as threads
@@ -94,18 +94,18 @@ class GalleryThreads:
         self._waiting += 1
         loop = asyncio.get_running_loop()
         future: Future[T] = pool.submit(work)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._left))
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._decrement_waiting))
         done = asyncio.wrap_future(future)
-        done.add_done_callback(_seen)
+        done.add_done_callback(_consume_exception)
         # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
         await asyncio.wait([done])
         return done.result()
 
-    def _left(self) -> None:
+    def _decrement_waiting(self) -> None:
         self._waiting -= 1
 
 
-def _seen(done: asyncio.Future[Any]) -> None:
+def _consume_exception(done: asyncio.Future[Any]) -> None:
     """An error that nobody waits for any more is not logged: its message may hold names of photos."""
     if not done.cancelled():
         done.exception()

@@ -19,19 +19,19 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search.search import build_index, lacks_index
 from familiar.photos.decoding import find_photos
-from familiar.web.allowed_paths import Roots
-from familiar.web.errors import Refused, busy, mistake
-from familiar.web.gallery_executor import GalleryThreads
-from familiar.web.inference import Vision
+from familiar.web.allowed_paths import AllowedPaths
+from familiar.web.errors import HttpProblem, unavailable, internal_error
+from familiar.web.gallery_executor import GalleryExecutor
+from familiar.web.inference import BatchingInference
 from familiar.web.settings import Limits
-from familiar.web.uploads import Skipped, is_broken, left_behind, parted, photo_name
+from familiar.web.uploads import SkippedPhoto, is_corrupt, find_unprocessed_uploads, split_error_path, photo_name
 
-REMEMBERED = 50  # jobs
-SHOWN = 200  # skipped photos of a job
-SECONDS_APART = 0.1  # of what a watcher is told
-BUSY_SECONDS_APART = 1.0  # after each of which the gallery is tried again, beside the ten that a try takes
-OUTSIDE = "a link that leads out of the folders that this server reads"
-GONE = "was deleted before it was looked at"
+MAX_REMEMBERED_JOBS = 50  # jobs
+MAX_SHOWN_SKIPPED = 200  # skipped photos of a job
+WATCH_INTERVAL_SECONDS = 0.1  # of what a watcher is told
+BUSY_RETRY_SECONDS = 1.0  # after each of which the gallery is tried again, beside the ten that a try takes
+OUTSIDE_REASON = "a link that leads out of the folders that this server reads"
+DELETED_REASON = "was deleted before it was looked at"
 
 T = TypeVar("T")
 
@@ -46,13 +46,13 @@ class Progress:
 
     number: str
     state: Literal["waiting", "looking", "grouping", "done", "stopped", "failed"] = "waiting"
-    found: int = 0
-    looked: int = 0
+    total: int = 0
+    processed: int = 0
     photos: int = 0
     faces: int = 0
     without_face: int = 0
     known: int = 0
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedPhoto, ...] = ()
     skipped_count: int = 0
     new_individuals: int = 0
     error: str | None = None
@@ -100,10 +100,10 @@ class _Stopped(Exception):
     """The server stops."""
 
 
-class Jobs:
+class JobQueue:
     """One job at a time, the others wait; what each took in is grouped at its end. To be used in one event loop."""
 
-    def __init__(self, threads: GalleryThreads, vision: Vision, roots: Roots, limits: Limits) -> None:
+    def __init__(self, threads: GalleryExecutor, vision: BatchingInference, roots: AllowedPaths, limits: Limits) -> None:
         self._threads, self._vision, self._roots, self._limits = threads, vision, roots, limits
         self._pool = ThreadPoolExecutor(1, "job")
         self._stopping = threading.Event()
@@ -114,7 +114,7 @@ class Jobs:
     async def start(self) -> None:
         """Takes up photos that were uploaded, but not looked at, when the server was last stopped or killed."""
         if self._vision.has_model:
-            left = await self._threads.read(left_behind, self._roots.own)
+            left = await self._threads.read(find_unprocessed_uploads, self._roots.uploads)
             if left:
                 self._begin(left)
 
@@ -124,7 +124,7 @@ class Jobs:
         await asyncio.to_thread(self._pool.shutdown)
         await asyncio.sleep(0)  # what the thread told last is shown
 
-    def submit(self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None) -> Progress:
+    def submit(self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), continues: str | None = None) -> Progress:
         """Takes in files and the photos of folders, within the roots; `skipped` were sent along, and are no photos.
 
         `continues`: the job of the part before, where one set comes in parts: what is told of this one then holds for
@@ -139,9 +139,9 @@ class Jobs:
         self._threads.require_writable()
         self._vision.embedder  # noqa: B018 - refuses where there is none
         if self._stopping.is_set():
-            raise busy("the server is stopping")
-        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.jobs:
-            raise busy("too many photos wait to be taken in; try again when some are done")
+            raise unavailable("the server is stopping")
+        if sum(job.progress.state == "waiting" for job in self._jobs.values()) >= self._limits.waiting_jobs:
+            raise unavailable("too many photos wait to be taken in; try again when some are done")
 
     def progress(self, number: str) -> Progress:
         """NotInGallery where there is no such job, or it is long over."""
@@ -159,7 +159,7 @@ class Jobs:
             yield progress
             if progress.ended:
                 return
-            await asyncio.sleep(SECONDS_APART)
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
             await changed.wait()
 
     def _job(self, number: str) -> _Job:
@@ -167,12 +167,12 @@ class Jobs:
             raise NotInGallery("there is no such job, or it was over long ago")
         return self._jobs[number]
 
-    def _begin(self, paths: Sequence[Path], skipped: Sequence[Skipped] = (), continues: str | None = None) -> Progress:
-        told = Progress(str(next(self._numbers)), skipped=tuple(skipped[:SHOWN]), skipped_count=len(skipped))
+    def _begin(self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), continues: str | None = None) -> Progress:
+        told = Progress(str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped))
         job = _Job(paths, told, self._jobs.get(continues or ""))
         self._jobs[job.progress.number] = job
         over = [number for number, old in self._jobs.items() if old.progress.ended]
-        for number in over[: max(0, len(self._jobs) - REMEMBERED)]:
+        for number in over[: max(0, len(self._jobs) - MAX_REMEMBERED_JOBS)]:
             del self._jobs[number]
         self._pool.submit(self._run, job, asyncio.get_running_loop())
         return job.progress
@@ -203,7 +203,7 @@ class Jobs:
         except FamiliarError as error:
             show(replace(progress, state="failed", error=str(error)))
         except Exception as error:
-            show(replace(progress, state="failed", error=str(mistake(error, "a job"))))
+            show(replace(progress, state="failed", error=str(internal_error(error, "a job"))))
 
     def _take_in(self, places: Sequence[Path], progress: Progress, show: Callable[[Progress], None]) -> None:
         self._go_on()
@@ -216,7 +216,7 @@ class Jobs:
 
         def looked(done: int, so_far: EnrollResult) -> None:
             nonlocal progress
-            skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:SHOWN])]
+            skipped = [*outside, *(self._skipped(error, known) for error in so_far.skipped[:MAX_SHOWN_SKIPPED])]
             progress = replace(
                 progress,
                 looked=done + left_out,
@@ -224,13 +224,13 @@ class Jobs:
                 faces=so_far.faces,
                 without_face=so_far.without_face,
                 known=so_far.known + so_far.edited,
-                skipped=tuple(skipped[:SHOWN]),
+                skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]),
                 skipped_count=left_out + len(so_far.skipped),
             )
             show(progress)
             self._go_on()
 
-        with self._threads.beside() as gallery:
+        with self._threads.new_connection() as gallery:
             enrolled = self._enrolled(gallery, paths, looked)
             looked(len(paths), enrolled)  # where no batch was
             self._delete_broken(places, enrolled)
@@ -266,14 +266,14 @@ class Jobs:
             try:
                 return work()
             except GalleryBusy:
-                self._stopping.wait(BUSY_SECONDS_APART)
+                self._stopping.wait(BUSY_RETRY_SECONDS)
                 self._go_on()
 
     def _delete_broken(self, places: Sequence[Path], enrolled: EnrollResult) -> None:
         """Uploads that are no photos after all, as is told: at the next start they would be looked at again."""
-        uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.own))
-        for error in filter(is_broken, enrolled.skipped):
-            path, _ = parted(error, uploads)
+        uploads = frozenset(str(place) for place in places if place.is_relative_to(self._roots.uploads))
+        for error in filter(is_corrupt, enrolled.skipped):
+            path, _ = split_error_path(error, uploads)
             if path is not None:
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -282,33 +282,33 @@ class Jobs:
         if self._stopping.is_set():
             raise _Stopped
 
-    def _found(self, places: Sequence[Path]) -> tuple[list[Path], list[Skipped]]:
+    def _found(self, places: Sequence[Path]) -> tuple[list[Path], list[SkippedPhoto]]:
         """Photos, each once, by where they really are; and those that lie elsewhere, or no more."""
         found: dict[Path, None] = {}
-        outside: list[Skipped] = []
+        outside: list[SkippedPhoto] = []
         for place in places:
             try:
                 paths = find_photos([place])
             except UnreadablePhoto as error:
-                if place.is_relative_to(self._roots.own):  # forgotten, or broken and sent twice
-                    outside.append(Skipped(self._shown(place), GONE))
+                if place.is_relative_to(self._roots.uploads):  # forgotten, or broken and sent twice
+                    outside.append(SkippedPhoto(self._shown(place), DELETED_REASON))
                     continue
                 raise UnreadablePhoto(f"{self._shown(place)}: no photo found") from error
             for path in paths:
                 self._go_on()
                 try:
-                    found[self._roots.inside(path)] = None
-                except Refused:
-                    outside.append(Skipped(self._shown(path), OUTSIDE))
+                    found[self._roots.resolve(path)] = None
+                except HttpProblem:
+                    outside.append(SkippedPhoto(self._shown(path), OUTSIDE_REASON))
         return list(found), outside
 
-    def _skipped(self, error: FamiliarError, known: Collection[str]) -> Skipped:
-        path, reason = parted(error, known)
-        return Skipped("a photo" if path is None else self._shown(path), reason)
+    def _skipped(self, error: FamiliarError, known: Collection[str]) -> SkippedPhoto:
+        path, reason = split_error_path(error, known)
+        return SkippedPhoto("a photo" if path is None else self._shown(path), reason)
 
     def _shown(self, path: Path) -> str:
         """As seen from its root, whose own name is told."""
-        if path.is_relative_to(self._roots.own):
+        if path.is_relative_to(self._roots.uploads):
             return photo_name(path)
         for root in self._roots.folders:
             if path.is_relative_to(root):
@@ -318,7 +318,7 @@ class Jobs:
 
 def _together(before: Progress, now: Progress) -> Progress:
     """What is told of parts of one set."""
-    skipped = (*before.skipped, *now.skipped)[:SHOWN]
+    skipped = (*before.skipped, *now.skipped)[:MAX_SHOWN_SKIPPED]
     return replace(now, **_sums(before, now, COUNTS), skipped=skipped)
 
 

@@ -22,21 +22,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from familiar import __version__
 from familiar.core.errors import FamiliarError
 from familiar.web import api, pages
-from familiar.web.errors import MEDIA_TYPE, Refused, details, headers, kebab, mistake, refused
-from familiar.web.middleware import guarded
+from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers, kebab, internal_error, to_problem
+from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import opens_page, wants_page
-from familiar.web.middleware.http_protocol import handshake
+from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.service import Service
 from familiar.web.settings import Settings
 
 STATIC = Path(__file__).parent / "static"
-MOST_SAID = 5  # things that are wrong with one request
+MAX_REPORTED_ERRORS = 5  # things that are wrong with one request
 log = logging.getLogger("familiar.serve")
 
 
 def make_app(service: Service) -> ASGIApp:
     """Pages, API and the guard before them. The service starts and stops with it."""
-    return guarded(_application(service), service.settings)
+    return wrap_app(_application(service), service.settings)
 
 
 def _application(service: Service) -> FastAPI:
@@ -62,14 +62,14 @@ def _application(service: Service) -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_api_route("/healthz", _healthy, include_in_schema=False)
-    app.add_exception_handler(FamiliarError, _answer(_of_ours))
-    app.add_exception_handler(RequestValidationError, _answer(_of_validation))
-    app.add_exception_handler(HTTPException, _answer(_of_http))
-    app.add_middleware(_Caught)
+    app.add_exception_handler(FamiliarError, _exception_handler(_problem_from_familiar_error))
+    app.add_exception_handler(RequestValidationError, _exception_handler(_problem_from_validation))
+    app.add_exception_handler(HTTPException, _exception_handler(_problem_from_http_exception))
+    app.add_middleware(_CatchAllMiddleware)
     return app
 
 
-def serve(settings: Settings, told: Callable[[str], None]) -> None:
+def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     """Serves until it is interrupted. `told` is given the address once photos can be taken in.
 
     FamiliarError where the gallery, the model, the certificate or the address cannot be had.
@@ -78,7 +78,7 @@ def serve(settings: Settings, told: Callable[[str], None]) -> None:
     service = Service(settings)
     config = uvicorn.Config(
         make_app(service),
-        http=handshake(settings.limits, tls),
+        http=make_protocol_factory(settings.limits, tls),
         ws="none",
         log_config=None,
         access_log=False,  # it would log names of photos
@@ -90,7 +90,7 @@ def serve(settings: Settings, told: Callable[[str], None]) -> None:
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     listening = _listen(settings)
     try:
-        told(_url(settings, listening.getsockname()[1]))
+        on_ready(_url(settings, listening.getsockname()[1]))
         with contextlib.suppress(KeyboardInterrupt):  # which is how it is stopped
             _Server(config, service).run([listening])
     finally:
@@ -168,7 +168,7 @@ async def _healthy() -> Response:
     return PlainTextResponse("ok")
 
 
-def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Exception], Response]:
+def _exception_handler(as_refused: Callable[[Exception], HttpProblem]) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
         response = _respond(request, as_refused(error))
         response.headers.update(getattr(error, "headers", None) or {})  # such as Allow of a 405
@@ -177,33 +177,33 @@ def _answer(as_refused: Callable[[Exception], Refused]) -> Callable[[Request, Ex
     return answer
 
 
-def _respond(request: Request, said: Refused) -> Response:
+def _respond(request: Request, said: HttpProblem) -> Response:
     if wants_page(request.scope):
         said = pages.without_hints(request, said)
     if opens_page(request.scope):
-        return pages.error_page(request, said)
-    return JSONResponse(details(said), said.status, headers(said), MEDIA_TYPE)
+        return pages.render_error_page(request, said)
+    return JSONResponse(problem_details(said), said.status, problem_headers(said), MEDIA_TYPE)
 
 
-def _of_ours(error: Exception) -> Refused:
+def _problem_from_familiar_error(error: Exception) -> HttpProblem:
     assert isinstance(error, FamiliarError)
-    return refused(error)
+    return to_problem(error)
 
 
-def _of_validation(error: Exception) -> Refused:
+def _problem_from_validation(error: Exception) -> HttpProblem:
     """Where it is wrong and why, never what was sent."""
     assert isinstance(error, RequestValidationError)
-    wrong = [f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:MOST_SAID]]
-    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(wrong))
+    wrong = [f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:MAX_REPORTED_ERRORS]]
+    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(wrong))
 
 
-def _of_http(error: Exception) -> Refused:
+def _problem_from_http_exception(error: Exception) -> HttpProblem:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    return Refused(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
+    return HttpProblem(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
 
 
-class _Caught:
+class _CatchAllMiddleware:
     """Whatever else goes wrong is told as a mistake of ours, and goes no further."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -224,6 +224,6 @@ class _Caught:
         except Exception as error:
             if scope["type"] != "http":  # it cannot start
                 raise
-            said = mistake(error, "a request")
+            said = internal_error(error, "a request")
             if not begun:
                 await _respond(Request(scope), said)(scope, receive, send)

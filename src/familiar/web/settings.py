@@ -7,7 +7,7 @@ from pathlib import Path
 from familiar.core.errors import FamiliarError
 
 MB = 1_000_000
-SHORTEST_TOKEN = 16  # characters
+MIN_TOKEN_CHARACTERS = 16  # characters
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,18 @@ class Limits:
     upload_bytes: int = 512 * MB  # of one request
     photo_bytes: int = 64 * MB  # of one photo
     photo_pixels: int = 100_000_000  # of one photo
-    photos: int = 1_000  # of one request
-    held_bytes: int = 1_000 * MB  # of all bodies together, until they are answered; one more is told 503
+    photos_per_request: int = 1_000  # of one request
+    total_body_bytes: int = 1_000 * MB  # of all bodies together, until they are answered; one more is told 503
     json_bytes: int = 4 * MB  # of a request that brings no photos
-    waiting: int = 256  # requests that wait for the gallery or the network; one more is told 503
-    jobs: int = 16  # that wait; one more is told 503
+    waiting_requests: int = 256  # requests that wait for the gallery or the network; one more is told 503
+    waiting_jobs: int = 16  # that wait; one more is told 503
     connections: int = 512  # of all clients; one more is closed
     header_seconds: float = 10.0  # until a connection has done TLS, and again until it has asked
     chunk_seconds: float = 20.0  # between two pieces of a body
     request_seconds: float = 120.0  # from a body's end to the answer
     stop_seconds: float = 20.0  # that a stop waits for the job under way, and then for requests
-    requests_a_minute: int = 3_000  # of one address that is not this machine
-    wrong_tokens_a_minute: int = 10  # of one address
+    requests_per_minute: int = 3_000  # of one address that is not this machine
+    wrong_tokens_per_minute: int = 10  # of one address
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Settings:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
-            raise FamiliarError(f"a token has {SHORTEST_TOKEN} ASCII characters or more")
+        if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
+            raise FamiliarError(f"a token has {MIN_TOKEN_CHARACTERS} ASCII characters or more")
         if self.token is None and not self.loopback:
             raise FamiliarError(
                 f"{self.address} can be reached by others: set a token with FAMILIAR_TOKEN, or serve on 127.0.0.1"

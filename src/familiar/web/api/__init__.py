@@ -8,12 +8,12 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from familiar.web.api import faces, gallery, identities, inference, photos
-from familiar.web.api.openapi import ANYWHERE, document, problems
+from familiar.web.api.openapi import COMMON_STATUSES, document, problems
 
 __all__ = ["document", "router"]
 
 
-class _Refuses:
+class _MethodNotAllowed:
     """An ASGI app: unlike a function it is asked by every method."""
 
     def __init__(self, allowed: str) -> None:
@@ -23,7 +23,7 @@ class _Refuses:
         raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": self._allowed})
 
 
-def _closed(part: APIRouter) -> APIRouter:
+def _with_method_errors(part: APIRouter) -> APIRouter:
     """Its paths refuse every other method, before /faces/{face} takes the word of /faces/confirm for a number."""
     paths: defaultdict[str, list[APIRoute]] = defaultdict(list)
     for route in part.routes:
@@ -32,12 +32,12 @@ def _closed(part: APIRouter) -> APIRouter:
     routes: list[BaseRoute] = []
     for path, own in paths.items():
         allowed = sorted(method for route in own for method in route.methods or ())
-        routes += [*own, Route(path, _Refuses(", ".join(allowed)), include_in_schema=False)]
+        routes += [*own, Route(path, _MethodNotAllowed(", ".join(allowed)), include_in_schema=False)]
     part.routes[:] = routes
     return part
 
 
-router = APIRouter(prefix="/api/v1", responses=problems(*ANYWHERE))
+router = APIRouter(prefix="/api/v1", responses=problems(*COMMON_STATUSES))
 # Paths are tried in turn: what is asked most comes first.
 for _part in (inference, gallery, photos, faces, identities):
-    router.include_router(_closed(_part.router))
+    router.include_router(_with_method_errors(_part.router))

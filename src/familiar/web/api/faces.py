@@ -11,8 +11,8 @@ from familiar.gallery.editing.corrections import CorrectionResult
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace, KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import CHANGE, problems
-from familiar.web.service import Served
+from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
@@ -23,10 +23,10 @@ router = APIRouter()
     tags=["faces"],
     response_model=responses.Page[responses.Face],
 )
-async def unknown(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
+async def list_unassigned(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
     """Faces of nobody, in the order in which they were taken in."""
-    (last,) = pagination.after(cursor, "unassigned faces", 1) or (0,)
-    found = await service.threads.read(listing.unassigned_faces, after=last, limit=limit + 1)
+    (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
+    found = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
     return pagination.page(found, limit, "unassigned faces", lambda face: (face.face,))
 
 
@@ -36,47 +36,47 @@ async def unknown(service: Served, cursor: requests.Cursor = None, limit: reques
     tags=["corrections"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def confirm(service: Served, body: requests.SomeFaces) -> None:
+async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
     """These faces are rightly where they are."""
-    await service.threads.write(corrections.confirm, body.faces)
+    await service.executor.write(corrections.confirm, body.faces)
 
 
 @router.post(
     "/faces/move",
     operation_id="move_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def move(service: Served, body: requests.Moved) -> CorrectionResult:
+async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
     """These faces show that identity."""
-    return await service.threads.write(corrections.move, body.faces, body.to)
+    return await service.executor.write(corrections.move, body.faces, body.to)
 
 
 @router.post(
     "/faces/split",
     operation_id="split_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def split(service: Served, body: requests.SplitOff) -> CorrectionResult:
+async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
     """These faces show somebody of their own, a new identity."""
-    return await service.threads.write(corrections.split, body.faces, body.name)
+    return await service.executor.write(corrections.split, body.faces, body.name)
 
 
 @router.post(
     "/faces/reject",
     operation_id="reject_faces",
     tags=["corrections"],
-    response_model=responses.Corrected,
-    responses=problems(404, *CHANGE),
+    response_model=responses.CorrectionResult,
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def reject(service: Served, body: requests.Rejected) -> CorrectionResult:
+async def reject(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
     """These faces do not show that identity, which is never said again."""
-    return await service.threads.write(corrections.reject, body.faces, body.identity)
+    return await service.executor.write(corrections.reject, body.faces, body.identity)
 
 
 @router.post(
@@ -85,11 +85,11 @@ async def reject(service: Served, body: requests.Rejected) -> CorrectionResult:
     tags=["corrections"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def tell_apart(service: Served, body: requests.ToldApart) -> None:
+async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
     """Two faces show two individuals, and so do the identities they are in."""
-    await service.threads.write(corrections.mark_different, body.first, body.second)
+    await service.executor.write(corrections.mark_different, body.first, body.second)
 
 
 @router.get(
@@ -99,9 +99,9 @@ async def tell_apart(service: Served, body: requests.ToldApart) -> None:
     response_model=responses.Face,
     responses=problems(404),
 )
-async def face(service: Served, face: requests.InAddress) -> KnownFace:
+async def face(service: ServiceDep, face: requests.PathNumber) -> KnownFace:
     """One face."""
-    return await service.threads.read(listing.face, face)
+    return await service.executor.read(listing.face, face)
 
 
 @router.get(
@@ -112,16 +112,16 @@ async def face(service: Served, face: requests.InAddress) -> KnownFace:
     responses=images.RESPONSES,
 )
 async def face_image(
-    service: Served, face: requests.InAddress, side: requests.Side = 160, known: images.Known = None
+    service: ServiceDep, face: requests.PathNumber, side: requests.Side = 160, known: images.IfNoneMatch = None
 ) -> Response:
     """The face with a little around it, square."""
 
     def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
         found, photo = _with_photo(gallery, face)
-        return found, photo, service.roots.inside(Path(photo.path))
+        return found, photo, service.allowed_paths.resolve(Path(photo.path))
 
-    found, photo, path = await service.threads.read(find)
-    return images.sent(await service.pictures.face(path, photo.sha256, found.box_xyxy_px, side), known)
+    found, photo, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.face(path, photo.sha256, found.box_xyxy_px, side), known)
 
 
 @router.put(
@@ -130,17 +130,17 @@ async def face_image(
     tags=["by hand"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def move_face(service: Served, face: requests.InAddress, body: requests.ByHand) -> None:
+async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
     """The face is there; whom it shows stays as it is."""
-    embedder = service.vision.embedder
+    embedder = service.inference.embedder
 
     def change(gallery: Gallery) -> None:
-        path = service.roots.inside(Path(_with_photo(gallery, face)[1].path))
+        path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
         manual_faces.move_face(gallery, embedder, face, body.box, path=path)
 
-    await service.threads.write_late(change)
+    await service.executor.compute_then_write(change)
 
 
 @router.delete(
@@ -149,11 +149,11 @@ async def move_face(service: Served, face: requests.InAddress, body: requests.By
     tags=["by hand"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def delete_face(service: Served, face: requests.InAddress) -> None:
+async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     """There is no face. `undo` brings it back."""
-    await service.threads.write(manual_faces.delete_face, face)
+    await service.executor.write(manual_faces.delete_face, face)
 
 
 def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:

@@ -14,19 +14,19 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions, undo
 from familiar.gallery.search import listing
 from familiar.web.api import requests, responses
-from familiar.web.api.openapi import CHANGE, problems
-from familiar.web.service import Served
+from familiar.web.api.openapi import WRITE_STATUSES, problems
+from familiar.web.service import ServiceDep
 
-MOST_QUESTIONS = 100
+MAX_QUESTIONS = 100
 
 router = APIRouter()
 
 
 @router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=responses.GalleryState)
-async def state(service: Served) -> dict[str, Any]:
+async def state(service: ServiceDep) -> dict[str, Any]:
     """What is served."""
-    read = await service.threads.read(_state)
-    return read | {"read_only": service.settings.read_only, "has_model": service.vision.has_model}
+    read = await service.executor.read(_state)
+    return read | {"read_only": service.settings.read_only, "has_model": service.inference.has_model}
 
 
 @router.get(
@@ -36,9 +36,9 @@ async def state(service: Served) -> dict[str, Any]:
     response_model=responses.Model,
     responses=problems(409),
 )
-async def model(service: Served) -> dict[str, Any]:
+async def model(service: ServiceDep) -> dict[str, Any]:
     """What the model says of itself: what it was trained on, how good it is, what its similarities mean."""
-    bundle = service.vision.embedder.bundle
+    bundle = service.inference.embedder.bundle
     return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
 
 
@@ -46,20 +46,20 @@ async def model(service: Served) -> dict[str, Any]:
     "/group",
     operation_id="group",
     tags=["gallery"],
-    response_model=responses.Grouped,
-    responses=problems(*CHANGE),
+    response_model=responses.ClusterResult,
+    responses=problems(*WRITE_STATUSES),
 )
-async def group_faces(service: Served, body: requests.Grouping) -> ClusterResult:
+async def cluster_faces(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
     """Puts every face that is in no group into one, within what was said of them."""
-    return await service.threads.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
+    return await service.executor.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
-@router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.Question])
+@router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.ReviewQuestion])
 async def questions(
-    service: Served, limit: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
+    service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
 ) -> list[review_queue.Question]:
     """The questions whose answers would mend most, the worthiest first."""
-    return await service.threads.read(review_queue.propose_questions, limit)
+    return await service.executor.read(review_queue.propose_questions, limit)
 
 
 @router.post(
@@ -68,18 +68,18 @@ async def questions(
     tags=["questions"],
     status_code=204,
     response_class=Response,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def answer(service: Served, body: requests.Answered) -> None:
+async def answer(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
     question = review_queue.Question(**body.question.model_dump())
-    await service.threads.decide(_answer, question, body.same)
+    await service.executor.write_locked(_answer, question, body.same)
 
 
 @router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=list[responses.Decision])
-async def last_decisions(service: Served, limit: requests.Limit = 20) -> list[Decision]:
+async def last_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """The last ones that can be taken back, newest first."""
-    return await service.threads.read(decisions, limit)
+    return await service.executor.read(decisions, limit)
 
 
 @router.post(
@@ -87,14 +87,14 @@ async def last_decisions(service: Served, limit: requests.Limit = 20) -> list[De
     operation_id="undo",
     tags=["gallery"],
     response_model=responses.Decision,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
 async def undo_last(
-    service: Served,
+    service: ServiceDep,
     decision: Annotated[int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Only this one.")] = None,
 ) -> Decision:
     """Takes the last decision back, and says which it was; where a `decision` is named, only if that is the last."""
-    return await service.threads.write(undo, decision)
+    return await service.executor.write(undo, decision)
 
 
 def _state(gallery: Gallery) -> dict[str, Any]:

@@ -6,16 +6,16 @@ from fastapi import Header
 from fastapi.responses import Response
 
 from familiar.web.api.openapi import Responses, problems
-from familiar.web.thumbnails import Picture
+from familiar.web.thumbnails import Thumbnail
 
-Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of what is there already.")]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of what is there already.")]
 
 
 class Jpeg(Response):
     media_type = "image/jpeg"
 
 
-def sent(picture: Picture, known: str | None) -> Response:
+def image_response(picture: Thumbnail, known: str | None) -> Response:
     """The picture, or that it has not changed. The browser asks each time, since a box may be moved by hand."""
     headers = {"ETag": picture.etag, "Cache-Control": "private, no-cache"}
     if known is not None and picture.etag in {tag.strip().removeprefix("W/") for tag in known.split(",")}:

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 from familiar.web.api.responses import Problem
 from familiar.web.errors import MEDIA_TYPE
 
-ANYWHERE = (400, 401, 403, 413, 422, 429, 503)
-CHANGE = (409, 507)  # where the gallery is changed
-UPLOAD = (409, 415, 507)  # where photos are sent
+COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 503)
+WRITE_STATUSES = (409, 507)  # where the gallery is changed
+UPLOAD_STATUSES = (409, 415, 507)  # where photos are sent
 _SCHEMAS = "#/components/schemas/"
 
 Responses = dict[int | str, dict[str, Any]]

@@ -13,20 +13,20 @@ from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import CHANGE, UPLOAD, problems
-from familiar.web.errors import Refused
+from familiar.web.api.openapi import WRITE_STATUSES, UPLOAD_STATUSES, problems
+from familiar.web.errors import HttpProblem
 from familiar.web.jobs import Progress
-from familiar.web.service import Served
-from familiar.web.uploads import Skipped, keep, received
+from familiar.web.service import ServiceDep
+from familiar.web.uploads import SkippedPhoto, store, receive
 
 router = APIRouter()
 
 
 @router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=responses.Page[responses.Photo])
-async def photos(service: Served, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
+async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
     """Every photo with its faces, in the order in which they were taken in."""
-    (last,) = pagination.after(cursor, "photos", 1) or (0,)
-    found = await service.threads.read(listing.photos, after=last, limit=limit + 1)
+    (last,) = pagination.parse_cursor(cursor, "photos", 1) or (0,)
+    found = await service.executor.read(listing.photos, after=last, limit=limit + 1)
     return pagination.page(found, limit, "photos", lambda photo: (photo.photo,))
 
 
@@ -36,25 +36,25 @@ async def photos(service: Served, cursor: requests.Cursor = None, limit: request
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
-    responses=problems(*UPLOAD),
+    responses=problems(*UPLOAD_STATUSES),
 )
 async def enroll(
-    service: Served, response: Response, files: requests.Photos, continues: requests.Continues = None
+    service: ServiceDep, response: Response, files: requests.Photos, continues: requests.PreviousJob = None
 ) -> Progress:
     """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
 
     Files that are no photos are `skipped`, and told so; where all of them are, the first one is the problem.
     """
     service.jobs.require_room()  # before anything is kept
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPhoto] = []
     told = None if len(files) == 1 else skipped  # one alone is refused for what it is
     limits = service.settings.limits
-    async with received(files, limits, skipped=told) as uploads:
-        kept = await keep(uploads, service.roots.own, limits, skipped=told)
+    async with receive(files, limits, skipped=told) as uploads:
+        kept = await store(uploads, service.allowed_paths.uploads, limits, skipped=told)
     if not kept:
         first = f"{skipped[0].name}: {skipped[0].reason}"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-    return _submitted(service, response, kept, skipped, continues)
+        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
+    return _submit(service, response, kept, skipped, continues)
 
 
 @router.post(
@@ -63,11 +63,11 @@ async def enroll(
     tags=["photos"],
     status_code=202,
     response_model=responses.Progress,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
-async def enroll_folder(service: Served, response: Response, body: requests.Folder) -> Progress:
+async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Takes in every photo of a folder on the server. The photos stay where they are."""
-    return _submitted(service, response, [service.roots.named(body.folder)])
+    return _submit(service, response, [service.allowed_paths.resolve_user_path(body.folder)])
 
 
 @router.get(
@@ -77,9 +77,9 @@ async def enroll_folder(service: Served, response: Response, body: requests.Fold
     response_model=responses.Photo,
     responses=problems(404),
 )
-async def photo(service: Served, photo: requests.InAddress) -> KnownPhoto:
+async def photo(service: ServiceDep, photo: requests.PathNumber) -> KnownPhoto:
     """One photo with its faces."""
-    return await service.threads.read(listing.photo, photo)
+    return await service.executor.read(listing.photo, photo)
 
 
 @router.get(
@@ -90,16 +90,16 @@ async def photo(service: Served, photo: requests.InAddress) -> KnownPhoto:
     responses=images.RESPONSES,
 )
 async def photo_image(
-    service: Served, photo: requests.InAddress, side: requests.Side = 1600, known: images.Known = None
+    service: ServiceDep, photo: requests.PathNumber, side: requests.Side = 1600, known: images.IfNoneMatch = None
 ) -> Response:
     """The upright photo, without what its file says of place and time."""
 
     def find(gallery: Gallery) -> tuple[KnownPhoto, Path]:
         found = listing.photo(gallery, photo)
-        return found, service.roots.inside(Path(found.path))
+        return found, service.allowed_paths.resolve(Path(found.path))
 
-    found, path = await service.threads.read(find)
-    return images.sent(await service.pictures.photo(path, found.sha256, side), known)
+    found, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.photo(path, found.sha256, side), known)
 
 
 @router.post(
@@ -108,30 +108,30 @@ async def photo_image(
     tags=["by hand"],
     status_code=201,
     response_model=responses.NewFace,
-    responses=problems(404, *CHANGE),
+    responses=problems(404, *WRITE_STATUSES),
 )
 async def add_face(
-    service: Served, response: Response, photo: requests.InAddress, body: requests.ByHand
+    service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
 ) -> dict[str, int]:
     """A face where the detector saw none."""
-    embedder = service.vision.embedder
+    embedder = service.inference.embedder
 
     def add(gallery: Gallery) -> int:
-        path = service.roots.inside(Path(listing.photo(gallery, photo).path))
+        path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
         return manual_faces.add_face(gallery, embedder, photo, body.box, path=path)
 
-    face = await service.threads.write_late(add)
+    face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
     return {"face": face}
 
 
 @router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=list[responses.Progress])
-async def jobs(service: Served) -> list[Progress]:
+async def jobs(service: ServiceDep) -> list[Progress]:
     """The last 50, newest first."""
     return service.jobs.all()
 
 
-async def _job(service: Served, number: str) -> Progress:
+async def _job(service: ServiceDep, number: str) -> Progress:
     return service.jobs.progress(number)
 
 
@@ -157,17 +157,17 @@ async def job(job: Job) -> Progress:
     response_class=EventSourceResponse,
     responses=problems(404),
 )
-async def events(service: Served, job: Job) -> AsyncIterator[responses.Progress]:
+async def events(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
     """How far it is at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
         yield responses.Progress.model_validate(progress)
 
 
-def _submitted(
-    service: Served,
+def _submit(
+    service: ServiceDep,
     response: Response,
     paths: list[Path],
-    skipped: Sequence[Skipped] = (),
+    skipped: Sequence[SkippedPhoto] = (),
     continues: str | None = None,
 ) -> Progress:
     progress = service.jobs.submit(paths, skipped, continues)

@@ -6,7 +6,7 @@ from fastapi import File, Query, UploadFile
 from fastapi import Path as InPath
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from familiar.web.api.responses import LARGEST_NUMBER, Shape
+from familiar.web.api.responses import LARGEST_NUMBER, ApiModel
 
 _FARTHEST_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
@@ -19,7 +19,7 @@ def _as_number(value: object) -> object:
 
 _WHOLE = BeforeValidator(_as_number)
 Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), _WHOLE]
-InAddress = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
+PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
     Query(max_length=300, description="What the part before gave as `next`; without it, the first part."),
@@ -31,7 +31,7 @@ Photos = Annotated[
 ]
 Photo = Annotated[UploadFile, File(description="A photo; what it is is judged by its content.")]
 
-Continues = Annotated[
+PreviousJob = Annotated[
     str | None,
     Query(
         max_length=20,
@@ -42,17 +42,17 @@ Continues = Annotated[
 
 Component = Annotated[float, Field(ge=-1.01, le=1.01)]
 Pixels = Annotated[float, Field(ge=-_FARTHEST_PX, le=_FARTHEST_PX)]
-Called = Annotated[str, Field(min_length=1, max_length=200, description="One line.", examples=["Mia"])]
+NameText = Annotated[str, Field(min_length=1, max_length=200, description="One line.", examples=["Mia"])]
 Time = Annotated[str, Field(pattern=_TIME, examples=["2024-06"])]
 K = Annotated[int, Field(ge=1, le=1000, description="So many of each at most."), _WHOLE]
-By = Literal["photo", "identity"]
+ResultKind = Literal["photo", "identity"]
 
 
-class Asked(Shape):
+class RequestBody(ApiModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Folder(Asked):
+class EnrollFolderRequest(RequestBody):
     folder: str = Field(
         min_length=1,
         max_length=4096,
@@ -61,37 +61,37 @@ class Folder(Asked):
     )
 
 
-class Renamed(Asked):
-    name: Called
+class NameRequest(RequestBody):
+    name: NameText
     confirm: bool = Field(False, description="Whether all its faces are rightly there.")
 
 
-class Others(Asked):
+class MergeRequest(RequestBody):
     others: list[Number] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
 
 
-class SomeFaces(Asked):
+class FacesRequest(RequestBody):
     faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
 
 
-class Moved(SomeFaces):
+class MoveRequest(FacesRequest):
     to: Number = Field(description="The identity that they show.")
 
 
-class SplitOff(SomeFaces):
-    name: Called | None = None
+class SplitRequest(FacesRequest):
+    name: NameText | None = None
 
 
-class Rejected(SomeFaces):
+class RejectRequest(FacesRequest):
     identity: Number | None = Field(None, description="Whom they do not show; null: whom they are said to.")
 
 
-class ToldApart(Asked):
+class CannotLinkRequest(RequestBody):
     first: Number
     second: Number
 
 
-class Grouping(Asked):
+class ClusterRequest(RequestBody):
     threshold: float | None = Field(
         None,
         ge=-1,
@@ -101,7 +101,7 @@ class Grouping(Asked):
     rebuild: bool = Field(False, description="Whether groups without a name are made anew.")
 
 
-class Question(Asked):
+class ReviewQuestion(RequestBody):
     """Do two faces show one individual?
 
     "merge": they stand for two groups, `first` and `second` (null: a face of its own), which would become one.
@@ -118,12 +118,12 @@ class Question(Asked):
     expected_gain: float = Field(description="How much an answer would mend, beside the others.")
 
 
-class Answered(Asked):
-    question: Question = Field(description="As it was asked.")
+class AnswerRequest(RequestBody):
+    question: ReviewQuestion = Field(description="As it was asked.")
     same: bool
 
 
-class ByHand(Asked):
+class FaceBoxRequest(RequestBody):
     box_xyxy_px: list[Pixels] = Field(
         min_length=4,
         max_length=4,
@@ -137,14 +137,14 @@ class ByHand(Asked):
         return left, top, right, bottom
 
     @model_validator(mode="after")
-    def _is_a_box(self) -> "ByHand":
+    def _is_a_box(self) -> "FaceBoxRequest":
         left, top, right, bottom = self.box
         if not (left < right and top < bottom):
             raise ValueError("a box is left, top, right, bottom, and not empty")
         return self
 
 
-class Only(Asked):
+class SearchFilter(RequestBody):
     """Which faces are searched; what is null does not matter."""
 
     identities: Annotated[list[Number] | None, Field(max_length=1000)] = None
@@ -153,20 +153,20 @@ class Only(Asked):
     until: Annotated[Time | None, Field(description="Only photos taken then or earlier.")] = None
 
 
-class Search(Asked):
+class SearchRequest(RequestBody):
     """For whom: exactly one of `embedding` and `face`."""
 
     embedding: list[Component] | None = Field(None, min_length=1, max_length=4096, description="A unit vector.")
     face: Number | None = Field(None, description="One of the gallery's, which is found itself, too.")
     k: K = 10
-    by: By | None = Field(None, description="Only photos, or only identities, in half the time; null: both.")
+    by: ResultKind | None = Field(None, description="Only photos, or only identities, in half the time; null: both.")
     prefix: Annotated[int, Field(ge=1, le=4096), _WHOLE] | None = Field(
         None, description="Photos are found by so many first numbers alone, which is faster."
     )
-    only: Only = Only()
+    only: SearchFilter = SearchFilter()
 
     @model_validator(mode="after")
-    def _asks_for_one(self) -> "Search":
+    def _asks_for_one(self) -> "SearchRequest":
         if (self.embedding is None) == (self.face is None):
             raise ValueError("give exactly one of embedding and face")
         return self

@@ -11,9 +11,9 @@ LARGEST_NUMBER = 2**53 - 1  # that every program reads as it is written; a galle
 Item = TypeVar("Item")
 Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17])]
 # A path or a name may hold bytes that are no UTF-8, which JSON may not.
-Shown = Annotated[str, BeforeValidator(printable)]
-Name = Annotated[Shown | None, Field(description="null: it has none.", examples=["Mia"])]
-Whom = Annotated[int | None, Field(description="The identity it shows; null: nobody known.", examples=[3])]
+PrintableText = Annotated[str, BeforeValidator(printable)]
+Name = Annotated[PrintableText | None, Field(description="null: it has none.", examples=["Mia"])]
+FaceIdentity = Annotated[int | None, Field(description="The identity it shows; null: nobody known.", examples=[3])]
 Similarity = Annotated[float, Field(description="The cosine, in [-1, 1].", examples=[0.73])]
 Probability = Annotated[
     float | None, Field(description="In [0, 1]; null: the model was never calibrated.", examples=[0.98])
@@ -29,18 +29,18 @@ Box = Annotated[
 ]
 
 
-class Shape(BaseModel):
+class ApiModel(BaseModel):
     model_config = ConfigDict(from_attributes=True, allow_inf_nan=False)
 
 
-class Page(Shape, Generic[Item]):
+class Page(ApiModel, Generic[Item]):
     """A part of a list."""
 
     items: list[Item]
     next: str | None = Field(description="The `cursor` that the next part is asked for with; null: there is none.")
 
 
-class Problem(Shape):
+class Problem(ApiModel):
     """Problem details (RFC 9457)."""
 
     type: str = Field(
@@ -51,7 +51,7 @@ class Problem(Shape):
     detail: str = Field(description="What is wrong and what to do, in one line.", examples=["album: has no face 17"])
 
 
-class Counts(Shape):
+class Counts(ApiModel):
     """How much a gallery holds; `unknown` faces are nobody's."""
 
     photos: int
@@ -61,17 +61,17 @@ class Counts(Shape):
     unassigned: int = Field(description="Faces that are in no identity.")
 
 
-class Thresholds(Shape):
+class Thresholds(ApiModel):
     """From which similarity on two faces show one individual."""
 
     high_precision: Similarity
     balanced: Similarity
     high_recall: Similarity
-    grouping: Similarity
-    own: bool = Field(description="Whether they were fitted on this gallery, and not on the model's own data.")
+    clustering: Similarity
+    fitted_on_gallery: bool = Field(description="Whether they were fitted on this gallery, and not on the model's own data.")
 
 
-class GalleryState(Shape):
+class GalleryState(ApiModel):
     """The gallery that is served."""
 
     counts: Counts
@@ -84,7 +84,7 @@ class GalleryState(Shape):
     has_model: bool = Field(description="Whether photos can be taken in, embedded and searched for.")
 
 
-class Model(Shape):
+class Model(ApiModel):
     """What the model's file says of itself."""
 
     file_id: str = Field(description="SHA-256 of the network.")
@@ -103,7 +103,7 @@ class Model(Shape):
     parity: dict[str, Any]
 
 
-class Face(Shape):
+class Face(ApiModel):
     """A face that the gallery holds."""
 
     face: Number
@@ -111,23 +111,23 @@ class Face(Shape):
     box_xyxy_px: Box
     score: float = Field(description="The detector's, in [0, 1].")
     quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
-    species: Shown | None
-    identity: Whom
+    species: PrintableText | None
+    identity: FaceIdentity
     name: Name
     by_user: bool = Field(description="Whether a user said whom it shows.")
 
 
-class Photo(Shape):
+class Photo(ApiModel):
     """A photo that the gallery holds."""
 
     photo: Number
-    path: Shown
+    path: PrintableText
     sha256: str
-    taken_at: Shown | None = Field(description="ISO 8601, local time.", examples=["2024-06-01T12:00:00"])
+    taken_at: PrintableText | None = Field(description="ISO 8601, local time.", examples=["2024-06-01T12:00:00"])
     faces: list[Face]
 
 
-class Identity(Shape):
+class Identity(ApiModel):
     """An individual."""
 
     identity: Number
@@ -137,7 +137,7 @@ class Identity(Shape):
     best: list[int] = Field(description="At most four faces that show it best, of different photos.")
 
 
-class LikelyFace(Shape):
+class FaceConfidence(ApiModel):
     """A face of an identity, compared with the mean of its others."""
 
     face: Face
@@ -145,18 +145,18 @@ class LikelyFace(Shape):
     probability: Probability
 
 
-class Corrected(Shape):
+class CorrectionResult(ApiModel):
     """Which identity a correction was about."""
 
     identity: Number
     propagated_faces: int = Field(description="How many faces nobody spoke of followed.")
 
 
-class NewFace(Shape):
+class NewFace(ApiModel):
     face: Number
 
 
-class Grouped(Shape):
+class ClusterResult(ApiModel):
     """What grouping came to."""
 
     identities: int = Field(description="That hold faces now.")
@@ -166,7 +166,7 @@ class Grouped(Shape):
     threshold: Similarity
 
 
-class Decision(Shape):
+class Decision(ApiModel):
     """What a user decided, and can take back."""
 
     number: int
@@ -175,31 +175,31 @@ class Decision(Shape):
     changes: int = Field(description="Rows that it changed.")
 
 
-class Skipped(Shape):
+class SkippedPhoto(ApiModel):
     """A photo that could not be read."""
 
-    name: Shown
-    reason: Shown
+    name: PrintableText
+    reason: PrintableText
 
 
-class Progress(Shape):
+class Progress(ApiModel):
     """How far photos have been taken in."""
 
     number: str = Field(description="Of the job.")
     state: Literal["waiting", "looking", "grouping", "done", "stopped", "failed"]
-    found: int = Field(description="Photos to look at.")
-    looked: int = Field(description="Photos looked at so far.")
+    total: int = Field(description="Photos to look at.")
+    processed: int = Field(description="Photos looked at so far.")
     photos: int = Field(description="New ones.")
     faces: int = Field(description="New ones.")
     without_face: int
     known: int = Field(description="Photos that the gallery knew already.")
-    skipped: list[Skipped] = Field(description="The first 200.")
+    skipped: list[SkippedPhoto] = Field(description="The first 200.")
     skipped_count: int
     new_individuals: int
-    error: Shown | None = Field(description="Why it failed.")
+    error: PrintableText | None = Field(description="Why it failed.")
 
 
-class Detected(Shape):
+class DetectedFace(ApiModel):
     """A face that the detector found."""
 
     box_xyxy_px: Box
@@ -210,41 +210,41 @@ class Detected(Shape):
     quality: float = Field(description="How much there is to recognize somebody by, in [0, 1].")
 
 
-class Embedded(Detected):
+class EmbeddedFace(DetectedFace):
     embedding: list[float] = Field(description="A unit vector of the model's space.")
 
 
-Found = TypeVar("Found", bound=Detected)
+FaceType = TypeVar("Found", bound=DetectedFace)
 
 
-class Looked(Shape, Generic[Found]):
+class PhotoFaces(ApiModel, Generic[FaceType]):
     """A photo's faces, best first."""
 
-    name: Shown
+    name: PrintableText
     size_px: list[int] = Field(min_length=2, max_length=2, description="Width and height of the upright photo.")
-    faces: list[Found]
+    faces: list[FaceType]
 
 
-class LookedAt(Shape, Generic[Found]):
+class DetectionResult(ApiModel, Generic[FaceType]):
     """The photos that could be read, in the order in which they were sent."""
 
-    photos: list[Looked[Found]]
-    skipped: list[Shown] = Field(description="Of each other photo its name, and why it could not be read.")
+    photos: list[PhotoFaces[FaceType]]
+    skipped: list[PrintableText] = Field(description="Of each other photo its name, and why it could not be read.")
 
 
-class Hit(Shape):
+class Hit(ApiModel):
     """A face like the one that was asked for."""
 
     face: Number
-    path: Shown
+    path: PrintableText
     box_xyxy_px: Box
-    identity: Whom
+    identity: FaceIdentity
     name: Name
     similarity: Similarity
     probability: Probability
 
 
-class Match(Shape):
+class Match(ApiModel):
     """An identity like the face that was asked for."""
 
     identity: Number
@@ -256,7 +256,7 @@ class Match(Shape):
     known: bool = Field(description="Whether it is more likely so than not.")
 
 
-class Answers(Shape):
+class SearchResult(ApiModel):
     """Who it is, if anybody, and the likest of each."""
 
     known: Match | None = Field(description="null: nobody here, or identities were not asked for.")
@@ -264,7 +264,7 @@ class Answers(Shape):
     photos: list[Hit]
 
 
-class Verdict(Shape):
+class VerificationResult(ApiModel):
     """Whether it is the same individual: from `threshold` on."""
 
     similarity: Similarity
@@ -273,6 +273,6 @@ class Verdict(Shape):
     threshold: Similarity
 
 
-class VerdictOfTwo(Verdict):
-    first: Detected = Field(description="The first photo's best face.")
-    second: Detected = Field(description="The second photo's best face.")
+class PhotoVerificationResult(VerificationResult):
+    first: DetectedFace = Field(description="The first photo's best face.")
+    second: DetectedFace = Field(description="The second photo's best face.")

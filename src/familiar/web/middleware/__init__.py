@@ -6,21 +6,21 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from familiar.web.middleware.access import STATE, Door
-from familiar.web.middleware.headers import SafeHeaders
-from familiar.web.middleware.limits import Limited
-from familiar.web.middleware.log import Logged
+from familiar.web.middleware.access import CSRF_STATE_KEY, AccessMiddleware
+from familiar.web.middleware.headers import SecurityHeadersMiddleware
+from familiar.web.middleware.limits import LimitsMiddleware
+from familiar.web.middleware.log import LogMiddleware
 from familiar.web.settings import Settings
 
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
 
 
-def guarded(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.time) -> ASGIApp:
+def wrap_app(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.time) -> ASGIApp:
     """`app` behind the log, safe headers, limits and the door. `clock` in seconds since 1970, for sessions and rates.
 
     There is nothing for websockets to ask for, so they are closed.
     """
-    chain = Logged(SafeHeaders(Limited(Door(app, settings, clock), settings.limits)))
+    chain = LogMiddleware(SecurityHeadersMiddleware(LimitsMiddleware(AccessMiddleware(app, settings, clock), settings.limits)))
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -33,6 +33,6 @@ def guarded(app: ASGIApp, settings: Settings, clock: Callable[[], float] = time.
     return guard
 
 
-def csrf_of(request: Request) -> str:
+def csrf_token(request: Request) -> str:
     """What a page sends back as X-CSRF-Token when it writes; "" where the request has no session."""
-    return request.scope.get("state", {}).get(STATE, "")
+    return request.scope.get("state", {}).get(CSRF_STATE_KEY, "")

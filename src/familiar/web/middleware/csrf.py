@@ -5,10 +5,10 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
-OURS = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; none: the person typed it
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+TRUSTED_SITES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; none: the person typed it
 
 
 def require_same_origin(headers: Headers, *, null: bool = False) -> None:
@@ -19,21 +19,21 @@ def require_same_origin(headers: Headers, *, null: bool = False) -> None:
     not compared: behind a proxy that does TLS we would not know it.
     """
     sites = headers.getlist("sec-fetch-site")
-    ours = all(site in OURS for site in sites)
+    ours = all(site in TRUSTED_SITES for site in sites)
     for origin in headers.getlist("origin"):
         scheme, _, rest = origin.lower().partition("://")
         same = scheme in ("http", "https") and rest == headers.get("host", "").lower()
         ours = ours and (same or (origin == "null" and (null or bool(sites))))
     if not ours:
-        raise _refused("another site asked for this change")
+        raise _forged_request("another site asked for this change")
 
 
 def require_token(headers: Headers, right: str | None) -> None:
     """Refused with 403 where X-CSRF-Token is not `right`, that of the request's session; None: it has no session."""
     said = headers.get("x-csrf-token", "").encode("latin-1")
     if right is None or not hmac.compare_digest(said, right.encode()):
-        raise _refused("this page is out of date; reload it and try again")
+        raise _forged_request("this page is out of date; reload it and try again")
 
 
-def _refused(detail: str) -> Refused:
-    return Refused(HTTPStatus.FORBIDDEN, "forged-request", detail)
+def _forged_request(detail: str) -> HttpProblem:
+    return HttpProblem(HTTPStatus.FORBIDDEN, "forged-request", detail)

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
-from familiar.web.errors import MEDIA_TYPE, Refused, details, headers
+from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -36,12 +36,12 @@ def opens_page(scope: Scope) -> bool:
     return wants_page(scope) and "hx-request" not in Headers(scope=scope)
 
 
-def refusal(error: Refused, scope: Scope) -> Response:
+def error_response(error: HttpProblem, scope: Scope) -> Response:
     """Before the app, whose own error page is larger, was asked."""
-    extra = dict(headers(error))
+    extra = dict(problem_headers(error))
     if error.status is HTTPStatus.UNAUTHORIZED:
         extra["WWW-Authenticate"] = "Bearer"
     if opens_page(scope):
         page = PAGE.format(title=error.status.phrase, detail=escape(str(error)))
         return HTMLResponse(page, error.status, extra)
-    return JSONResponse(details(error), error.status, extra, media_type=MEDIA_TYPE)
+    return JSONResponse(problem_details(error), error.status, extra, media_type=MEDIA_TYPE)

@@ -3,14 +3,14 @@
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-POLICY = "Content-Security-Policy"
+CSP_HEADER = "Content-Security-Policy"
 # Of a whole page that came from elsewhere, its styles and pictures inside: nothing in it runs or asks for anything.
-SHUT_IN = (
+SANDBOX_POLICY = (
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-SAFE = {
-    POLICY: (
+SECURITY_HEADERS = {
+    CSP_HEADER: (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
@@ -23,7 +23,7 @@ SAFE = {
 }
 
 
-class SafeHeaders:
+class SecurityHeadersMiddleware:
     """Sets SAFE on every response, whatever the app said but SHUT_IN, and no-store where it said nothing of caching."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -33,8 +33,8 @@ class SafeHeaders:
         async def safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                shut_in = headers.get(POLICY) == SHUT_IN
-                headers.update(SAFE | {POLICY: SHUT_IN} if shut_in else SAFE)
+                shut_in = headers.get(CSP_HEADER) == SANDBOX_POLICY
+                headers.update(SECURITY_HEADERS | {CSP_HEADER: SANDBOX_POLICY} if shut_in else SECURITY_HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
                 del headers["Server"]
             await send(message)

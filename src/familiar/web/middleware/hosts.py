@@ -7,13 +7,13 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 
-from familiar.web.errors import Refused
+from familiar.web.errors import HttpProblem
 from familiar.web.settings import Settings
 
 HOST = re.compile(r"(\[(?P<ipv6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(:[0-9]{1,5})?")
 
 
-class Hosts:
+class AllowedHosts:
     """Ours are localhost, 127.0.0.1, [::1], the address we serve on and `settings.hosts`; where others
     reach us, any IP address: to rebind takes a name."""
 
@@ -26,10 +26,10 @@ class Hosts:
         """Refused: 400 where there is not exactly one well-formed Host, 421 where it is not ours."""
         said = headers.getlist("host")
         if len(said) != 1:
-            raise Refused(HTTPStatus.BAD_REQUEST, "bad-host", "a request has one Host header")
+            raise HttpProblem(HTTPStatus.BAD_REQUEST, "bad-host", "a request has one Host header")
         name = host_name(said[0])
         if name not in self._names and not (self._any_address and address_of(name) is not None):
-            raise Refused(
+            raise HttpProblem(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "unknown-host",
                 "this server does not answer to that name; start it with --host NAME to let browsers use it",
@@ -44,7 +44,7 @@ def host_name(said: str) -> str:
     """
     match = HOST.fullmatch(said)
     if match is None or (match["ipv6"] and not isinstance(address_of(match["ipv6"]), ipaddress.IPv6Address)):
-        raise Refused(HTTPStatus.BAD_REQUEST, "bad-host", "the Host header is malformed")
+        raise HttpProblem(HTTPStatus.BAD_REQUEST, "bad-host", "the Host header is malformed")
     return canonical(match["name"] or match["ipv6"])
 
 

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from familiar.web.settings import Limits
 
-UNREAD_BYTES = 65_536  # of a head, trailers or a chunk's extensions, which uvicorn would gather without end
+MAX_UNPARSED_BYTES = 65_536  # of a head, trailers or a chunk's extensions, which uvicorn would gather without end
 
 
 class _Timer:
@@ -35,7 +35,7 @@ class _Timer:
         self._handle = None
 
 
-class Handshake(HttpToolsProtocol):
+class TimeoutHttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which also closes a connection that
 
     - has not brought a whole head within header_seconds of connecting, or of the first byte after the last answer,
@@ -70,7 +70,7 @@ class Handshake(HttpToolsProtocol):
             self._expect_head()
         self._unread_bytes += len(data)
         super().data_received(data)
-        if self._unread_bytes > UNREAD_BYTES:
+        if self._unread_bytes > MAX_UNPARSED_BYTES:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
@@ -102,11 +102,11 @@ class Handshake(HttpToolsProtocol):
             self._write_timer.start(self.limits.chunk_seconds, partial(self._expect_taken, waiting))
 
 
-class _Tls(SSLProtocol):
+class _TlsProtocol(SSLProtocol):
     """TLS as asyncio does it, for sockets that are counted in `opened` from the first and not only once they speak TLS:
     a crowd of silent ones would use up the files that this process may open."""
 
-    def __init__(self, inner: Handshake, context: ssl.SSLContext, opened: set["_Tls"]) -> None:
+    def __init__(self, inner: TimeoutHttpProtocol, context: ssl.SSLContext, opened: set["_TlsProtocol"]) -> None:
         seconds = inner.limits.header_seconds
         super().__init__(
             inner.loop,
@@ -131,15 +131,15 @@ class _Tls(SSLProtocol):
         super().connection_lost(exc)
 
 
-def handshake(limits: Limits, tls: ssl.SSLContext | None = None) -> Any:
+def make_protocol_factory(limits: Limits, tls: ssl.SSLContext | None = None) -> Any:
     """For uvicorn.Config(http=...), which asks for a class and only calls it. uvicorn is to know nothing of `tls`: it
     gives that a minute, and has no bound on how many connections are at it."""
-    plain = type("Handshake", (Handshake,), {"limits": limits})
+    plain = type("Handshake", (TimeoutHttpProtocol,), {"limits": limits})
     if tls is None:
         return plain
-    opened: set[_Tls] = set()
+    opened: set[_TlsProtocol] = set()
 
-    def accept(**said: Any) -> _Tls:
-        return _Tls(plain(**said), tls, opened)
+    def accept(**said: Any) -> _TlsProtocol:
+        return _TlsProtocol(plain(**said), tls, opened)
 
     return accept

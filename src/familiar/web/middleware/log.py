@@ -7,18 +7,18 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 WORD = re.compile("[a-z]{1,16}")
-LEFT = 499  # nginx's status for a client that left before its answer began
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left before its answer began
 log = logging.getLogger("familiar.serve")
 
 
-class Logged:
+class LogMiddleware:
     """METHOD PATH ROUTE STATUS MILLISECONDS, when the answer has ended."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, began = LEFT, time.perf_counter()
+        status, began = CLIENT_CLOSED_REQUEST, time.perf_counter()
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -31,10 +31,10 @@ class Logged:
         finally:
             method = scope["method"] if re.fullmatch("[A-Z]{1,10}", scope["method"]) else "?"
             milliseconds = 1000 * (time.perf_counter() - began)
-            log.info("%s %s %d %.1f ms", method, shape(scope), status, milliseconds)
+            log.info("%s %s %d %.1f ms", method, loggable_path(scope), status, milliseconds)
 
 
-def shape(scope: Scope) -> str:
+def loggable_path(scope: Scope) -> str:
     """What kind of thing was asked for: the path as far as it can hold no name or number, and the route's name, which
     is that of a function of ours; "-" where none was reached.
 

@@ -13,8 +13,8 @@ from starlette.datastructures import Headers
 
 from familiar.core.files import absolute_path
 
-LIFE_SECONDS = 30 * 24 * 3600
-MOST_ENDED = 10_000
+LIFETIME_SECONDS = 30 * 24 * 3600
+MAX_REVOKED = 10_000
 VALUE = re.compile(r"(?P<key>[0-9a-f]{32})\.(?P<ends>[0-9]{1,12})\.(?P<mac>[0-9a-f]{64})")
 
 
@@ -23,7 +23,7 @@ class Session:
     """`key`: 128 random bits in hex. `ends`: seconds since 1970."""
 
     key: str
-    ends: int
+    expires: int
 
 
 class Sessions:
@@ -36,38 +36,38 @@ class Sessions:
         secret = secrets.token_bytes(32) if token is None else token.encode()
         self._key = hmac.digest(b"familiar sessions 1", secret, "sha256")  # HKDF's extract (RFC 5869)
         self._clock = clock
-        self._ended: dict[str, int] = {}
+        self._revoked: dict[str, int] = {}
 
     def begin(self) -> Session:
-        return Session(secrets.token_hex(16), int(self._clock()) + LIFE_SECONDS)
+        return Session(secrets.token_hex(16), int(self._clock()) + LIFETIME_SECONDS)
 
     def read(self, headers: Headers) -> Session | None:
         """The first of the request's session cookies that holds."""
-        return next((session for value in self.values(headers) if (session := self._read(value))), None)
+        return next((session for value in self.cookie_values(headers) if (session := self._read(value))), None)
 
     def cookie(self, session: Session, *, secure: bool) -> str:
         """A Set-Cookie header."""
-        signed = f"{session.key}.{session.ends}"
-        return self._cookie(f"{signed}.{self._mac('session', signed)}", LIFE_SECONDS, secure=secure)
+        signed = f"{session.key}.{session.expires}"
+        return self._cookie(f"{signed}.{self._mac('session', signed)}", LIFETIME_SECONDS, secure=secure)
 
-    def no_cookie(self, *, secure: bool) -> str:
+    def clearing_cookie(self, *, secure: bool) -> str:
         """A Set-Cookie header that takes the cookie away."""
         return self._cookie("", 0, secure=secure)
 
-    def values(self, headers: Headers) -> list[str]:
+    def cookie_values(self, headers: Headers) -> list[str]:
         """What the request's session cookies hold, good or not."""
         pairs = (pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
         return [value for name, _, value in pairs if name == self._name]
 
-    def csrf(self, session: Session) -> str:
+    def csrf_token(self, session: Session) -> str:
         """What a page of this session sends along when it writes; no other site can know it."""
         return self._mac("csrf", session.key)
 
     def end(self, session: Session) -> None:
         """Its cookie holds no longer. Where too many ended, those that end soonest anyway are forgotten."""
         now = self._clock()
-        kept = sorted((ends, key) for key, ends in self._ended.items() if ends > now and key != session.key)
-        self._ended = {key: ends for ends, key in kept[-MOST_ENDED + 1 :]} | {session.key: session.ends}
+        kept = sorted((ends, key) for key, ends in self._revoked.items() if ends > now and key != session.key)
+        self._revoked = {key: ends for ends, key in kept[-MAX_REVOKED + 1 :]} | {session.key: session.expires}
 
     def _read(self, value: str) -> Session | None:
         match = VALUE.fullmatch(value)
@@ -77,7 +77,7 @@ class Sessions:
         right = self._mac("session", f"{match['key']}.{match['ends']}")
         if not hmac.compare_digest(right, match["mac"]):
             return None
-        return None if session.ends <= self._clock() or session.key in self._ended else session
+        return None if session.expires <= self._clock() or session.key in self._revoked else session
 
     def _mac(self, purpose: str, text: str) -> str:
         return hmac.digest(self._key, f"{purpose} {text}".encode(), "sha256").hex()

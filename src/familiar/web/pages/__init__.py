@@ -14,9 +14,9 @@ from familiar.web.pages import (
     search,
     undo,
 )
-from familiar.web.pages.render import error_page, without_hints
+from familiar.web.pages.render import render_error_page, without_hints
 
-__all__ = ["error_page", "router", "without_hints"]
+__all__ = ["render_error_page", "router", "without_hints"]
 
 router = APIRouter()
 for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login):

@@ -17,14 +17,14 @@ Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an indiv
 Name = Annotated[str, Field(max_length=200)]
 
 
-def bearer(gallery: Gallery, called: str) -> int | None:
+def find_by_name(gallery: Gallery, name: str) -> int | None:
     """The individual of that name; where nobody has just that, one whose name differs in upper and lower case alone."""
-    wanted, names = called.strip(), load_assignments(gallery).names
+    wanted, names = name.strip(), load_assignments(gallery).names
     alike = [number for number, name in names.items() if name.casefold() == wanted.casefold()]
     return next((number for number in alike if names[number] == wanted), alike[0] if alike else None)
 
 
-def require(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+def require_existing(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
     """NotInGallery, in words for who looks at a page, where one of them has gone since it was shown."""
     try:
         check_faces(gallery, faces)
@@ -38,40 +38,40 @@ def require(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence
             raise NotInGallery(f"#{number} is not there any more; load the page anew") from None
 
 
-def name(gallery: Gallery, identity: int, called: str) -> int | None:
+def set_name(gallery: Gallery, identity: int, name: str) -> int | None:
     """Calls an individual so. Where another has that name, nothing is changed, and the other is returned."""
-    require(gallery, identities=[identity])
-    other = bearer(gallery, called)
+    require_existing(gallery, identities=[identity])
+    other = find_by_name(gallery, name)
     if other is not None and other != identity:
         return other
-    require_name(called)
-    corrections.name_identity(gallery, identity, called)
+    require_name(name)
+    corrections.name_identity(gallery, identity, name)
     return None
 
 
-def put(gallery: Gallery, faces: list[int], called: str) -> CorrectionResult:
+def assign_faces(gallery: Gallery, faces: list[int], name: str) -> CorrectionResult:
     """These faces show whoever is called so, or somebody new of that name; without a name, somebody of their own."""
-    require(gallery, faces=faces)
-    to = bearer(gallery, called)
+    require_existing(gallery, faces=faces)
+    to = find_by_name(gallery, name)
     if to is not None:
         return corrections.move(gallery, faces, to)
-    if not called.strip():
+    if not name.strip():
         return corrections.split(gallery, faces)
-    require_name(called)
-    return corrections.split(gallery, faces, called)
+    require_name(name)
+    return corrections.split(gallery, faces, name)
 
 
-def names_group(gallery: Gallery, face: KnownFace, called: str) -> bool:
+def names_unnamed_group(gallery: Gallery, face: KnownFace, name: str) -> bool:
     """Whether a name said of this face is its group's: the group has none, and nobody else is called so."""
-    return face.identity is not None and face.name is None and bearer(gallery, called) is None
+    return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 
 
-def require_name(called: str) -> None:
+def require_name(name: str) -> None:
     """Contradiction where the gallery would not take it."""
-    called = called.strip()
-    if not called:
+    name = name.strip()
+    if not name:
         raise Contradiction("write a name first")
-    if called.startswith("#"):
+    if name.startswith("#"):
         raise Contradiction("a name does not begin with #, as numbers do; write another")
-    if printable(called) != called:
+    if printable(name) != name:
         raise Contradiction("a name stands on one line; write it again without what cannot be shown")

@@ -10,9 +10,9 @@ from familiar.core.calibration import Calibration
 from familiar.embedding.verification import VerificationResult, verify_embeddings
 from familiar.gallery.clustering.calibration import calibration
 from familiar.web.pages.crops import as_data_url
-from familiar.web.pages.render import page
-from familiar.web.service import Served
-from familiar.web.uploads import received
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
+from familiar.web.uploads import receive
 
 SCALE_LEFT = -0.2  # similarity: strangers lie about 0, and what lies further left is as different
 
@@ -25,11 +25,11 @@ class Mark:
 
     name: str
     similarity: float
-    place: float
+    position: float
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """`crops` are the faces as the network saw them; `scale` the thresholds, and `here` the similarity on it."""
 
     answer: VerificationResult
@@ -37,7 +37,7 @@ class Compared:
     names: tuple[str, str]
     crops: tuple[str, str]
     scale: tuple[Mark, ...]
-    here: Mark
+    similarity_mark: Mark
 
     @property
     def probability(self) -> float | None:
@@ -47,46 +47,46 @@ class Compared:
 
 
 @router.get("/compare")
-async def ask(request: Request, service: Served) -> HTMLResponse:
-    return await page(request, service, "compare.html", compared=None)
+async def ask(request: Request, service: ServiceDep) -> HTMLResponse:
+    return await render_page(request, service, "compare.html", compared=None)
 
 
 @router.post("/compare")
 async def answer(
     request: Request,
-    service: Served,
+    service: ServiceDep,
     first: Annotated[UploadFile, File()],
     second: Annotated[UploadFile, File()],
 ) -> HTMLResponse:
     """By the best face of each. NoFaceFound, UnreadablePhoto, Refused."""
-    async with received([first, second], service.settings.limits) as uploads:
-        one, other = await service.vision.best_of_each(uploads)
+    async with receive([first, second], service.settings.limits) as uploads:
+        one, other = await service.inference.best_faces(uploads)
     assert one.embedding is not None, "the best face is embedded"
     assert other.embedding is not None, "the best face is embedded"
-    means = await service.compare(calibration)
+    means = await service.read_in_model_space(calibration)
     said = verify_embeddings(one.embedding, other.embedding, means)
-    compared = Compared(
+    compared = Comparison(
         said,
         means,
         (uploads[0].name, uploads[1].name),
         (as_data_url(one.crop), as_data_url(other.crop)),
-        marks(means),
-        Mark("similarity", said.similarity, _place(said.similarity)),
+        threshold_marks(means),
+        Mark("similarity", said.similarity, _scale_position(said.similarity)),
     )
-    return await page(request, service, "compare.html", compared=compared)
+    return await render_page(request, service, "compare.html", compared=compared)
 
 
-def marks(means: Calibration) -> tuple[Mark, ...]:
+def threshold_marks(means: Calibration) -> tuple[Mark, ...]:
     """The three thresholds, from left to right."""
     named = (
         ("high recall", means.high_recall),
         ("balanced", means.balanced),
         ("high precision", means.high_precision),
     )
-    return tuple(Mark(name, one.similarity, _place(one.similarity)) for name, one in named)
+    return tuple(Mark(name, one.similarity, _scale_position(one.similarity)) for name, one in named)
 
 
-def _place(similarity: float) -> float:
+def _scale_position(similarity: float) -> float:
     """On the scale, in per cent."""
     share = (similarity - SCALE_LEFT) / (1 - SCALE_LEFT)
     return round(100 * min(max(share, 0.0), 1.0), 2)

@@ -8,7 +8,7 @@ from fastapi import Request
 
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.database.connection import Gallery
-from familiar.web.pages.render import called, counted
+from familiar.web.pages.render import display_name, pluralize
 
 _KEYS = ("done", "count", "carried", "who")
 _DIGITS = 18  # fewer than SQLite's numbers have
@@ -31,51 +31,51 @@ _SENTENCES = {  # of `done`: what comes before the individual's name, where one 
 
 
 @dataclass(frozen=True)
-class Said:
+class FlashMessage:
     """`text`, then the individual it is about, if any, then how many faces nobody spoke of came along."""
 
     text: str
-    who: int | None
-    called: str
-    carried: int
+    identity: int | None
+    name: str
+    propagated_faces: int
 
 
-def told(path: str, done: str, *, count: int = 0, carried: int = 0, who: int | None = None) -> str:
+def url_with_flash(path: str, done: str, *, count: int = 0, propagated: int = 0, identity: int | None = None) -> str:
     """A local path that tells of a change when it is opened.
 
     >>> told("/individuals?tab=named&done=merged&who=3", "split", count=2, who=7)
     '/individuals?tab=named&done=split&count=2&who=7'
     """
-    words = {"done": done, "count": count or None, "carried": carried or None, "who": who}
-    return _with(path, {key: str(word) for key, word in words.items() if word is not None})
+    words = {"done": done, "count": count or None, "carried": propagated or None, "who": identity}
+    return _replace_flash(path, {key: str(word) for key, word in words.items() if word is not None})
 
 
-def here(request: Request) -> str:
+def current_url(request: Request) -> str:
     """The path of the page that was asked for, with nothing told."""
-    return _with(f"{request.url.path}?{request.url.query}", {})
+    return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def said(gallery: Gallery, query: Mapping[str, str]) -> Said | None:
+def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | None:
     """What an address tells; None where it is nothing, or nothing of ours."""
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:
         return None
-    who = _number(query.get("who"))
-    count = _number(query.get("count")) or 0
-    return Said(
-        sentence.format(faces=counted(count, "face"), individuals=counted(count, "individual")),
+    who = _parse_number(query.get("who"))
+    count = _parse_number(query.get("count")) or 0
+    return FlashMessage(
+        sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
         who,
-        "" if who is None else called(who, load_assignments(gallery).names.get(who)),
-        _number(query.get("carried")) or 0,
+        "" if who is None else display_name(who, load_assignments(gallery).names.get(who)),
+        _parse_number(query.get("carried")) or 0,
     )
 
 
-def _with(path: str, words: Mapping[str, str]) -> str:
+def _replace_flash(path: str, words: Mapping[str, str]) -> str:
     parts = urlsplit(path)
     kept = [(key, word) for key, word in parse_qsl(parts.query) if key not in _KEYS]
     query = urlencode([*kept, *words.items()])
     return parts._replace(query=query).geturl()
 
 
-def _number(word: str | None) -> int | None:
+def _parse_number(word: str | None) -> int | None:
     return int(word) if word and word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None

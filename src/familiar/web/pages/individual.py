@@ -11,10 +11,10 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections
 from familiar.gallery.search.listing import FaceConfidence, face_confidences
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, put, require
-from familiar.web.pages.flash import Said, here, said, told
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.assignment_forms import Name, Number, assign_faces, require_existing
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
 DOUBTFUL = 0.5  # less probable than this, and nobody said so: rather somebody else
@@ -26,20 +26,20 @@ Back = Annotated[str | None, Form()]
 @router.get("/individuals/{identity:int}")
 async def individual(
     request: Request,
-    service: Served,
+    service: ServiceDep,
     identity: Number,
     order: Literal["likely", "doubtful"] = "likely",
     start: Annotated[int, Query(ge=0, lt=2**63)] = 0,
 ) -> Response:
     """A page of its faces, `order` by likelihood or the other way round."""
 
-    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], Said | None]:
+    def read(gallery: Gallery) -> tuple[str | None, list[FaceConfidence], FlashMessage | None]:
         with gallery.reading():
             known = face_confidences(gallery, identity)
-            return load_assignments(gallery).names.get(identity), known, said(gallery, request.query_params)
+            return load_assignments(gallery).names.get(identity), known, read_flash(gallery, request.query_params)
 
     try:
-        called, known, told_of = await service.threads.read(read)
+        called, known, told_of = await service.executor.read(read)
     except NotInGallery:
         if "done" not in request.query_params:
             raise
@@ -49,7 +49,7 @@ async def individual(
         known.reverse()
         known.sort(key=lambda one: one.face.by_user)  # nobody doubts what was confirmed
     stop = start + FACES
-    return await page(
+    return await render_page(
         request,
         service,
         "individual.html",
@@ -64,13 +64,13 @@ async def individual(
         start=start,
         more=f"?order={order}&start={stop}" if len(known) > stop else None,
         said=told_of,
-        here=here(request),
+        here=current_url(request),
     )
 
 
 @router.post("/individuals/{identity:int}/faces")
-async def say(
-    service: Served,
+async def correct(
+    service: ServiceDep,
     identity: Number,
     face: Annotated[list[Number], Form(max_length=FACES)],
     do: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
@@ -84,25 +84,25 @@ async def say(
     path = local_path(back or "", f"/individuals/{identity}")
 
     def write(gallery: Gallery) -> str:
-        require(gallery, faces=faces)
+        require_existing(gallery, faces=faces)
         if do == "confirm":
             corrections.confirm(gallery, faces)
-            return told(path, "confirmed", count=len(faces))
+            return url_with_flash(path, "confirmed", count=len(faces))
         if do == "reject":
             carried = corrections.reject(gallery, faces, identity).propagated_faces
-            return told(path, "rejected", count=len(faces), carried=carried)
-        corrected = put(gallery, faces, called)
+            return url_with_flash(path, "rejected", count=len(faces), propagated=carried)
+        corrected = assign_faces(gallery, faces, called)
         if corrected.identity == identity:  # where they were already
-            return told(path, "confirmed", count=len(faces), carried=corrected.propagated_faces)
+            return url_with_flash(path, "confirmed", count=len(faces), propagated=corrected.propagated_faces)
         done = "moved" if do == "move" else "split"
-        return told(path, done, count=len(faces), carried=corrected.propagated_faces, who=corrected.identity)
+        return url_with_flash(path, done, count=len(faces), propagated=corrected.propagated_faces, identity=corrected.identity)
 
-    return RedirectResponse(await service.threads.decide(write), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
 @router.post("/individuals/{identity:int}/confirm")
 async def confirm(
-    service: Served, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
+    service: ServiceDep, identity: Number, faces: Annotated[int, Form(ge=1)], back: Back = None
 ) -> RedirectResponse:
     """Every one of its so many `faces` is rightly there. Contradiction where there are others by now."""
 
@@ -114,9 +114,9 @@ async def confirm(
         corrections.confirm(gallery, faces_left)
         return len(faces_left)
 
-    count = await service.threads.decide(confirm_all)
+    count = await service.executor.write_locked(confirm_all)
     path = local_path(back or "", f"/individuals/{identity}")
-    return RedirectResponse(told(path, "confirmed", count=count), 303)
+    return RedirectResponse(url_with_flash(path, "confirmed", count=count), 303)
 
 
 def is_doubtful(one: FaceConfidence) -> bool:

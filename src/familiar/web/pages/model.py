@@ -14,13 +14,13 @@ from familiar.core.errors import BadResults
 from familiar.evaluation.results import at_path, read_results
 from familiar.gallery.clustering.calibration import ClusteringCalibration, calibration, clustering_calibration
 from familiar.gallery.database.connection import Gallery, Space
-from familiar.web.errors import Refused
-from familiar.web.middleware.headers import POLICY, SHUT_IN
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.errors import HttpProblem
+from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
 RESULTS, REPORT = "eval_results.json", "report.html"
-FIGURES = (  # of an evaluation or a bundle: where, what it is called, what it says
+METRICS = (  # of an evaluation or a bundle: where, what it is called, what it says
     ("verification.auc", "ROC AUC", "a pair of one individual is more similar than a pair of two"),
     ("verification.eer", "Equal error rate", "strangers accepted, and same ones refused, equally often"),
     ("verification.best_accuracy", "Best accuracy", "pairs judged rightly, both kinds weighed alike"),
@@ -45,46 +45,46 @@ router = APIRouter()
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricRow:
     """`value` in [0, 1], None where it could not be computed; `interval` of 95 %, where there is one."""
 
     name: str
-    says: str
+    description: str
     value: float | None
     interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationSummary:
     """What stands in a folder of `familiar evaluate`. `ours`: it judged the model that is served."""
 
     sources: tuple[str, ...]
     identities: int
     photos: int
-    figures: tuple[Figure, ...]
-    ours: bool
+    figures: tuple[MetricRow, ...]
+    is_served_model: bool
     report: bool
 
 
 @router.get("/model")
-async def model(request: Request, service: Served) -> HTMLResponse:
+async def model(request: Request, service: ServiceDep) -> HTMLResponse:
     """Without a model, what the gallery knows of the one it was made with."""
-    space, means, grouped = await service.threads.read(_of_gallery)
-    bundle = service.vision.embedder.bundle if service.vision.has_model else None
+    space, means, grouped = await service.executor.read(_read_gallery)
+    bundle = service.inference.embedder.bundle if service.inference.has_model else None
     evaluated, wrong = None, ""
     if (folder := service.settings.report) is not None:
         try:
             file_id = None if bundle is None else bundle.file_id
-            evaluated = await asyncio.to_thread(_evaluated, folder, file_id)
+            evaluated = await asyncio.to_thread(_read_evaluation, folder, file_id)
         except BadResults as error:
             wrong = str(error)
-    return await page(
+    return await render_page(
         request,
         service,
         "model.html",
         bundle=bundle,
         said=None if bundle is None else bundle.metadata,
-        results=() if bundle is None else tuple(_figures(_as_evaluated(bundle.metadata.results))),
+        results=() if bundle is None else tuple(_metric_rows(_as_evaluation_results(bundle.metadata.results))),
         space=space,
         calibration=means,
         own=means != space.calibration,
@@ -95,41 +95,41 @@ async def model(request: Request, service: Served) -> HTMLResponse:
 
 
 @router.get("/model/report")
-async def report(service: Served) -> FileResponse:
+async def report(service: ServiceDep) -> FileResponse:
     """The report of the evaluation, which is one file, shut in."""
     folder = service.settings.report
     if folder is None or not (folder / REPORT).is_file():
-        raise Refused(HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation")
-    return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={POLICY: SHUT_IN})
+        raise HttpProblem(HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation")
+    return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _of_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
+def _read_gallery(gallery: Gallery) -> tuple[Space, Any, ClusteringCalibration]:
     with gallery.reading():
         return gallery.space, calibration(gallery), clustering_calibration(gallery)
 
 
-def _evaluated(folder: Path, file_id: str | None) -> Evaluated:
+def _read_evaluation(folder: Path, file_id: str | None) -> EvaluationSummary:
     """BadResults."""
     results = read_results(folder / RESULTS)
     data = results["data"]
-    return Evaluated(
+    return EvaluationSummary(
         sources=tuple(Path(source).name or source for source in data.get("sources", ())),
         identities=data.get("identities", 0),
         photos=data.get("photos", 0),
-        figures=tuple(_figures(results)),
-        ours=results.get("model", {}).get("file_id") == file_id,
+        figures=tuple(_metric_rows(results)),
+        is_served_model=results.get("model", {}).get("file_id") == file_id,
         report=(folder / REPORT).is_file(),
     )
 
 
-def _as_evaluated(results: Mapping[str, Any]) -> dict[str, Any]:
+def _as_evaluation_results(results: Mapping[str, Any]) -> dict[str, Any]:
     """A bundle's results, which are flat, laid out as those of an evaluation."""
     return {"verification": results, "retrieval": results}
 
 
-def _figures(results: Mapping[str, Any]) -> Iterator[Figure]:
+def _metric_rows(results: Mapping[str, Any]) -> Iterator[MetricRow]:
     """Those that were asked for: what could not be computed is there, too, without a value."""
-    for path, name, says in FIGURES:
+    for path, name, says in METRICS:
         suite, _, within = path.partition(".")
         try:
             value = at_path(dict(results), path)
@@ -137,4 +137,4 @@ def _figures(results: Mapping[str, Any]) -> Iterator[Figure]:
             continue
         if value is None or isinstance(value, int | float):
             interval = ((results[suite] or {}).get("interval") or {}).get(within)
-            yield Figure(name, says, value, None if interval is None else (interval[0], interval[1]))
+            yield MetricRow(name, says, value, None if interval is None else (interval[0], interval[1]))

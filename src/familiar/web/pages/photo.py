@@ -13,39 +13,39 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace, KnownPhoto
-from familiar.web.pages.assignment_forms import Name, Number, names_group, put, require, require_name
-from familiar.web.pages.flash import Said, here, said, told
-from familiar.web.pages.render import page
-from familiar.web.service import Served, Service
+from familiar.web.pages.assignment_forms import Name, Number, names_unnamed_group, assign_faces, require_existing, require_name
+from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_with_flash
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep, Service
 from familiar.web.uploads import photo_name
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Box = tuple[float, float, float, float]
-FILLED = 0.95  # of a photo by one face: beside it there is no room
+MIN_FILLED = 0.95  # of a photo by one face: beside it there is no room
 
 
-async def drawn(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
+async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
     """In pixels of the whole upright photo, as the fields of a form say it."""
     return left, top, right, bottom
 
 
 @router.get("/photos/{photo:int}")
-async def photo(request: Request, service: Served, photo: Number, face: Number | None = None) -> HTMLResponse:
+async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """`face` is the one that is selected."""
 
-    def read(gallery: Gallery) -> tuple[KnownPhoto, list[KnownPhoto], Said | None]:
+    def read(gallery: Gallery) -> tuple[KnownPhoto, list[KnownPhoto], FlashMessage | None]:
         with gallery.reading():
             following = listing.photos(gallery, after=photo, limit=1)
-            return listing.photo(gallery, photo), following, said(gallery, request.query_params)
+            return listing.photo(gallery, photo), following, read_flash(gallery, request.query_params)
 
-    known, following, told_of = await service.threads.read(read)
+    known, following, told_of = await service.executor.read(read)
     missing, size_px = "", None
     try:
-        size_px = await service.pictures.size_px(_path(service, known), known.sha256)
+        size_px = await service.thumbnails.size_px(_path(service, known), known.sha256)
     except FamiliarError as error:
         missing = str(error)
-    return await page(
+    return await render_page(
         request,
         service,
         "photo.html",
@@ -54,49 +54,49 @@ async def photo(request: Request, service: Served, photo: Number, face: Number |
         file_name=printable(photo_name(known.path)),
         path=printable(known.path),
         size_px=size_px,
-        filled=size_px is not None and _filled(known, size_px),
+        filled=size_px is not None and _is_filled(known, size_px),
         missing=printable(missing),
         selected=face,
         following=following[0].photo if following else None,
         said=told_of,
-        here=here(request),
+        here=current_url(request),
     )
 
 
 @router.post("/photos/{photo:int}/faces")
-async def add(service: Served, photo: Number, box: Annotated[Box, Depends(drawn)]) -> RedirectResponse:
+async def add(service: ServiceDep, photo: Number, box: Annotated[Box, Depends(box_from_form)]) -> RedirectResponse:
     """A face that the detector missed."""
-    embedder = service.vision.embedder
+    embedder = service.inference.embedder
 
     def write(gallery: Gallery) -> int:
         path = _path(service, listing.photo(gallery, photo))
         return manual_faces.add_face(gallery, embedder, photo, box, path=path)
 
-    face = await service.threads.write_late(write)
-    return RedirectResponse(told(f"/photos/{photo}?face={face}", "added"), 303)
+    face = await service.executor.compute_then_write(write)
+    return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", "added"), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}/box")
 async def move_box(
-    service: Served, photo: Number, face: Number, box: Annotated[Box, Depends(drawn)]
+    service: ServiceDep, photo: Number, face: Number, box: Annotated[Box, Depends(box_from_form)]
 ) -> RedirectResponse:
     """Its face stands somewhere else."""
-    embedder = service.vision.embedder
+    embedder = service.inference.embedder
 
     def write(gallery: Gallery) -> int | None:
         path = _path(service, listing.photo(gallery, photo))
-        require(gallery, faces=[face])
+        require_existing(gallery, faces=[face])
         manual_faces.move_face(gallery, embedder, face, box, path=path)
         return listing.face(gallery, face).identity
 
-    who = await service.threads.write_late(write)
+    who = await service.executor.compute_then_write(write)
     done = "boxed-nobody" if who is None else "boxed"
-    return RedirectResponse(told(f"/photos/{photo}?face={face}", done, who=who), 303)
+    return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", done, identity=who), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
-async def say(
-    service: Served,
+async def correct(
+    service: ServiceDep,
     photo: Number,
     face: Number,
     do: Annotated[Literal["whose", "reject", "confirm", "delete"], Form()],
@@ -105,41 +105,41 @@ async def say(
     """What a user says of one face."""
 
     def write(gallery: Gallery) -> str:
-        require(gallery, faces=[face])
+        require_existing(gallery, faces=[face])
         at = f"/photos/{photo}?face={face}"
         if do == "delete":
             manual_faces.delete_face(gallery, face)
-            return told(f"/photos/{photo}", "deleted")
+            return url_with_flash(f"/photos/{photo}", "deleted")
         if do == "confirm":
             corrections.confirm(gallery, [face])
-            return told(at, "confirmed", count=1)
+            return url_with_flash(at, "confirmed", count=1)
         if do == "reject":
-            return told(at, "rejected", count=1, carried=corrections.reject(gallery, [face]).propagated_faces)
-        return _named(gallery, listing.face(gallery, face), called, at)
+            return url_with_flash(at, "rejected", count=1, propagated=corrections.reject(gallery, [face]).propagated_faces)
+        return _assign_by_name(gallery, listing.face(gallery, face), called, at)
 
-    return RedirectResponse(await service.threads.decide(write), 303)
+    return RedirectResponse(await service.executor.write_locked(write), 303)
 
 
-def _named(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:
+def _assign_by_name(gallery: Gallery, face: KnownFace, called: str, at: str) -> str:
     """Whose the face is, by a name; a new one said of a face in a group that has none is the group's."""
     require_name(called)
-    if face.identity is not None and names_group(gallery, face, called):
+    if face.identity is not None and names_unnamed_group(gallery, face, called):
         corrections.confirm(gallery, [face.face])  # whatever becomes of its box, it keeps the name
         corrections.name_identity(gallery, face.identity, called)  # last, so that it is what is undone first
-        return told(at, "named", who=face.identity)
-    corrected = put(gallery, [face.face], called)
+        return url_with_flash(at, "named", identity=face.identity)
+    corrected = assign_faces(gallery, [face.face], called)
     if corrected.identity == face.identity:
-        return told(at, "confirmed", count=1, carried=corrected.propagated_faces)
-    return told(at, "moved", count=1, carried=corrected.propagated_faces, who=corrected.identity)
+        return url_with_flash(at, "confirmed", count=1, propagated=corrected.propagated_faces)
+    return url_with_flash(at, "moved", count=1, propagated=corrected.propagated_faces, identity=corrected.identity)
 
 
-def _filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
+def _is_filled(photo: KnownPhoto, size_px: tuple[int, int]) -> bool:
     """Whether a face takes up so much of the photo that any other box would lie in it."""
     width, height = size_px
     whole = (0.0, 0.0, float(width), float(height))
-    return any(box_intersection_px(face.box_xyxy_px, whole) >= FILLED * width * height for face in photo.faces)
+    return any(box_intersection_px(face.box_xyxy_px, whole) >= MIN_FILLED * width * height for face in photo.faces)
 
 
 def _path(service: Service, photo: KnownPhoto) -> Path:
     """Refused where it leads out of the roots."""
-    return service.roots.inside(Path(photo.path))
+    return service.allowed_paths.resolve(Path(photo.path))

@@ -14,25 +14,25 @@ from familiar.gallery.database.connection import Gallery
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownFace
 from familiar.web.pages.assignment_forms import Number
-from familiar.web.pages.flash import Said, said, told
-from familiar.web.pages.individuals import choosing
-from familiar.web.pages.render import page
-from familiar.web.service import Served
+from familiar.web.pages.flash import FlashMessage, read_flash, url_with_flash
+from familiar.web.pages.individuals import merge_url
+from familiar.web.pages.render import render_page
+from familiar.web.service import ServiceDep
 
-MATTERS = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
-WORTHLESS = 0.01  # faces and pairs set right, as `Question.expected_gain`: for so little nobody is asked
-MOST_COUNTED = 100
-MOST_SKIPPED = 100  # that an address remembers; the oldest are asked again
-BESIDE = 3  # more faces of whom a face stands for
+MIN_RELATIVE_GAIN = 1 / 3  # of the worth of the first question somebody was asked: those worth less are not counted
+MIN_GAIN = 0.01  # faces and pairs set right, as `Question.expected_gain`: for so little nobody is asked
+MAX_COUNTED = 100
+MAX_SKIPPED = 100  # that an address remembers; the oldest are asked again
+EXTRA_FACES = 3  # more faces of whom a face stands for
 
 router = APIRouter()
 Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
-Skipped = Annotated[str, Query(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
-SkippedBefore = Annotated[str, Form(max_length=40 * MOST_SKIPPED, pattern=_PAIRS)]
+Skipped = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
+SkippedBefore = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 Best = Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False)]
 BestBefore = Annotated[float, Form(ge=0, le=1e12, allow_inf_nan=False)]
-Who = Annotated[Number | Literal[""], Form()]
+IdentityField = Annotated[Number | Literal[""], Form()]
 
 
 @dataclass(frozen=True)
@@ -41,34 +41,34 @@ class Side:
 
     face: KnownFace
     faces: int
-    beside: tuple[int, ...]
+    extra_faces: tuple[int, ...]
 
 
 @router.get("/questions")
 async def questions(
-    request: Request, service: Served, skipped: Skipped = "", best: Best = 0.0, enough: bool = False
+    request: Request, service: ServiceDep, skipped: Skipped = "", best: Best = 0.0, enough: bool = False
 ) -> HTMLResponse:
     """The first that was not skipped. The address carries those that were, the `best` worth that was asked for, and
     whether what matters beside that was all answered once."""
     passed = pairs(skipped)
 
-    def read(gallery: Gallery) -> tuple[list[Question], list[Side], Said | None]:
+    def read(gallery: Gallery) -> tuple[list[Question], list[Side], FlashMessage | None]:
         with gallery.reading():
             left = [question for question in _queue(gallery) if pair(question) not in passed]
-            return left, _sides(gallery, left[:1]), said(gallery, request.query_params)
+            return left, _sides(gallery, left[:1]), read_flash(gallery, request.query_params)
 
-    left, sides, told_of = await service.threads.read(read)
+    left, sides, told_of = await service.executor.read(read)
     best = best or (round(left[0].expected_gain, 3) if left else 0.0)
-    count = 0 if enough else sum(question.expected_gain >= MATTERS * best for question in left)
-    return await page(
+    count = 0 if enough else sum(question.expected_gain >= MIN_RELATIVE_GAIN * best for question in left)
+    return await render_page(
         request,
         service,
         "questions.html",
         question=left[0] if left else None,
         following=left[1] if len(left) > 1 else None,
         sides=sides,
-        count=min(count, MOST_COUNTED),
-        many=count > MOST_COUNTED,
+        count=min(count, MAX_COUNTED),
+        many=count > MAX_COUNTED,
         best=best,
         skipped=skipped,
         skips=len(passed),
@@ -81,13 +81,13 @@ async def questions(
 
 @router.post("/questions")
 async def answered(
-    service: Served,
+    service: ServiceDep,
     kind: Annotated[Literal["merge", "outlier"], Form()],
     first_face: Annotated[Number, Form()],
     second_face: Annotated[Number, Form()],
     same: Annotated[bool, Form()],
-    first: Who = "",
-    second: Who = "",
+    first: IdentityField = "",
+    second: IdentityField = "",
     skipped: SkippedBefore = "",
     best: BestBefore = 0.0,
     enough: Annotated[bool, Form()] = False,
@@ -96,7 +96,7 @@ async def answered(
     both have a name become one, it is asked which name stays."""
     asked = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_one = address(pairs(skipped), best, enough=enough)
-    return RedirectResponse(await service.threads.decide(_answer, asked, same, next_one), 303)
+    return RedirectResponse(await service.executor.write_locked(_answer, asked, same, next_one), 303)
 
 
 def pair(question: Question) -> Pair:
@@ -120,7 +120,7 @@ def address(skipped: Iterable[Pair], best: float, *, enough: bool = False) -> st
     >>> address([(3, 7), (4, 5)], 2.5), address([], 0.0)
     ('/questions?best=2.5&skipped=3-7_4-5', '/questions')
     """
-    last = list(dict.fromkeys(skipped))[-MOST_SKIPPED:]
+    last = list(dict.fromkeys(skipped))[-MAX_SKIPPED:]
     words = {"best": best, "skipped": "_".join(f"{low}-{high}" for low, high in last), "enough": int(enough)}
     query = urlencode({key: word for key, word in words.items() if word})
     return f"/questions?{query}" if query else "/questions"
@@ -130,8 +130,8 @@ def _queue(gallery: Gallery) -> list[Question]:
     """What is to be asked, kept until something is written."""
 
     def found() -> list[Question]:
-        every = propose_questions(gallery, MOST_COUNTED + MOST_SKIPPED)
-        return [question for question in every if question.expected_gain >= WORTHLESS]
+        every = propose_questions(gallery, MAX_COUNTED + MAX_SKIPPED)
+        return [question for question in every if question.expected_gain >= MIN_GAIN]
 
     return gallery.cached("questions", gallery.revision, found)
 
@@ -141,23 +141,23 @@ def _answer(gallery: Gallery, asked: Question, same: bool, next_one: str) -> str
     try:
         faces = [listing.face(gallery, number) for number in (asked.first_face, asked.second_face)]
     except NotInGallery:
-        return told(next_one, "changed")
+        return url_with_flash(next_one, "changed")
     now = [face.identity for face in faces]
     if asked.first_face == asked.second_face or not is_still_valid(gallery, asked):
-        return told(next_one, "changed")
+        return url_with_flash(next_one, "changed")
     if (asked.kind == "outlier") != (asked.first is not None and asked.first == asked.second):
-        return told(next_one, "changed")
+        return url_with_flash(next_one, "changed")
     joins = same and asked.kind == "merge"
     known = [number for number in now if number is not None]
     if joins and all(face.name for face in faces):
-        return choosing(known, next_one)
+        return merge_url(known, next_one)
     answer_question(gallery, asked, same)
     if not joins:
         return next_one
     who = listing.face(gallery, asked.first_face).identity
     if len(known) == 2:
-        return told(next_one, "merged", who=who)
-    return told(next_one, "moved" if known else "split", count=2 - len(known), who=who)
+        return url_with_flash(next_one, "merged", identity=who)
+    return url_with_flash(next_one, "moved" if known else "split", count=2 - len(known), identity=who)
 
 
 def _sides(gallery: Gallery, asked: list[Question]) -> list[Side]:
@@ -177,5 +177,5 @@ def _side(gallery: Gallery, number: int, *, alone: bool = False) -> Side:
     if face.identity is None:
         return Side(face, 1, ())
     faces = [one.face.face for one in listing.face_confidences(gallery, face.identity)]
-    beside = [] if alone else [other for other in faces if other != number][:BESIDE]
+    beside = [] if alone else [other for other in faces if other != number][:EXTRA_FACES]
     return Side(face, len(faces), tuple(beside))

@@ -14,9 +14,9 @@ from familiar.core.terminal_text import printable
 from familiar.gallery.database.connection import Gallery
 from familiar.gallery.editing.undo_log import Decision, decisions
 from familiar.gallery.search.listing import counts
-from familiar.web.errors import Refused, headers
-from familiar.web.middleware import csrf_of
-from familiar.web.service import Service, service_of
+from familiar.web.errors import HttpProblem, problem_headers
+from familiar.web.middleware import csrf_token
+from familiar.web.service import Service, get_service
 from familiar.web.uploads import photo_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -29,7 +29,7 @@ NAV = (
     ("model", "Model", "/model"),
 )
 # Kinds of decision, as they are called on the button that takes them back.
-UNDO = {
+UNDO_LABELS = {
     "name": "naming",
     "confirm": "confirming",
     "merge": "merging",
@@ -55,34 +55,34 @@ LIKELIHOODS = (
 )
 
 
-async def page(
+async def render_page(
     request: Request, service: Service, template: str, status: HTTPStatus = HTTPStatus.OK, **context: Any
 ) -> HTMLResponse:
     """A template in its frame. It finds there what `_frame` gives, `counts` of the gallery, and `context`."""
-    undo, counted = await service.threads.read(_around)
-    known = _frame(request, service) | {"undo": undo, "counts": counted, **context}
+    undo, counted = await service.executor.read(_read_undo_and_counts)
+    known = _frame_context(request, service) | {"undo": undo, "counts": counted, **context}
     # A page of 500 individuals takes so long that others would wait for it.
     text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, known)
     return HTMLResponse(text, status)
 
 
-def error_page(request: Request, error: Refused) -> HTMLResponse:
+def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
     """What went wrong, to a browser that asked for a page. Asks nothing of the gallery: that may be what is wrong."""
     known = {"undo": None, "error": error, "status": error.status}
-    text = _ENVIRONMENT.get_template("error.html").render(_frame(request, service_of(request)) | known)
-    return HTMLResponse(text, error.status, {**headers(error)})
+    text = _ENVIRONMENT.get_template("error.html").render(_frame_context(request, get_service(request)) | known)
+    return HTMLResponse(text, error.status, {**problem_headers(error)})
 
 
-def without_hints(request: Request, error: Refused) -> Refused:
+def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
     """As somebody is told who sees pages: without the gallery's folder, and what to do at a command line."""
-    text = str(error).removeprefix(f"{service_of(request).settings.gallery}: ")
+    text = str(error).removeprefix(f"{get_service(request).settings.gallery}: ")
     text = re.sub(r"[;:] familiar gallery .*", "", re.sub(r"^(has|knows) ", r"the album \1 ", text))
-    return Refused(error.status, error.kind, text, error.retry_seconds)
+    return HttpProblem(error.status, error.kind, text, error.retry_seconds)
 
 
-def bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
+def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """A page for somebody who may not see the gallery yet."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_of(request), **context))
+    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), **context))
 
 
 def percent(share: float) -> str:
@@ -108,7 +108,7 @@ def fine_percent(share: float) -> str:
     return f"{100 * share:.2f}{PERCENT}"
 
 
-def number(count: object) -> str:
+def format_number(count: object) -> str:
     """Of what a file says, which may be anything.
 
     >>> number(4978), number(None)
@@ -133,7 +133,7 @@ def likelihood(probability: float) -> str:
     return next(word for least, word in LIKELIHOODS if probability >= least)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def pluralize(count: int, one: str, many: str | None = None) -> str:
     """
     >>> counted(1, "photo"), counted(1200, "photo"), counted(2, "child", "children")
     ('1 photo', '1,200 photos', '2 children')
@@ -141,17 +141,17 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def called(identity: int, name: str | None) -> str:
+def display_name(identity: int, name: str | None) -> str:
     """How an individual is called on a page: by its name, else by its number."""
     return printable(name) if name else f"#{identity}"
 
 
-def undoing(kind: str) -> str:
+def undo_label(kind: str) -> str:
     """
     >>> undoing("merge"), undoing("of a newer version")
     ('merging', 'of a newer version')
     """
-    return UNDO.get(kind, kind)
+    return UNDO_LABELS.get(kind, kind)
 
 
 def day(taken_at: str | None) -> str:
@@ -162,7 +162,7 @@ def day(taken_at: str | None) -> str:
     return (taken_at or "")[:10]
 
 
-def _frame(request: Request, service: Service) -> dict[str, Any]:
+def _frame_context(request: Request, service: Service) -> dict[str, Any]:
     path = request.url.path
     where = next((key for key, _, start in NAV if path == start or path.startswith(start + "/")), "")
     if path == "/" or path.startswith("/photos/"):
@@ -171,19 +171,19 @@ def _frame(request: Request, service: Service) -> dict[str, Any]:
         "nav": NAV,
         "where": where,
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
-        "csrf": csrf_of(request),
+        "csrf": csrf_token(request),
         "read_only": service.settings.read_only,
         "can_log_out": service.settings.token is not None,
-        "has_model": service.vision.has_model,
+        "has_model": service.inference.has_model,
     }
 
 
-def _around(gallery: Gallery) -> tuple[Decision | None, Any]:
+def _read_undo_and_counts(gallery: Gallery) -> tuple[Decision | None, Any]:
     with gallery.reading():
         return next(iter(decisions(gallery, 1)), None), counts(gallery)
 
 
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -196,14 +196,14 @@ def _environment() -> Environment:
         "fine_percent": fine_percent,
         "similarity": similarity,
         "likelihood": likelihood,
-        "counted": counted,
+        "counted": pluralize,
         "day": day,
         "photo_name": photo_name,
-        "undoing": undoing,
+        "undoing": undo_label,
         "printable": printable,
     }
-    made.globals |= {"called": called, "number": number}
+    made.globals |= {"called": display_name, "number": format_number}
     return made
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _make_environment()
