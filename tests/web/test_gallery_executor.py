@@ -83,7 +83,9 @@ def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
 def test_rejects_requests_above_waiting_limit(folder: Path):
     async def work(threads: GalleryExecutor) -> list[Any]:
         stop = threading.Event()
-        asked: list[Coroutine[Any, Any, bool]] = [threads.read(lambda _: stop.wait(10)) for _ in range(READER_THREADS + 2)]
+        asked: list[Coroutine[Any, Any, bool]] = [
+            threads.read(lambda _: stop.wait(10)) for _ in range(READER_THREADS + 2)
+        ]
         asyncio.get_running_loop().call_later(0.1, stop.set)
         first = await asyncio.gather(*asked, return_exceptions=True)
         return [*first, await threads.read(lambda gallery: gallery.revision > 0)]

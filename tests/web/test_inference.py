@@ -16,7 +16,7 @@ from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.photos.decoding import save_photo
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import PhotoResult, BatchingInference
+from familiar.web.inference import BatchingInference, PhotoResult
 from familiar.web.settings import Limits
 from support import color_album
 

@@ -245,7 +245,9 @@ def test_continued_jobs_report_combined_progress(service: Service, more: Path):
     first, second, third = running(service, work)
     assert (first.found, first.photos, first.new_individuals) == (2, 1, 0)
     torn = SkippedPhoto("more/torn: a.png", NO_PHOTO)
-    assert second == Progress(second.number, "done", 4, 4, 2, 2, 0, 0, (SkippedPhoto("a", "b"), torn), 2, new_individuals=1)
+    assert second == Progress(
+        second.number, "done", 4, 4, 2, 2, 0, 0, (SkippedPhoto("a", "b"), torn), 2, new_individuals=1
+    )
     assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
 
 

@@ -14,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from familiar.web.errors import MEDIA_TYPE
 from familiar.web.middleware import wrap_app
-from familiar.web.middleware.headers import CSP_HEADER, SECURITY_HEADERS, SANDBOX_POLICY
+from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY, SECURITY_HEADERS
 from familiar.web.settings import Limits
-from support.middleware import BROWSER, CROSS, BASE_URL, LOCKED, OPEN, TOKEN, browser, messages_of
+from support.middleware import BASE_URL, BROWSER, CROSS, LOCKED, OPEN, TOKEN, browser, messages_of
 
 
 def test_every_response_has_security_headers() -> None:
@@ -120,7 +120,12 @@ def test_websockets_are_closed_and_lifespan_is_forwarded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"), [(SANDBOX_POLICY, SANDBOX_POLICY), (SANDBOX_POLICY + "; script-src *", SECURITY_HEADERS[CSP_HEADER]), ("", SECURITY_HEADERS[CSP_HEADER])]
+    ("said", "kept"),
+    [
+        (SANDBOX_POLICY, SANDBOX_POLICY),
+        (SANDBOX_POLICY + "; script-src *", SECURITY_HEADERS[CSP_HEADER]),
+        ("", SECURITY_HEADERS[CSP_HEADER]),
+    ],
 )
 def test_only_sandbox_policy_overrides_default_policy(said: str, kept: str) -> None:
     page = HTMLResponse("a report", headers={CSP_HEADER: said})

@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 
 from familiar.web.middleware import wrap_app
 from familiar.web.settings import Settings
-from support.middleware import COOKIE, CROSS, BASE_URL, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
+from support.middleware import BASE_URL, COOKIE, CROSS, LOCKED, OPEN, TOKEN, Clock, app, browser, session_of
 
 
 @pytest.mark.one_case

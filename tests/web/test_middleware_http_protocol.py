@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from familiar.web.middleware import wrap_app, limits
+from familiar.web.middleware import limits, wrap_app
 from familiar.web.middleware.http_protocol import MAX_UNPARSED_BYTES, make_protocol_factory
 from familiar.web.settings import Limits
 from support.middleware import CERTIFICATE, KEY, OPEN

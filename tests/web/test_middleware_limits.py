@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.web import api, pages
-from familiar.web.middleware import wrap_app, limits
+from familiar.web.middleware import limits, wrap_app
 from familiar.web.middleware.limits import max_body_bytes
 from familiar.web.settings import Limits
 from support.middleware import LOCKED, OPEN, TOKEN, scope_of

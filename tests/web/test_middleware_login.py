@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from familiar.web.errors import MEDIA_TYPE
 from familiar.web.middleware.login import local_path
-from support.middleware import BROWSER, COOKIE, CROSS, BASE_URL, LOCKED, TOKEN, browser
+from support.middleware import BASE_URL, BROWSER, COOKIE, CROSS, LOCKED, TOKEN, browser
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from familiar.web.middleware.session import LIFETIME_SECONDS, MAX_REVOKED, Sessions
 from familiar.web.settings import Settings
-from support.middleware import BROWSER, COOKIE, BASE_URL, LOCKED, OPEN, TOKEN, Clock, browser, session_of
+from support.middleware import BASE_URL, BROWSER, COOKIE, LOCKED, OPEN, TOKEN, Clock, browser, session_of
 
 
 @pytest.fixture

@@ -148,7 +148,9 @@ def test_pages_warn_about_uncalibrated_model(
 ):
     color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
-    assert "this model was never calibrated, so this proves little" in text_of(post_compare(client, photos[0], photos[1]))
+    assert "this model was never calibrated, so this proves little" in text_of(
+        post_compare(client, photos[0], photos[1])
+    )
     assert "They are fixed numbers" in text_of(client.get("/model"))
     assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
 

@@ -18,7 +18,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.search.listing import photo as known_photo
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import unassign, names_of, post, make_client, flash_of, redirect_of
+from support.web_forms import flash_of, make_client, names_of, post, redirect_of, unassign
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.web.pages import individual, individuals
 from familiar.web.settings import Settings
 from support.small_gallery import groups, identity_of
-from support.web_forms import faces_on, unassign, names_of, post, make_client, tiles_on, flash_of, redirect_of
+from support.web_forms import faces_on, flash_of, make_client, names_of, post, redirect_of, tiles_on, unassign
 
 pytestmark = pytest.mark.slow
 

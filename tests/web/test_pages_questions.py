@@ -18,7 +18,7 @@ from familiar.gallery.editing.undo_log import decisions
 from familiar.web.pages import questions
 from familiar.web.settings import Settings
 from support.small_gallery import DIM, SPACE, enrolled, groups, identity_of
-from support.web_forms import unassign, post, make_client, flash_of, redirect_of
+from support.web_forms import flash_of, make_client, post, redirect_of, unassign
 
 
 @pytest.fixture

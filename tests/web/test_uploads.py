@@ -28,10 +28,10 @@ from familiar.web.uploads import (
     BadUpload,
     SkippedPhoto,
     Upload,
-    store,
     photo_name,
-    receive,
     printable_name,
+    receive,
+    store,
 )
 
 MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
@@ -281,7 +281,9 @@ def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
         receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
 
 
-def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[BatchingInference, list[Upload]], Any]) -> Any:
+def seen(
+    mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[BatchingInference, list[Upload]], Any]
+) -> Any:
     """What a model says of uploads, in one thread."""
 
     async def run() -> Any:

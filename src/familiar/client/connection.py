@@ -105,7 +105,9 @@ def _require_success(response: httpx2.Response) -> None:
         said = response.json()
     if not (isinstance(said, dict) and isinstance(said.get("type"), str)):
         raise ServerError(status, "unknown", f"{response.url}: answered {status} {response.reason_phrase}")
-    raise ServerError(status, said["type"].removeprefix(_PROBLEM_PREFIX), one_line(str(said.get("detail", said["type"]))))
+    raise ServerError(
+        status, said["type"].removeprefix(_PROBLEM_PREFIX), one_line(str(said.get("detail", said["type"])))
+    )
 
 
 def _wait_seconds(response: httpx2.Response) -> float:

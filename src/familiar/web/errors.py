@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: problem details (RFC 9457), made of our errors in one place."""
+"""HTTP errors: problem details (RFC 9457) built from exceptions, in one place."""
 
 import logging
 import traceback
@@ -38,7 +38,7 @@ log = logging.getLogger("familiar.serve")
 
 
 class HttpProblem(FamiliarError):
-    """A request that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
+    """An error that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
 
     def __init__(self, status: HTTPStatus, kind: str, detail: str, retry_seconds: int | None = None) -> None:
         super().__init__(detail)
@@ -48,23 +48,27 @@ class HttpProblem(FamiliarError):
 
 
 def internal_error(error: Exception, where: str) -> HttpProblem:
-    """Of an error that is no `FamiliarError`, and the log is told where it happened. Its message may hold names of
-    photos, so it reaches neither the client nor the log."""
+    """Log where an unexpected exception was raised, and return a 500 problem.
+
+    The exception's message may contain names of photos, so it reaches neither the client nor the log.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    log.error("a mistake of ours in %s: %s\n%s", where, type(error).__name__, lines)
+    log.error("internal error in %s: %s\n%s", where, type(error).__name__, lines)
     return HttpProblem(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "mistake", "something went wrong here; the server's log says where"
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "internal-error",
+        "something went wrong on the server; its log says where",
     )
 
 
 def unavailable(detail: str) -> HttpProblem:
-    """For a queue that is full."""
+    """Return a 503 problem with `Retry-After`, for a full queue."""
     return HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
 
 
 def to_problem(error: FamiliarError) -> HttpProblem:
-    """Any of our errors as the refusal it is over HTTP."""
+    """Convert any FamiliarError to the problem it is over HTTP."""
     if isinstance(error, HttpProblem):
         return error
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
@@ -73,7 +77,7 @@ def to_problem(error: FamiliarError) -> HttpProblem:
 
 
 def problem_details(error: HttpProblem) -> dict[str, Any]:
-    """The body of the answer."""
+    """Return the body of the response, as RFC 9457 lays it out."""
     return {
         "type": f"urn:familiar:problem:{error.kind}",
         "title": error.status.phrase,
@@ -83,11 +87,13 @@ def problem_details(error: HttpProblem) -> dict[str, Any]:
 
 
 def problem_headers(error: HttpProblem) -> dict[str, str]:
+    """Return the headers of the response: `Retry-After` where a retry may succeed."""
     return {} if error.retry_seconds is None else {"Retry-After": str(error.retry_seconds)}
 
 
 def kebab(name: str) -> str:
-    """
+    """Convert a class name to kebab-case.
+
     >>> kebab("NotInGallery")
     'not-in-gallery'
     """

@@ -1,4 +1,4 @@
-"""Everything a request may ask for, made once when the server starts and closed when it stops."""
+"""What the request handlers work with: made once when the server starts, closed when it stops."""
 
 from collections.abc import Callable
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
@@ -21,8 +21,15 @@ T = TypeVar("T")
 
 
 class Service:
-    """The gallery's `threads`, the model as `vision`, the `jobs` that take photos in, their `pictures`, and the `roots`
-    that none of them leaves."""
+    """The server's parts.
+
+    Attributes:
+        executor: runs functions on the gallery in threads.
+        inference: runs the detector and the model.
+        jobs: enrolls photos in the background.
+        thumbnails: makes JPEGs of photos and faces.
+        allowed_paths: the folders that none of them leaves.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -39,28 +46,34 @@ class Service:
         self.thumbnails = Thumbnails(limits)
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
-    async def read_in_model_space(self, ask: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`ask(gallery, ...)`, at a moment when what the model embeds compares with what the gallery holds.
+    async def read_in_model_space(
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call `function(gallery, ...)` while the gallery's embeddings are comparable with the model's.
 
-        SpaceMismatch where the gallery was taken over to another model since the server was started.
+        Raises:
+            SpaceMismatch: the gallery was migrated to another model since the server was started.
         """
         space = Space.from_metadata(self.inference.embedder.metadata)
 
-        def compare(gallery: Gallery) -> T:
+        def read(gallery: Gallery) -> T:
             with gallery.reading():
                 gallery.check_space(space.space_id, space.embedding_dim)
-                return ask(gallery, *args, **kwargs)
+                return function(gallery, *args, **kwargs)
 
-        return await self.executor.read(compare)
+        return await self.executor.read(read)
 
     async def start(self) -> None:
-        """In the event loop. Goes on with photos that were taken in, but not looked at, when it was last stopped."""
+        """Start the threads; to be called in the event loop.
+
+        Photos that were uploaded, but not processed when the server was last stopped, are enrolled now.
+        """
         await self.inference.start()
         if not self.settings.read_only:
             await self.jobs.start()
 
     async def stop(self) -> None:
-        """What was acknowledged is written; jobs stop after the batch they are at."""
+        """Stop the threads. Acknowledged changes are written; jobs stop after their current batch."""
         await self.jobs.stop()
         await self.inference.stop()
         self.thumbnails.close()
@@ -68,11 +81,12 @@ class Service:
 
 
 def get_service(request: Request) -> Service:
+    """Return the service of the app that handles `request`."""
     return request.app.state.service
 
 
 async def _service_dependency(request: Request) -> Service:
-    """In the event loop: FastAPI asks a plain function in a thread."""
+    """Return the service. Async, since FastAPI calls a plain function in a thread."""
     return get_service(request)
 
 
@@ -84,7 +98,7 @@ def _create_gallery_if_missing(settings: Settings, embedder: Embedder | None) ->
         return
     if embedder is None or settings.read_only:
         raise BadGallery(
-            f"{settings.gallery}: holds no gallery; give --model to make one, or enroll photos with: "
+            f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
     Gallery.create(settings.gallery, Space.from_metadata(embedder.metadata)).close()

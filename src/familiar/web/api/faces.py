@@ -1,4 +1,4 @@
-"""Faces: whom they show, and where they are."""
+"""Routes of faces: listing, corrections and boxes."""
 
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,17 @@ router = APIRouter()
 
 @router.get(
     "/faces/unassigned",
-    operation_id="list_unknown_faces",
+    operation_id="list_unassigned_faces",
     tags=["faces"],
     response_model=responses.Page[responses.Face],
 )
-async def list_unassigned(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
-    """Faces of nobody, in the order in which they were taken in."""
+async def list_unassigned(
+    service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
+) -> dict[str, Any]:
+    """List faces without an identity, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
-    found = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
-    return pagination.page(found, limit, "unassigned faces", lambda face: (face.face,))
+    results = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
+    return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
 
 
 @router.post(
@@ -39,7 +41,7 @@ async def list_unassigned(service: ServiceDep, cursor: requests.Cursor = None, l
     responses=problems(404, *WRITE_STATUSES),
 )
 async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
-    """These faces are rightly where they are."""
+    """Mark faces as confirmed in their current identity."""
     await service.executor.write(corrections.confirm, body.faces)
 
 
@@ -51,8 +53,8 @@ async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
     responses=problems(404, *WRITE_STATUSES),
 )
 async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
-    """These faces show that identity."""
-    return await service.executor.write(corrections.move, body.faces, body.to)
+    """Assign faces to an identity."""
+    return await service.executor.write(corrections.move, body.faces, body.identity)
 
 
 @router.post(
@@ -63,7 +65,7 @@ async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionRes
     responses=problems(404, *WRITE_STATUSES),
 )
 async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
-    """These faces show somebody of their own, a new identity."""
+    """Move faces to a new identity."""
     return await service.executor.write(corrections.split, body.faces, body.name)
 
 
@@ -75,21 +77,21 @@ async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionR
     responses=problems(404, *WRITE_STATUSES),
 )
 async def reject(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
-    """These faces do not show that identity, which is never said again."""
+    """Remove faces from an identity, permanently (cannot-link)."""
     return await service.executor.write(corrections.reject, body.faces, body.identity)
 
 
 @router.post(
-    "/faces/tell-apart",
-    operation_id="tell_faces_apart",
+    "/faces/mark-different",
+    operation_id="mark_faces_different",
     tags=["corrections"],
     status_code=204,
     response_class=Response,
     responses=problems(404, *WRITE_STATUSES),
 )
 async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
-    """Two faces show two individuals, and so do the identities they are in."""
-    await service.executor.write(corrections.mark_different, body.first, body.second)
+    """Record that two faces show different individuals (cannot-link), and so do their identities."""
+    await service.executor.write(corrections.mark_different, body.first_face, body.second_face)
 
 
 @router.get(
@@ -100,7 +102,7 @@ async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) 
     responses=problems(404),
 )
 async def face(service: ServiceDep, face: requests.PathNumber) -> KnownFace:
-    """One face."""
+    """Get a face."""
     return await service.executor.read(listing.face, face)
 
 
@@ -114,26 +116,26 @@ async def face(service: ServiceDep, face: requests.PathNumber) -> KnownFace:
 async def face_image(
     service: ServiceDep, face: requests.PathNumber, side: requests.Side = 160, known: images.IfNoneMatch = None
 ) -> Response:
-    """The face with a little around it, square."""
+    """Get a square image of a face with some margin."""
 
     def find(gallery: Gallery) -> tuple[KnownFace, KnownPhoto, Path]:
-        found, photo = _with_photo(gallery, face)
-        return found, photo, service.allowed_paths.resolve(Path(photo.path))
+        known_face, photo = _with_photo(gallery, face)
+        return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
-    found, photo, path = await service.executor.read(find)
-    return images.image_response(await service.thumbnails.face(path, photo.sha256, found.box_xyxy_px, side), known)
+    known_face, photo, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.face(path, photo.sha256, known_face.box_xyxy_px, side), known)
 
 
 @router.put(
     "/faces/{face}/box",
-    operation_id="move_face",
-    tags=["by hand"],
+    operation_id="set_face_box",
+    tags=["manual faces"],
     status_code=204,
     response_class=Response,
     responses=problems(404, *WRITE_STATUSES),
 )
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
-    """The face is there; whom it shows stays as it is."""
+    """Change a face's box; its identity stays."""
     embedder = service.inference.embedder
 
     def change(gallery: Gallery) -> None:
@@ -146,17 +148,17 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
 @router.delete(
     "/faces/{face}",
     operation_id="delete_face",
-    tags=["by hand"],
+    tags=["manual faces"],
     status_code=204,
     response_class=Response,
     responses=problems(404, *WRITE_STATUSES),
 )
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
-    """There is no face. `undo` brings it back."""
+    """Delete a face that is none. `undo` restores it."""
     await service.executor.write(manual_faces.delete_face, face)
 
 
 def _with_photo(gallery: Gallery, face: int) -> tuple[KnownFace, KnownPhoto]:
     with gallery.reading():
-        found = listing.face(gallery, face)
-        return found, listing.photo(gallery, found.photo)
+        known_face = listing.face(gallery, face)
+        return known_face, listing.photo(gallery, known_face.photo)

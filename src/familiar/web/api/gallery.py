@@ -1,4 +1,4 @@
-"""What is served, and what was decided: the gallery, its model, groups, questions and the way back."""
+"""Routes of the gallery as a whole: its state and model, clustering, review questions and undo."""
 
 import dataclasses
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ router = APIRouter()
 
 @router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=responses.GalleryState)
 async def state(service: ServiceDep) -> dict[str, Any]:
-    """What is served."""
+    """Get the state of the gallery."""
     read = await service.executor.read(_state)
     return read | {"read_only": service.settings.read_only, "has_model": service.inference.has_model}
 
@@ -37,28 +37,30 @@ async def state(service: ServiceDep) -> dict[str, Any]:
     responses=problems(409),
 )
 async def model(service: ServiceDep) -> dict[str, Any]:
-    """What the model says of itself: what it was trained on, how good it is, what its similarities mean."""
+    """Get the model's metadata: its training data, results and calibration."""
     bundle = service.inference.embedder.bundle
     return {"file_id": bundle.file_id} | dataclasses.asdict(bundle.metadata)
 
 
 @router.post(
-    "/group",
-    operation_id="group",
+    "/cluster",
+    operation_id="cluster",
     tags=["gallery"],
     response_model=responses.ClusterResult,
     responses=problems(*WRITE_STATUSES),
 )
 async def cluster_faces(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
-    """Puts every face that is in no group into one, within what was said of them."""
+    """Cluster the unassigned faces, respecting all corrections."""
     return await service.executor.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
-@router.get("/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.ReviewQuestion])
+@router.get(
+    "/questions", operation_id="list_questions", tags=["questions"], response_model=list[requests.ReviewQuestion]
+)
 async def questions(
     service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
 ) -> list[review_queue.Question]:
-    """The questions whose answers would mend most, the worthiest first."""
+    """List the most informative questions to review, by expected gain."""
     return await service.executor.read(review_queue.propose_questions, limit)
 
 
@@ -71,14 +73,14 @@ async def questions(
     responses=problems(404, *WRITE_STATUSES),
 )
 async def answer(service: ServiceDep, body: requests.AnswerRequest) -> None:
-    """The user's word on a question. Where what it asks about has changed since, it does not stand any more."""
+    """Answer a question. Conflict if its faces or identities have changed since it was listed."""
     question = review_queue.Question(**body.question.model_dump())
     await service.executor.write_locked(_answer, question, body.same)
 
 
 @router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=list[responses.Decision])
 async def last_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
-    """The last ones that can be taken back, newest first."""
+    """List the last changes that can be undone, newest first."""
     return await service.executor.read(decisions, limit)
 
 
@@ -91,22 +93,24 @@ async def last_decisions(service: ServiceDep, limit: requests.Limit = 20) -> lis
 )
 async def undo_last(
     service: ServiceDep,
-    decision: Annotated[int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Only this one.")] = None,
+    decision: Annotated[
+        int | None, Query(ge=1, le=responses.LARGEST_NUMBER, description="Undo only if this is the last one.")
+    ] = None,
 ) -> Decision:
-    """Takes the last decision back, and says which it was; where a `decision` is named, only if that is the last."""
+    """Undo the last change and return it."""
     return await service.executor.write(undo, decision)
 
 
 def _state(gallery: Gallery) -> dict[str, Any]:
     with gallery.reading():
-        space, means, groups = gallery.space, calibration(gallery), clustering_calibration(gallery)
-        decide = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
+        space, means, clustering = gallery.space, calibration(gallery), clustering_calibration(gallery)
+        similarities = {name: getattr(means, name).similarity for name in ("high_precision", "balanced", "high_recall")}
         return {
             "counts": listing.counts(gallery),
             "space_id": space.space_id,
             "embedding_dim": space.embedding_dim,
             "prefixes": space.prefixes,
-            "thresholds": {**decide, "grouping": groups.threshold, "own": groups.own},
+            "thresholds": {**similarities, "clustering": clustering.threshold, "fitted_on_gallery": clustering.own},
             "revision": gallery.revision,
         }
 
@@ -114,5 +118,5 @@ def _state(gallery: Gallery) -> dict[str, Any]:
 def _answer(gallery: Gallery, question: review_queue.Question, same: bool) -> None:
     check_faces(gallery, (question.first_face, question.second_face))
     if not review_queue.is_still_valid(gallery, question):
-        raise Contradiction("what this question asks about has changed since; ask for questions anew")
+        raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
     review_queue.answer_question(gallery, question, same)

@@ -1,4 +1,4 @@
-"""Photos that are in no gallery: the faces on them, who they show, and whether two show one individual."""
+"""Routes of photos that are not in the gallery: detection, embedding, search and verification."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -18,8 +18,8 @@ from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.web.api import requests, responses
 from familiar.web.api.openapi import UPLOAD_STATUSES, problems
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import PhotoResult, DetectedFace
-from familiar.web.service import ServiceDep, Service
+from familiar.web.inference import DetectedFace, PhotoResult
+from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import SkippedPhoto, receive
 
 router = APIRouter()
@@ -29,24 +29,24 @@ Vector = Float32[np.ndarray, " d"]
 @router.post(
     "/detect",
     operation_id="detect",
-    tags=["recognize"],
+    tags=["inference"],
     response_model=responses.DetectionResult[responses.DetectedFace],
     responses=problems(*UPLOAD_STATUSES),
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
-    """Where the faces of photos are."""
+    """Detect the faces of photos."""
     return await _detect_all(service, files, embed=False)
 
 
 @router.post(
     "/embed",
     operation_id="embed",
-    tags=["recognize"],
+    tags=["inference"],
     response_model=responses.DetectionResult[responses.EmbeddedFace],
     responses=problems(*UPLOAD_STATUSES),
 )
 async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
-    """The faces of photos, with an embedding each."""
+    """Detect and embed the faces of photos."""
     return await _detect_all(service, files, embed=True)
 
 
@@ -58,7 +58,7 @@ async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     responses=problems(404),
 )
 async def search(service: ServiceDep, body: requests.SearchRequest) -> dict[str, Any]:
-    """Who is like an embedding, or like one of the gallery's faces."""
+    """Search for an embedding, or for a face of the gallery."""
     return await service.executor.read(_search, body)
 
 
@@ -73,12 +73,12 @@ async def search_photo(
     service: ServiceDep,
     photo: requests.Photo,
     k: Annotated[requests.K, Query()] = 10,
-    by: Annotated[requests.ResultKind | None, Query(description="Only photos, or only identities.")] = None,
+    by: Annotated[requests.ResultKind | None, Query(description="Return only photos, or only identities.")] = None,
 ) -> dict[str, Any]:
-    """Who is on a photo, by its best face."""
-    (seen,) = await _best_faces(service, photo)
+    """Search for the best face of a photo."""
+    (face,) = await _best_faces(service, photo)
     query = requests.SearchRequest.model_construct(k=k, by=by)
-    return await service.read_in_model_space(_search_result, _embedding(seen), query)
+    return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 
 @router.post(
@@ -89,11 +89,11 @@ async def search_photo(
     responses=problems(*UPLOAD_STATUSES),
 )
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
-    """Do two photos show one individual? By their best faces."""
-    one, other = await _best_faces(service, first, second)
+    """Decide whether the best faces of two photos show the same individual."""
+    first_face, second_face = await _best_faces(service, first, second)
     means = await service.read_in_model_space(calibration)
-    answer = verify_embeddings(_embedding(one), _embedding(other), means)
-    return vars(answer) | {"first": _face_body(one), "second": _face_body(other)}
+    answer = verify_embeddings(_embedding(first_face), _embedding(second_face), means)
+    return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
 
 
 @router.post(
@@ -103,49 +103,51 @@ async def verify(service: ServiceDep, first: requests.Photo, second: requests.Ph
     response_model=responses.VerificationResult,
     responses=problems(404, *UPLOAD_STATUSES),
 )
-async def verify_identity(service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo) -> VerificationResult:
-    """Does a photo show this identity? By its best face, compared with the mean of the identity's."""
-    (seen,) = await _best_faces(service, photo)
-    return await service.read_in_model_space(verify_identity_of, _embedding(seen), identity)
+async def verify_identity(
+    service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
+) -> VerificationResult:
+    """Decide whether a photo's best face shows this identity, by the mean of the identity's faces."""
+    (face,) = await _best_faces(service, photo)
+    return await service.read_in_model_space(verify_identity_of, _embedding(face), identity)
 
 
 async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
-    """As `responses.LookedAt`."""
-    left_out: list[SkippedPhoto] = []
+    """Return a `responses.DetectionResult`."""
+    skipped_uploads: list[SkippedPhoto] = []
     photos: list[dict[str, Any]] = []
-    async with receive(files, service.settings.limits, skipped=left_out) as uploads:
-        looked = await service.inference.detect_all(uploads, embed=embed)
-    skipped = [f"{one.name}: {one.reason}" for one in left_out]
-    for upload, found in zip(uploads, looked, strict=True):
-        if not isinstance(found, PhotoResult):
-            skipped.append(str(found))
+    async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
+        results = await service.inference.detect_all(uploads, embed=embed)
+    skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
+    for upload, result in zip(uploads, results, strict=True):
+        if not isinstance(result, PhotoResult):
+            skipped.append(str(result))
         else:
-            faces = [_face_body(seen) for seen in found.faces]
-            photos.append({"name": upload.name, "size_px": found.size_px, "faces": faces})
+            faces = [_face_body(face) for face in result.faces]
+            photos.append({"name": upload.name, "size_px": result.size_px, "faces": faces})
     return {"photos": photos, "skipped": skipped}
 
 
 async def _best_faces(service: Service, *files: UploadFile) -> list[DetectedFace]:
-    """The best face of each, embedded. NoFaceFound, UnreadablePhoto, Refused."""
+    """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
 
 
-def _face_body(seen: DetectedFace) -> dict[str, Any]:
-    """As `responses.Embedded`, or `Detected`."""
-    landmarks = seen.detection.landmarks_px
+def _face_body(face: DetectedFace) -> dict[str, Any]:
+    """Return a `responses.EmbeddedFace`, or `DetectedFace`."""
+    landmarks = face.detection.landmarks_px
     return {
-        "box_xyxy_px": seen.detection.box_xyxy_px,
+        "box_xyxy_px": face.detection.box_xyxy_px,
         "landmarks_px": None if landmarks is None else landmarks.tolist(),
-        "score": seen.detection.score,
-        "quality": seen.quality,
-        "embedding": None if seen.embedding is None else seen.embedding.tolist(),
+        "score": face.detection.score,
+        "quality": face.quality,
+        "embedding": None if face.embedding is None else face.embedding.tolist(),
     }
 
 
-def _embedding(seen: DetectedFace) -> Vector:
-    assert seen.embedding is not None, "the best face is embedded"
-    return seen.embedding
+def _embedding(face: DetectedFace) -> Vector:
+    assert face.embedding is not None, "the best face is embedded"
+    return face.embedding
 
 
 def _search(gallery: Gallery, body: requests.SearchRequest) -> dict[str, Any]:
@@ -154,21 +156,23 @@ def _search(gallery: Gallery, body: requests.SearchRequest) -> dict[str, Any]:
 
 
 def _search_result(gallery: Gallery, query: Vector, body: requests.SearchRequest) -> dict[str, Any]:
-    """As `responses.Answers`."""
-    only, who = body.only, body.only.identities
-    passing = Filter(None if who is None else tuple(who), only.species, only.since, only.until)
+    """Return a `responses.SearchResult`."""
+    identities = None if body.filter.identities is None else tuple(body.filter.identities)
+    only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
     with gallery.reading():
-        matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=passing)
-        hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=passing, prefix=body.prefix)
+        matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
+        hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
     known = next((match for match in matches if match.known), None)
     return {"known": known, "identities": matches, "photos": hits}
 
 
 def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
-    """What is searched for, a unit vector of the gallery's space. Refused with 422 where it is none."""
+    """Return the query as a unit vector of the gallery's space. HttpProblem with 422 if it is none."""
     space = gallery.space
     if body.prefix is not None and body.prefix not in space.prefixes:
-        raise _invalid_field("prefix", f"the valid prefixes are {', '.join(map(str, space.prefixes))}, not {body.prefix}")
+        raise _invalid_field(
+            "prefix", f"the valid prefixes are {', '.join(map(str, space.prefixes))}, not {body.prefix}"
+        )
     if body.face is not None:
         check_faces(gallery, [body.face])
         faces = gallery.faces()
@@ -176,12 +180,12 @@ def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
     query = np.array(body.embedding, np.float32)
     try:
         if len(query) != space.embedding_dim:
-            raise ValueError(f"an embedding here has {space.embedding_dim} numbers, not {len(query)}")
+            raise ValueError(f"an embedding of this gallery has {space.embedding_dim} dimensions, got {len(query)}")
         check_unit_rows(query[None])
     except ValueError as error:
         raise _invalid_field("embedding", str(error)) from error
     return query
 
 
-def _invalid_field(what: str, detail: str) -> HttpProblem:
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"wrong-{what}", detail)
+def _invalid_field(field: str, detail: str) -> HttpProblem:
+    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid-{field}", detail)

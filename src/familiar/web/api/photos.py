@@ -1,4 +1,4 @@
-"""Photos: those that the gallery holds, new ones that are taken in, and how far that is."""
+"""Routes of photos and enrollment jobs."""
 
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
@@ -13,21 +13,21 @@ from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.search.listing import KnownPhoto
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import WRITE_STATUSES, UPLOAD_STATUSES, problems
+from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
+from familiar.web.enrollment_job import Progress
 from familiar.web.errors import HttpProblem
-from familiar.web.jobs import Progress
 from familiar.web.service import ServiceDep
-from familiar.web.uploads import SkippedPhoto, store, receive
+from familiar.web.uploads import SkippedPhoto, receive, store
 
 router = APIRouter()
 
 
 @router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=responses.Page[responses.Photo])
 async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100) -> dict[str, Any]:
-    """Every photo with its faces, in the order in which they were taken in."""
+    """List all photos with their faces, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "photos", 1) or (0,)
-    found = await service.executor.read(listing.photos, after=last, limit=limit + 1)
-    return pagination.page(found, limit, "photos", lambda photo: (photo.photo,))
+    results = await service.executor.read(listing.photos, after=last, limit=limit + 1)
+    return pagination.page(results, limit, "photos", lambda photo: (photo.photo,))
 
 
 @router.post(
@@ -39,22 +39,22 @@ async def photos(service: ServiceDep, cursor: requests.Cursor = None, limit: req
     responses=problems(*UPLOAD_STATUSES),
 )
 async def enroll(
-    service: ServiceDep, response: Response, files: requests.Photos, continues: requests.PreviousJob = None
+    service: ServiceDep, response: Response, files: requests.Photos, previous_job: requests.PreviousJob = None
 ) -> Progress:
-    """Takes photos in: they are on the disk when this is answered, and a job finds their faces and groups them.
+    """Enroll photos. They are stored on disk when this returns; a job then detects, embeds and clusters their faces.
 
-    Files that are no photos are `skipped`, and told so; where all of them are, the first one is the problem.
+    Files that are no photos are listed in `skipped`; if no file is a photo, the response is a problem with the first.
     """
-    service.jobs.require_room()  # before anything is kept
+    service.jobs.require_room()  # before anything is stored
     skipped: list[SkippedPhoto] = []
-    told = None if len(files) == 1 else skipped  # one alone is refused for what it is
+    collected = None if len(files) == 1 else skipped  # a single file is refused with its own problem
     limits = service.settings.limits
-    async with receive(files, limits, skipped=told) as uploads:
-        kept = await store(uploads, service.allowed_paths.uploads, limits, skipped=told)
-    if not kept:
+    async with receive(files, limits, skipped=collected) as uploads:
+        paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
+    if not paths:
         first = f"{skipped[0].name}: {skipped[0].reason}"
         raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-    return _submit(service, response, kept, skipped, continues)
+    return _submit(service, response, paths, skipped, previous_job)
 
 
 @router.post(
@@ -66,7 +66,7 @@ async def enroll(
     responses=problems(404, *WRITE_STATUSES),
 )
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
-    """Takes in every photo of a folder on the server. The photos stay where they are."""
+    """Enroll all photos of a folder on the server. They stay in their folder."""
     return _submit(service, response, [service.allowed_paths.resolve_user_path(body.folder)])
 
 
@@ -78,7 +78,7 @@ async def enroll_folder(service: ServiceDep, response: Response, body: requests.
     responses=problems(404),
 )
 async def photo(service: ServiceDep, photo: requests.PathNumber) -> KnownPhoto:
-    """One photo with its faces."""
+    """Get a photo with its faces."""
     return await service.executor.read(listing.photo, photo)
 
 
@@ -92,20 +92,20 @@ async def photo(service: ServiceDep, photo: requests.PathNumber) -> KnownPhoto:
 async def photo_image(
     service: ServiceDep, photo: requests.PathNumber, side: requests.Side = 1600, known: images.IfNoneMatch = None
 ) -> Response:
-    """The upright photo, without what its file says of place and time."""
+    """Get the upright photo without its metadata, such as place and time."""
 
     def find(gallery: Gallery) -> tuple[KnownPhoto, Path]:
-        found = listing.photo(gallery, photo)
-        return found, service.allowed_paths.resolve(Path(found.path))
+        known_photo = listing.photo(gallery, photo)
+        return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 
-    found, path = await service.executor.read(find)
-    return images.image_response(await service.thumbnails.photo(path, found.sha256, side), known)
+    known_photo, path = await service.executor.read(find)
+    return images.image_response(await service.thumbnails.photo(path, known_photo.sha256, side), known)
 
 
 @router.post(
     "/photos/{photo}/faces",
     operation_id="add_face",
-    tags=["by hand"],
+    tags=["manual faces"],
     status_code=201,
     response_model=responses.NewFace,
     responses=problems(404, *WRITE_STATUSES),
@@ -113,7 +113,7 @@ async def photo_image(
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
 ) -> dict[str, int]:
-    """A face where the detector saw none."""
+    """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
     def add(gallery: Gallery) -> int:
@@ -127,7 +127,7 @@ async def add_face(
 
 @router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=list[responses.Progress])
 async def jobs(service: ServiceDep) -> list[Progress]:
-    """The last 50, newest first."""
+    """List the last 50 jobs, newest first."""
     return service.jobs.all()
 
 
@@ -146,7 +146,7 @@ Job = Annotated[Progress, Depends(_job)]
     responses=problems(404),
 )
 async def job(job: Job) -> Progress:
-    """How far photos have been taken in."""
+    """Get the progress of a job."""
     return job
 
 
@@ -158,7 +158,7 @@ async def job(job: Job) -> Progress:
     responses=problems(404),
 )
 async def events(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
-    """How far it is at each change, as server-sent events, until it ends."""
+    """Watch a job: its progress at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
         yield responses.Progress.model_validate(progress)
 
@@ -168,8 +168,8 @@ def _submit(
     response: Response,
     paths: list[Path],
     skipped: Sequence[SkippedPhoto] = (),
-    continues: str | None = None,
+    previous_job: str | None = None,
 ) -> Progress:
-    progress = service.jobs.submit(paths, skipped, continues)
+    progress = service.jobs.submit(paths, skipped, previous_job)
     response.headers["Location"] = f"/api/v1/jobs/{progress.number}"
     return progress

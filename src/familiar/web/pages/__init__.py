@@ -1,4 +1,4 @@
-"""The pages that a person opens, made on the server. What changes something answers with a redirect to a page."""
+"""HTML pages, rendered on the server. A form that changes something is answered with a redirect to a page."""
 
 from fastapi import APIRouter
 

@@ -1,4 +1,4 @@
-"""The album: where photos come in, how far that is, and all of them."""
+"""The album page: adding photos, the progress of jobs, and all photos."""
 
 from typing import Annotated
 
@@ -20,14 +20,14 @@ router = APIRouter()
 async def album(
     request: Request, service: ServiceDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
 ) -> HTMLResponse:
-    """The newest photos, or those that were taken in before that one."""
-    shown = await service.executor.read(photos, before=before, limit=PHOTOS + 1)
+    """Show the newest photos, or those that were enrolled before the photo `before`."""
+    newest_photos = await service.executor.read(photos, before=before, limit=PHOTOS + 1)
     return await render_page(
         request,
         service,
         "album.html",
-        photos=shown[:PHOTOS],
-        older=shown[PHOTOS - 1].photo if len(shown) > PHOTOS else None,
+        photos=newest_photos[:PHOTOS],
+        older=newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
         newest=before == LARGEST,
         jobs=service.jobs.all(),
         roots=service.allowed_paths.folders,
@@ -37,6 +37,6 @@ async def album(
 
 @router.post("/album/folder")
 async def folder(service: ServiceDep, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
-    """Takes in the photos of a folder that lies on the server."""
+    """Enroll the photos of a folder on the server."""
     service.jobs.submit([service.allowed_paths.resolve_user_path(folder.strip())])
     return RedirectResponse("/album", 303)

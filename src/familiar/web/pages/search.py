@@ -1,4 +1,4 @@
-"""Who is on a photo, by each of its faces. The photo is looked at and forgotten."""
+"""The search page: who is on a photo, for each of its faces. The photo is not stored."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,17 +17,17 @@ from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 from familiar.web.uploads import receive
 
-MAX_FACES = 12  # of one photo that are searched for, the best first
+MAX_FACES = 12  # of one photo that are searched for, the best ones
 MATCHES = 5
 HITS = 12
-MIN_MENTIONED = 0.01  # probability of another individual from which it is named
+MIN_MENTIONED = 0.01  # minimum probability of another individual to be mentioned
 
 router = APIRouter()
 
 
 @dataclass(frozen=True)
 class SimilarFace:
-    """A face of the gallery that was found, and what is known of it."""
+    """A hit and the gallery's data of its face."""
 
     hit: Hit
     face: KnownFace
@@ -37,8 +37,13 @@ class SimilarFace:
 class FaceAnswer:
     """Who one face of the photo may be.
 
-    `known` is the likeliest of the gallery, where that is more likely than not; else `likeliest` is, if there is one.
-    `others` are worth a mention. `so`: photos of whom is known; `like`: other faces like it.
+    Attributes:
+        crop: the face as the network saw it, as a data URL.
+        known: the recognized individual, which is more likely than not; None: there is none.
+        most_likely: if none is recognized, the most likely one, if there is any.
+        others: further individuals that are likely enough to be mentioned.
+        photos_of_known: similar faces of the recognized individual.
+        similar_faces: all other similar faces.
     """
 
     crop: str
@@ -50,30 +55,32 @@ class FaceAnswer:
 
 
 @router.get("/search")
-async def ask(request: Request, service: ServiceDep) -> HTMLResponse:
-    return await render_page(request, service, "search.html", found=None)
+async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
+    return await render_page(request, service, "search.html", answers=None)
 
 
 @router.post("/search")
-async def answer(request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
-    """Refused where it is no photo; UnreadablePhoto."""
+async def search(request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
+    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto."""
     async with receive([photo], service.settings.limits) as (upload,):
-        looked = await service.inference.detect(upload)
-    faces = looked.faces[:MAX_FACES]
-    embeddings = [seen.embedding for seen in faces if seen.embedding is not None]
-    answers = await service.read_in_model_space(_answers, embeddings)
-    found = [_face_answer(seen, *one) for seen, one in zip(faces, answers, strict=True)]
+        result = await service.inference.detect(upload)
+    faces = result.faces[:MAX_FACES]
+    embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
+    results = await service.read_in_model_space(_search_all, embeddings)
+    answers = [_face_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
     return await render_page(
         request,
         service,
         "search.html",
-        found=found,
+        answers=answers,
         name=upload.name,
-        left_out=len(looked.faces) - len(found),
+        left_out=len(result.faces) - len(answers),
     )
 
 
-def _answers(gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]) -> list[tuple[list[Match], list[SimilarFace]]]:
+def _search_all(
+    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]
+) -> list[tuple[list[Match], list[SimilarFace]]]:
     with gallery.reading():
         return [
             (
@@ -84,15 +91,15 @@ def _answers(gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]) -> l
         ]
 
 
-def _face_answer(seen: DetectedFace, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
+def _face_answer(detected: DetectedFace, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
     known = next((match for match in matches if match.known), None)
-    worth = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
-    so = [one for one in similar if known is not None and one.hit.identity == known.identity]
+    likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
+    shows_known = [known is not None and item.hit.identity == known.identity for item in similar]
     return FaceAnswer(
-        as_data_url(seen.crop),
+        as_data_url(detected.crop),
         known,
         matches[0] if matches and known is None else None,
-        [match for match in worth if match is not known],
-        so,
-        [one for one in similar if one not in so],
+        [match for match in likely if match is not known],
+        [item for item, is_known in zip(similar, shows_known, strict=True) if is_known],
+        [item for item, is_known in zip(similar, shows_known, strict=True) if not is_known],
     )
