@@ -24,7 +24,7 @@ class _MethodNotAllowed:
 
 
 def _with_method_errors(part: APIRouter) -> APIRouter:
-    """Answer 405 to the other methods of each path, before /faces/{face} reads the word of /faces/confirm as a number."""
+    """Answer 405 to the other methods of each path, before /faces/{face} reads "confirm" as a number."""
     paths: defaultdict[str, list[APIRoute]] = defaultdict(list)
     for route in part.routes:
         assert isinstance(route, APIRoute)

@@ -32,14 +32,14 @@ class LimitsMiddleware:
     """Middleware that enforces the limits: it answers 400, 408, 413, 414, 431 or 503 instead of the app."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app, self._limits, self._held = app, limits, _BodyBytes()
+        self._app, self._limits, self._body_bytes = app, limits, _BodyBytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = _Exchange(scope, receive, send, self._limits, self._held)
+        exchange = _Exchange(scope, receive, send, self._limits, self._body_bytes)
         try:
             await exchange.run(self._app)
         finally:
-            self._held.bytes -= exchange.received
+            self._body_bytes.bytes -= exchange.received
 
 
 @dataclass
@@ -52,9 +52,9 @@ class _BodyBytes:
 class _Exchange:
     """A request and its response. Once refused, the app receives a disconnect, and its messages are dropped."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, held: _BodyBytes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, body_bytes: _BodyBytes) -> None:
         self._scope, self._receive, self._send, self._limits = scope, receive, send, limits
-        self._body_bytes = held
+        self._body_bytes = body_bytes
         headers = Headers(scope=scope)
         self._max_bytes = max_body_bytes(scope["path"], headers.get("content-type", ""), limits)
         self._body_remains = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
@@ -186,5 +186,5 @@ def too_large_error(max_bytes: int) -> HttpProblem:
     return HttpProblem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "too-large",
-        f"the body of this request may have at most {max_bytes:,} bytes",
+        f"a body may have at most {max_bytes:,} bytes here",
     )

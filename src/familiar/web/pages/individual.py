@@ -79,9 +79,7 @@ async def correct(
 ) -> RedirectResponse:
     """Correct the selected faces of an individual."""
     if operation == "move" and not name.strip():
-        raise Contradiction(
-            "enter the name of the individual that these faces show; to make them a new one, split them off"
-        )
+        raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
 
@@ -113,9 +111,7 @@ async def confirm(
     def confirm_all(gallery: Gallery) -> int:
         all_faces = face_confidences(gallery, identity)
         if len(all_faces) != faces:
-            raise Contradiction(
-                f"there are {len(all_faces)} faces now, not {faces}; reload the page and check them first"
-            )
+            raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
         corrections.confirm(gallery, unconfirmed)
         return len(unconfirmed)
