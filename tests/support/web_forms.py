@@ -31,7 +31,7 @@ def redirect_of(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
 def flash_of(client: TestClient, answer: httpx2.Response) -> str:
     """What the page after it says."""
     page = client.get(answer.headers["location"]).text
-    found = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
+    found = re.search(r'<p id="flash" hidden>(.*?)</p>', page, re.DOTALL)
     return "" if found is None else unescape(re.sub(r"<.*?>", "", found[1])).strip()
 
 

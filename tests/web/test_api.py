@@ -105,7 +105,7 @@ def test_rejects_malformed_cursor_or_cursor_from_another_list(client: TestClient
         ("photos", "", {}),
     ]:
         problem = get(client, path, 422, cursor=cursor, **query)
-        assert problem["type"] == "urn:familiar:problem:wrong-cursor", (path, cursor)
+        assert problem["type"] == "urn:familiar:problem:invalid-cursor", (path, cursor)
 
 
 def test_identity_faces_are_sorted_by_similarity(client: TestClient, gallery: Gallery):
@@ -131,8 +131,8 @@ def test_name_is_stored_completed_and_unique(client: TestClient):
     assert named.json() == {"identity": RED, "propagated_faces": 0}
     one = get(client, f"identities/{RED}")
     assert (one["name"], one["confirmed"]) == ("Mia", 4)
-    assert get(client, "names", beginning="mI") == ["Mia"]
-    assert get(client, "names", beginning="x") == []
+    assert get(client, "names", prefix="mI") == ["Mia"]
+    assert get(client, "names", prefix="x") == []
     taken = client.patch(f"/api/v1/identities/{GREEN}", json={"name": "Mia"})
     assert (taken.status_code, taken.json()["type"]) == (409, "urn:familiar:problem:contradiction")
 
@@ -185,8 +185,8 @@ def test_corrections_update_gallery(client: TestClient, gallery: Gallery):
     assert whom(gallery, [9]) == [None]
     assert post(client, f"identities/{RED}/merge", others=[GREEN]) == {"identity": RED, "propagated_faces": 0}
     assert whom(gallery, [*REDS, *GREENS]) == [RED] * 7
-    post(client, "faces/tell-apart", 204, first=1, second=8)
-    assert post(client, "faces/tell-apart", 409, first=1, second=1)["status"] == 409
+    post(client, "faces/mark-different", 204, first=1, second=8)
+    assert post(client, "faces/mark-different", 409, first=1, second=1)["status"] == 409
     post(client, "faces/move", 404, faces=[99], to=RED)
     post(client, "faces/move", 404, faces=[1], to=99)
 
@@ -245,11 +245,11 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     assert (photos["known"], photos["identities"], len(photos["photos"])) == (None, [], 9)
     identities = post(client, "search", face=1, by="identity")
     assert (identities["photos"], len(identities["identities"])) == ([], 3)
-    only = post(client, "search", face=1, only={"identities": [GREEN, BLUE]})
+    only = post(client, "search", face=1, filter={"identities": [GREEN, BLUE]})
     assert {hit["identity"] for hit in only["photos"]} == {GREEN, BLUE}
     assert {match["identity"] for match in only["identities"]} == {GREEN, BLUE}
-    assert post(client, "search", face=1, only={"identities": []})["photos"] == []
-    assert post(client, "search", face=1, only={"species": "cat", "since": "2024-06"})["photos"] == []
+    assert post(client, "search", face=1, filter={"identities": []})["photos"] == []
+    assert post(client, "search", face=1, filter={"species": "cat", "since": "2024-06"})["photos"] == []
     assert len(post(client, "search", face=1, prefix=3)["photos"]) == 9
 
 
@@ -259,15 +259,15 @@ def test_search_respects_by_only_and_prefix_options(client: TestClient):
     [
         ({}, "invalid"),
         ({"face": 1, "embedding": [1.0, 0.0, 0.0]}, "invalid"),
-        ({"embedding": [1.0, 1.0, 0.0]}, "wrong-embedding"),
-        ({"embedding": [0.0, 0.0, 0.0]}, "wrong-embedding"),
-        ({"embedding": [1.0, 0.0]}, "wrong-embedding"),
+        ({"embedding": [1.0, 1.0, 0.0]}, "invalid-embedding"),
+        ({"embedding": [0.0, 0.0, 0.0]}, "invalid-embedding"),
+        ({"embedding": [1.0, 0.0]}, "invalid-embedding"),
         ({"embedding": [1e30, 0.0, 0.0]}, "invalid"),
-        ({"face": 1, "prefix": 2}, "wrong-prefix"),
+        ({"face": 1, "prefix": 2}, "invalid-prefix"),
         ({"face": 1, "k": 0}, "invalid"),
         ({"face": 1, "k": 1001}, "invalid"),
-        ({"face": 1, "only": {"since": "yesterday"}}, "invalid"),
-        ({"face": 1, "only": {"since": "٢٠٢٤"}}, "invalid"),
+        ({"face": 1, "filter": {"since": "yesterday"}}, "invalid"),
+        ({"face": 1, "filter": {"since": "٢٠٢٤"}}, "invalid"),
     ],
 )
 def test_rejects_invalid_search(client: TestClient, body: dict[str, Any], kind: str):

@@ -20,7 +20,7 @@ from familiar.web.gallery_executor import READER_THREADS, GalleryExecutor
 
 def running(folder: Path, work: Any, **changed: Any) -> Any:
     async def run() -> Any:
-        threads = GalleryExecutor(folder, **({"waiting": 100} | changed))
+        threads = GalleryExecutor(folder, **({"max_waiting": 100} | changed))
         try:
             return await work(threads)
         finally:
@@ -90,7 +90,7 @@ def test_rejects_requests_above_waiting_limit(folder: Path):
         first = await asyncio.gather(*asked, return_exceptions=True)
         return [*first, await threads.read(lambda gallery: gallery.revision > 0)]
 
-    *some, last, after = running(folder, work, waiting=READER_THREADS + 1)
+    *some, last, after = running(folder, work, max_waiting=READER_THREADS + 1)
     assert some == [True] * (READER_THREADS + 1)
     assert isinstance(last, HttpProblem)
     assert (last.status, last.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")

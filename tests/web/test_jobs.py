@@ -26,11 +26,14 @@ from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.search import listing, search
+from familiar.web import enrollment_job as job_module
 from familiar.web import jobs as jobs_module
+from familiar.web.enrollment_job import Progress
 from familiar.web.errors import HttpProblem
-from familiar.web.jobs import JobQueue, Progress, SkippedPhoto
+from familiar.web.jobs import JobQueue
 from familiar.web.service import Service
 from familiar.web.settings import Limits, Settings
+from familiar.web.uploads import SkippedPhoto
 from support import color_album
 
 pytestmark = pytest.mark.slow
@@ -129,7 +132,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
 
 
 def test_known_photos_are_not_grouped_again(service: Service, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "cluster", None)
+    monkeypatch.setattr(job_module, "cluster", None)
     done = taken_in(service, photos[0].parent)
     assert (done.state, done.total, done.processed, done.known) == ("done", 9, 9, 9)
     assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
@@ -157,8 +160,8 @@ def test_skips_links_outside_roots_without_revealing_paths(service: Service, mor
     (more / "another.png").symlink_to(more / "red9.png")
     done = taken_in(service, more, secret)
     assert set(done.skipped) == {
-        SkippedPhoto("more/a link.png", jobs_module.OUTSIDE_REASON),
-        SkippedPhoto("white1.png", jobs_module.OUTSIDE_REASON),
+        SkippedPhoto("more/a link.png", job_module.OUTSIDE_REASON),
+        SkippedPhoto("white1.png", job_module.OUTSIDE_REASON),
         SkippedPhoto("more/torn: a.png", NO_PHOTO),
     }
     assert (done.total, done.processed, done.photos, done.skipped_count) == (6, 6, 3, 3)
@@ -173,7 +176,7 @@ def test_skips_all_photos_outside_roots(service: Service, tmp_path: Path):
 
 
 def test_lists_only_first_skipped_files(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "SHOWN", 3)
+    monkeypatch.setattr(job_module, "MAX_SHOWN_SKIPPED", 3)
     shutil.rmtree(more)
     more.mkdir()
     (more / "link.png").symlink_to("/etc/hosts")
@@ -198,13 +201,13 @@ def test_job_fails_when_folder_has_no_photos(service: Service, more: Path):
 
 def test_folder_scan_runs_outside_event_loop_thread(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
     threads: set[threading.Thread] = set()
-    find = jobs_module.find_photos
+    find = job_module.find_photos
 
     def found(places: list[Path]) -> list[Path]:
         threads.add(threading.current_thread())
         return find(places)
 
-    monkeypatch.setattr(jobs_module, "find_photos", found)
+    monkeypatch.setattr(job_module, "find_photos", found)
     assert taken_in(service, more).state == "done"
     assert threads
     assert threading.main_thread() not in threads
@@ -218,7 +221,7 @@ def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more
         numbers = [jobs.submit([more / "red9.png"]).number]
         await asyncio.to_thread(gate.reached.wait, 20)
         numbers += [jobs.submit([more / f"white{number}.png"]).number for number in (1, 2)]
-        assert [job.state for job in jobs.all()] == ["waiting", "waiting", "looking"]
+        assert [job.state for job in jobs.all()] == ["waiting", "waiting", "processing"]
         with pytest.raises(HttpProblem, match="too many photos wait") as refused:
             jobs.submit([more])
         assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
@@ -236,25 +239,25 @@ def test_continued_jobs_report_combined_progress(service: Service, more: Path):
     async def work(jobs: JobQueue) -> tuple[Progress, ...]:
         first = await ended(jobs, jobs.submit([more / "white1.png"], [SkippedPhoto("a", "b")]).number)
         parts = ([more / "white2.png", more / "torn: a.png"], [more / "white1.png", more / "red9.png"])
-        second = await ended(jobs, jobs.submit(parts[0], continues=first.number).number)
-        third = await ended(jobs, jobs.submit(parts[1], continues=second.number).number)
+        second = await ended(jobs, jobs.submit(parts[0], previous_job=first.number).number)
+        third = await ended(jobs, jobs.submit(parts[1], previous_job=second.number).number)
         assert jobs.all() == [third]
         assert jobs.progress(first.number) == first  # who watches it can still ask
         return first, second, third
 
     first, second, third = running(service, work)
-    assert (first.found, first.photos, first.new_individuals) == (2, 1, 0)
+    assert (first.total, first.photos, first.new_individuals) == (2, 1, 0)
     torn = SkippedPhoto("more/torn: a.png", NO_PHOTO)
     assert second == Progress(
         second.number, "done", 4, 4, 2, 2, 0, 0, (SkippedPhoto("a", "b"), torn), 2, new_individuals=1
     )
-    assert third == replace(second, number=third.number, found=6, looked=6, photos=3, faces=3, known=1)
+    assert third == replace(second, number=third.number, total=6, processed=6, photos=3, faces=3, known=1)
 
 
 def test_job_can_be_continued_only_once(service: Service, more: Path):
     async def work(jobs: JobQueue) -> None:
         first = (await ended(jobs, jobs.submit([more / "white1.png"]).number)).number
-        second, third = (jobs.submit([more / name], continues=first).number for name in ("white2.png", "red9.png"))
+        second, third = (jobs.submit([more / name], previous_job=first).number for name in ("white2.png", "red9.png"))
         assert [(await ended(jobs, number)).photos for number in (second, third)] == [2, 1]
         assert [job.number for job in jobs.all()] == [third, second]
 
@@ -264,8 +267,8 @@ def test_job_can_be_continued_only_once(service: Service, more: Path):
 def test_waiting_continuation_is_not_listed_separately(service: Service, more: Path, gate: Gate):
     async def work(jobs: JobQueue) -> None:
         first = jobs.submit([more / "white1.png"]).number
-        second = jobs.submit([more / "white2.png"], continues=first).number
-        third = jobs.submit([more / "red9.png"], continues=second).number
+        second = jobs.submit([more / "white2.png"], previous_job=first).number
+        third = jobs.submit([more / "red9.png"], previous_job=second).number
         other = jobs.submit([more / "red9.png"]).number
         assert await asyncio.to_thread(gate.reached.wait, 20)
         assert [job.number for job in jobs.all()] == [other, first]
@@ -277,13 +280,13 @@ def test_waiting_continuation_is_not_listed_separately(service: Service, more: P
     running(service, work)
 
 
-@pytest.mark.parametrize("continues", ["", "0", "failed"])
+@pytest.mark.parametrize("previous_job", ["", "0", "failed"])
 def test_continuing_unknown_or_failed_job_starts_new_job(service: Service, more: Path, tmp_path: Path, continues: str):
     async def work(jobs: JobQueue) -> None:
         first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [SkippedPhoto("a", "b")]).number)
         assert first.state == "failed"
         before = first.number if continues == "failed" else continues
-        second = await ended(jobs, jobs.submit([more / "white2.png"], continues=before).number)
+        second = await ended(jobs, jobs.submit([more / "white2.png"], previous_job=before).number)
         assert (second.state, second.total, second.skipped) == ("done", 1, ())
         assert jobs.all() == [second, first]
 
@@ -291,7 +294,7 @@ def test_continuing_unknown_or_failed_job_starts_new_job(service: Service, more:
 
 
 def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_REMEMBERED_JOBS", 2)
 
     async def work(jobs: JobQueue) -> None:
         numbers: list[str] = []
@@ -309,7 +312,7 @@ def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: py
 
 
 def test_keeps_all_unfinished_jobs(service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "REMEMBERED", 2)
+    monkeypatch.setattr(jobs_module, "MAX_REMEMBERED_JOBS", 2)
 
     async def work(jobs: JobQueue) -> None:
         numbers = [jobs.submit([more / "red9.png"]).number for _ in range(4)]
@@ -330,7 +333,7 @@ def test_stop_completes_current_batch(service: Service, settings: Settings, gate
         await asyncio.to_thread(gate.reached.wait, 20)
         stopping = asyncio.create_task(jobs.stop())
         await asyncio.sleep(0.05)
-        assert jobs.progress(first).state == "looking", "the batch is not cut short"
+        assert jobs.progress(first).state == "processing", "the batch is not cut short"
         with pytest.raises(HttpProblem, match="stopping"):
             jobs.submit([more])
         gate.opened.set()
@@ -350,10 +353,10 @@ def test_next_job_groups_faces_from_stopped_job(
     service: Service, settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def stopped(_: object) -> None:
-        raise jobs_module._Stopped
+        raise job_module.StopRequested
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs_module, "_grouped", stopped)
+        patch.setattr(job_module, "_cluster_and_count_new", stopped)
         assert taken_in(service, more).state == "stopped"
     again = taken_in(Service(settings), more)
     assert (again.known, again.new_individuals) == (3, 1)
@@ -383,7 +386,7 @@ def test_failed_job_reports_error_and_next_job_runs(
             raise asked.pop()
         return 7
 
-    monkeypatch.setattr(jobs_module, "_grouped", failing)
+    monkeypatch.setattr(job_module, "_cluster_and_count_new", failing)
 
     async def work(jobs: JobQueue) -> list[Progress]:
         return [
@@ -426,7 +429,7 @@ def test_watching_ended_job_returns_final_state(service: Service, more: Path):
 
 
 def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs_module, "SECONDS_APART", 0)
+    monkeypatch.setattr(jobs_module, "WATCH_INTERVAL_SECONDS", 0)
 
     async def work(jobs: JobQueue) -> None:
         number = jobs.submit([more]).number
@@ -463,7 +466,7 @@ def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, f
         return [await ended(jobs, job.number) for job in jobs.all()]
 
     (done,) = running(service, work)
-    assert (done.state, done.found, done.photos) == ("done", 1, 1)
+    assert (done.state, done.total, done.photos) == ("done", 1, 1)
     assert running(Service(settings), work) == [], "all of them are known now"
     with Gallery.open(folder) as gallery:
         assert listing.photos(gallery, before=2**62, limit=1)[0].path == str(upload)
@@ -505,7 +508,7 @@ def written_elsewhere(folder: Path) -> Iterator[None]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for another."""
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.05)
-    monkeypatch.setattr(jobs_module, "BUSY_SECONDS_APART", 0.02)
+    monkeypatch.setattr(job_module, "BUSY_RETRY_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -523,7 +526,7 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
 
         return enroll(*args, on_batch=then)
 
-    monkeypatch.setattr(jobs_module, "enroll", interrupted)
+    monkeypatch.setattr(job_module, "enroll", interrupted)
     other = sqlite3.connect(folder / DATABASE, isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         done = taken_in(Service(settings), more)
@@ -539,7 +542,7 @@ def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: 
         with written_elsewhere(folder):
             number = jobs.submit([more]).number
             await asyncio.sleep(0.5)
-            assert jobs.progress(number).state == "looking"
+            assert jobs.progress(number).state == "processing"
             await jobs.stop()
         return jobs.progress(number)
 
@@ -596,7 +599,7 @@ def test_restart_retries_broken_upload_once_and_deletes_it(service: Service, set
 def test_skips_upload_deleted_by_previous_job(service: Service, more: Path, broken: Path):
     _, done = all_taken_in(service, [broken], [broken, more / "white1.png"])
     assert (done.state, done.photos, done.processed) == ("done", 1, 2)
-    assert [skipped.reason for skipped in done.skipped] == [jobs_module.DELETED_REASON]
+    assert [skipped.reason for skipped in done.skipped] == [job_module.DELETED_REASON]
 
 
 def test_keeps_upload_after_disk_read_error(service: Service, broken: Path, monkeypatch: pytest.MonkeyPatch):

@@ -47,7 +47,7 @@ def test_page_writes_require_same_origin_and_csrf_token(
     client = browser(settings)
     right = {"X-CSRF-Token": session_of(client)}
     sent = {name.encode(): value.encode("latin-1") for name, value in (right | headers).items()}
-    assert client.request(method, "/api/v1/group", headers=sent).status_code == status
+    assert client.request(method, "/api/v1/cluster", headers=sent).status_code == status
 
 
 @pytest.mark.parametrize("settings", [OPEN, LOCKED])
@@ -64,13 +64,13 @@ def test_writes_require_csrf_token_of_same_session(settings: Settings) -> None:
 
 def test_local_program_may_write_but_page_needs_session() -> None:
     client = browser(OPEN)
-    assert client.post("/api/v1/group").status_code == 200
-    assert client.post("/api/v1/group", headers={"Origin": BASE_URL}).status_code == 403
-    assert client.post("/api/v1/group", headers={"Cookie": f"{COOKIE}=made-up"}).status_code == 403
-    assert client.options("/api/v1/group", headers={"Origin": CROSS}).status_code == 200, "reads nothing"
+    assert client.post("/api/v1/cluster").status_code == 200
+    assert client.post("/api/v1/cluster", headers={"Origin": BASE_URL}).status_code == 403
+    assert client.post("/api/v1/cluster", headers={"Cookie": f"{COOKIE}=made-up"}).status_code == 403
+    assert client.options("/api/v1/cluster", headers={"Origin": CROSS}).status_code == 200, "reads nothing"
 
 
 def test_valid_bearer_token_may_write_cross_origin() -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Origin": CROSS}
-    assert browser(LOCKED).post("/api/v1/group", headers=headers).status_code == 200
-    assert browser(OPEN).post("/api/v1/group", headers=headers).status_code == 403, "there is no token to know"
+    assert browser(LOCKED).post("/api/v1/cluster", headers=headers).status_code == 200
+    assert browser(OPEN).post("/api/v1/cluster", headers=headers).status_code == 403, "there is no token to know"

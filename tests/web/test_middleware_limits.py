@@ -84,7 +84,7 @@ def answer(
     return said
 
 
-def post(path: str = "/api/v1/group", *headers: tuple[str, str]) -> Scope:
+def post(path: str = "/api/v1/cluster", *headers: tuple[str, str]) -> Scope:
     return scope_of("POST", path, [HOST, *headers])
 
 
@@ -141,7 +141,7 @@ JSON = ("Content-Type", "application/json")
         ("/search", ("Content-Type", "text/plain"), 1_000),
         ("/search", ("X-Content-Type", "image/jpeg"), 1_000),
         ("/undo", MULTIPART, 1_000),
-        ("/api/v1/group", JPEG, 1_000),
+        ("/api/v1/cluster", JPEG, 1_000),
         ("/api/v1/embedded", JPEG, 1_000),
         ("/login", MULTIPART, 1_000),
     ],
@@ -195,7 +195,7 @@ def test_stalled_body_returns_408(before: list[Piece]) -> None:
 
 
 def test_slow_body_returns_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SLOWEST_BYTES_A_SECOND", 500)
+    monkeypatch.setattr(limits, "MIN_BYTES_PER_SECOND", 500)
     told = Told()
     quick = replace(SMALL, chunk_seconds=0.5)
     dripping = [(0.1, b"x")] * 200  # each in time, at 10 bytes a second
@@ -344,7 +344,7 @@ def test_discarded_bodies_do_not_use_memory_budget(
             said.append(message)
 
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(chain(post("/api/v1/group", *headers), receive, send), 0.3)
+            await asyncio.wait_for(chain(post("/api/v1/cluster", *headers), receive, send), 0.3)
         return said[0]["status"]
 
     async def run() -> tuple[int, int]:
@@ -359,7 +359,7 @@ def test_discarded_bodies_do_not_use_memory_budget(
         async def send(message: Message) -> None:
             answers.append(message)
 
-        await chain(post("/api/v1/group", length(100), signed), whole, send)
+        await chain(post("/api/v1/cluster", length(100), signed), whole, send)
         return await refused, answers[0]["status"]
 
     assert asyncio.run(run()) == (401, 200)

@@ -136,4 +136,4 @@ def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:
     mine.get("/", headers=BROWSER)
     assert len(mine.cookies) == 2
     headers = {"Origin": BASE_URL, "X-CSRF-Token": page.text}
-    assert other.post("/api/v1/group", headers=headers).status_code == 200
+    assert other.post("/api/v1/cluster", headers=headers).status_code == 200

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<img src=x onerror=alert(1)>'&.png"
 ASKING = ("/search", "/compare")
 WHERE = [path for _, _, path in NAV]
-PAGES = ("/", "/album", "/individuals", "/individuals/1", "/individuals?tab=unknown", "/photos/1", "/questions",
+PAGES = ("/", "/album", "/individuals", "/individuals/1", "/individuals?tab=unassigned", "/photos/1", "/questions",
          "/search", "/compare", "/model", "/login", "/login?wrong=1", "/nothing-there")  # fmt: skip
-State = Literal["waiting", "looking", "grouping", "done", "stopped", "failed"]
+State = Literal["waiting", "processing", "grouping", "done", "stopped", "failed"]
 
 
 def answered(client: TestClient, photos: list[Path]) -> dict[str, Answer]:
@@ -263,13 +263,13 @@ def test_folder_form_starts_job_and_rejects_outside_roots(client: TestClient, ph
     assert str(photos[0].parent) in client.get("/album").text
     sent = client.post("/album/folder", data={"folder": f" {photos[0].parent} "}, follow_redirects=False)
     assert (sent.status_code, sent.headers["location"]) == (303, "/album")
-    assert client.get("/api/v1/jobs").json()[0]["state"] in ("waiting", "looking", "grouping", "done")
+    assert client.get("/api/v1/jobs").json()[0]["state"] in ("waiting", "processing", "grouping", "done")
     assert client.post("/album/folder", data={"folder": "/etc"}).status_code == 403
 
 
 @pytest.mark.parametrize(
     ("state", "says"),
-    [("waiting", "Waiting for the photos before these"), ("looking", "Looking at the photos"),
+    [("waiting", "Waiting for the photos before these"), ("processing", "Looking at the photos"),
      ("grouping", "Putting the faces into groups"), ("done", "Taken in"), ("stopped", "Stopped"),
      ("failed", "Failed")],
 )  # fmt: skip
@@ -290,12 +290,12 @@ def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.Monkey
     assert ("the disk is full" in said) == (state == "failed")
     assert ("Undo takes the grouping back, not the photos" in said) == (state == "done")
     live = [attributes for _, attributes in page.elements if "data-job-live" in attributes]
-    assert [one["data-job-live"] for one in live] == (["17"] if state in ("waiting", "looking", "grouping") else [])
+    assert [one["data-job-live"] for one in live] == (["17"] if state in ("waiting", "processing", "grouping") else [])
     fields = {attributes["data-field"] for _, attributes in page.elements if "data-field" in attributes}
     assert fields <= {field.name for field in dataclasses.fields(Progress)}
     bars = [bar for bar in page.all("progress") if bar.get("id") != "upload"]
     assert [bar.get("value") for bar in bars] == {
-        "looking": ["1000"],
+        "processing": ["1000"],
         "waiting": [None],
         "grouping": [None],
     }.get(state, [])

@@ -39,7 +39,7 @@ def test_tabs_list_their_identities_largest_first(client: TestClient, gallery: G
     unnamed = client.get("/individuals?tab=unnamed").text
     assert tiles_on(unnamed) == [1, 3]
     assert "<small>#1 · 4 faces" in unnamed
-    assert faces_on(client.get("/individuals?tab=unknown").text) == [9]
+    assert faces_on(client.get("/individuals?tab=unassigned").text) == [9]
 
 
 def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
@@ -52,7 +52,7 @@ def test_tile_lazy_loads_faces_of_its_identity(client: TestClient):
 def test_default_tab_is_first_nonempty_tab(client: TestClient, gallery: Gallery):
     assert 'href="/individuals?tab=unnamed" aria-current="page"' in client.get("/individuals").text
     unassign(gallery, RED | GREEN | BLUE)
-    assert 'href="/individuals?tab=unknown" aria-current="page"' in client.get("/individuals").text
+    assert 'href="/individuals?tab=unassigned" aria-current="page"' in client.get("/individuals").text
 
 
 def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
@@ -69,29 +69,29 @@ def test_more_link_pages_through_all_tiles(client: TestClient, gallery: Gallery,
 
 def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     back = "/individuals?tab=unnamed&faces=3&after=2"
-    named = post(client, "/individuals/3/name", called="Tom", back=back)
-    assert named.headers["location"] == f"{back}&done=named&who=3"
+    named = post(client, "/individuals/3/name", name="Tom", back=back)
+    assert named.headers["location"] == f"{back}&done=named&individual=3"
 
 
 def test_more_link_pages_through_unknown_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
-    page = client.get("/individuals?tab=unknown").text
+    page = client.get("/individuals?tab=unassigned").text
     assert faces_on(page) == [1, 2, 3]
     (more,) = re.findall(r'href="([^"]*)">More<', page)
     assert faces_on(client.get(unescape(more)).text) == [4]
 
 
 def test_tile_form_names_identity(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/name", called=" Tom ", back="/individuals?tab=unnamed")
-    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "who": "1"})
+    answer = post(client, "/individuals/1/name", name=" Tom ", back="/individuals?tab=unnamed")
+    assert redirect_of(answer) == ("/individuals", {"tab": "unnamed", "done": "named", "individual": "1"})
     assert flash_of(client, answer) == "Now called Tom."
     assert names_of(gallery) == {1: "Tom"}
 
 
 def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
-    answer = post(client, "/individuals/2/name", called="Tom", back="/individuals?tab=unnamed")
+    answer = post(client, "/individuals/2/name", name="Tom", back="/individuals?tab=unnamed")
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
     page = client.get(answer.headers["location"]).text
     assert "There is a Tom already" in page
@@ -106,14 +106,14 @@ def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
 
 def test_name_matching_ignores_case_but_prefers_exact_match(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom")
-    answer = post(client, "/individuals/2/name", called="tom")
+    answer = post(client, "/individuals/2/name", name="tom")
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals"})
-    post(client, "/individuals/2/faces", do="move", face="5", called="TOM")
+    post(client, "/individuals/2/faces", operation="move", face="5", name="TOM")
     assert identity_of(gallery, 5) == 1
-    post(client, "/individuals/1/name", called="tom")  # one's own name may be written otherwise
+    post(client, "/individuals/1/name", name="tom")  # one's own name may be written otherwise
     assert names_of(gallery) == {1: "tom"}
     corrections.name_identity(gallery, 2, "Tom")
-    post(client, "/individuals/3/faces", do="move", face="8", called="Tom")
+    post(client, "/individuals/3/faces", operation="move", face="8", name="Tom")
     assert identity_of(gallery, 8) == 2
 
 
@@ -144,11 +144,11 @@ def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_colo
 
 
 @pytest.mark.parametrize(
-    ("called", "says"), [("", "write a name first"), ("#12", "begin with #"), ("two\nlines", "on one line")]
+    ("name", "message"), [("", "enter a name first"), ("#12", "start with #"), ("two\nlines", "a single line")]
 )
-def test_rejects_invalid_names(client: TestClient, gallery: Gallery, called: str, says: str):
+def test_rejects_invalid_names(client: TestClient, gallery: Gallery, name: str, message: str):
     for path in ("/individuals/1/name", "/photos/1/faces/1"):
-        answer = post(client, path, called=called, do="whose")
+        answer = post(client, path, name=name, operation="name")
         assert answer.status_code == 409
         assert says in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
@@ -178,7 +178,7 @@ def test_rejects_merge_of_single_identity(client: TestClient):
 
 def test_merge_on_page_of_absorbed_identity_redirects_to_target(client: TestClient):
     answer = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals/2?order=likely")
-    assert redirect_of(answer) == ("/individuals/1", {"done": "merged", "who": "1"})
+    assert redirect_of(answer) == ("/individuals/1", {"done": "merged", "individual": "1"})
 
 
 def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: Gallery):
@@ -193,13 +193,13 @@ def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: 
 def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Tom & Co")
     corrections.name_identity(gallery, 2, "Mia")
-    page = client.get("/individuals/names", params={"called": "to"}).text
+    page = client.get("/individuals/names", params={"prefix": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 
 def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery):
     unassign(gallery, [8, 9])
-    answer = post(client, "/individuals/unknown", face=["8", "9"], back="/individuals?tab=unknown")
+    answer = post(client, "/individuals/unassigned", face=["8", "9"], back="/individuals?tab=unassigned")
     assert frozenset({8, 9}) in groups(gallery)
     number = identity_of(gallery, 8)
     assert flash_of(client, answer) == f"2 faces moved to #{number}."
@@ -208,10 +208,10 @@ def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery)
 def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
     unassign(gallery, [9])
-    post(client, "/individuals/unknown", face="9", called="Mia")
+    post(client, "/individuals/unassigned", face="9", name="Mia")
     assert frozenset(GREEN | {9}) in groups(gallery)
     unassign(gallery, [9])
-    post(client, "/individuals/unknown", face="9", called="Somebody new")
+    post(client, "/individuals/unassigned", face="9", name="Somebody new")
     assert "Somebody new" in names_of(gallery).values()
 
 
@@ -257,11 +257,11 @@ def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch:
 @pytest.mark.parametrize(
     ("fields", "expected", "says"),
     [
-        ({"do": "split", "face": ["1", "2"]}, [{1, 2}, {3, 4}], "2 faces made into #4."),
-        ({"do": "move", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
-        ({"do": "split", "face": ["1"], "called": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face made into Mia."),
-        ({"do": "move", "face": ["1"], "called": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
-        ({"do": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face taken out."),
+        ({"operation": "split", "face": ["1", "2"]}, [{1, 2}, {3, 4}], "2 faces split off as #4."),
+        ({"operation": "move", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
+        ({"operation": "split", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face split off as Mia."),
+        ({"operation": "move", "face": ["1"], "name": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
+        ({"operation": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face removed."),
     ],
 )
 def test_face_form_splits_moves_and_rejects(
@@ -276,12 +276,12 @@ def test_face_form_splits_moves_and_rejects(
 
 def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
-    answer = post(client, "/individuals/1/faces", do="reject", face="1")
-    assert flash_of(client, answer) == "1 face taken out; it carried 12 other faces along."
+    answer = post(client, "/individuals/1/faces", operation="reject", face="1")
+    assert flash_of(client, answer) == "1 face removed; 12 similar faces changed with it."
 
 
 def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/faces", do="confirm", face=["2", "3"])
+    answer = post(client, "/individuals/1/faces", operation="confirm", face=["2", "3"])
     assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [False, True, True] + [False] * 6
     answer = post(client, "/individuals/1/confirm", faces="4")
@@ -299,7 +299,7 @@ def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery
 
 def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 1, "Rex")
-    answer = post(client, "/individuals/1/faces", do="move", face="1", called="rex")
+    answer = post(client, "/individuals/1/faces", operation="move", face="1", name="rex")
     assert flash_of(client, answer) == "1 face confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] + [False] * 8
 
@@ -307,9 +307,9 @@ def test_moving_face_to_same_identity_confirms_it(client: TestClient, gallery: G
 def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Gallery):
     manual_faces.delete_face(gallery, 1)
     for path, fields in (
-        ("/individuals/1/faces", {"do": "reject", "face": "1"}),
-        ("/individuals/unknown", {"face": "1"}),
-        ("/photos/1/faces/1", {"do": "confirm"}),
+        ("/individuals/1/faces", {"operation": "reject", "face": "1"}),
+        ("/individuals/unassigned", {"face": "1"}),
+        ("/photos/1/faces/1", {"operation": "confirm"}),
     ):
         answer = post(client, path, **fields)
         assert answer.status_code == 404
@@ -317,7 +317,7 @@ def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Galler
 
 
 def test_rejects_move_without_name(client: TestClient, gallery: Gallery):
-    answer = post(client, "/individuals/1/faces", do="move", face="1", called="  ")
+    answer = post(client, "/individuals/1/faces", operation="move", face="1", name="  ")
     assert answer.status_code == 409
     assert decisions(gallery, 1)[0].kind == "group"
 
@@ -329,5 +329,5 @@ def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):
 
 
 def test_missing_identity_after_merge_redirects_to_list(client: TestClient):
-    answer = client.get("/individuals/99?done=merged&who=1", follow_redirects=False)
-    assert redirect_of(answer) == ("/individuals", {"done": "merged", "who": "1"})
+    answer = client.get("/individuals/99?done=merged&individual=1", follow_redirects=False)
+    assert redirect_of(answer) == ("/individuals", {"done": "merged", "individual": "1"})

@@ -94,7 +94,7 @@ def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gal
     answer = post(asking, "/questions", **asks, first_face="5", second_face="1", second="1")
     assert flash_of(asking, answer) == "1 face moved to #1."
     answer = post(asking, "/questions", **asks, first_face="8", second_face="10", second="")
-    assert flash_of(asking, answer) == f"2 faces made into #{identity_of(doubtful, 8)}."
+    assert flash_of(asking, answer) == f"2 faces split off as #{identity_of(doubtful, 8)}."
 
 
 def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Gallery):
@@ -117,7 +117,7 @@ def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
 
 
 def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(questions, "MOST_SKIPPED", 2)
+    monkeypatch.setattr(questions, "MAX_SKIPPED", 2)
     assert questions.address([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
     assert asking.get("/questions?skipped=1-2_x").status_code == 422
 

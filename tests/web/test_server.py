@@ -339,7 +339,7 @@ def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
 def test_log_omits_request_content(client: TestClient, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     client.patch("/api/v1/identities/1", json={"name": "Mia Muster"})
-    client.get("/api/v1/names?beginning=Mia")
+    client.get("/api/v1/names?prefix=Mia")
     client.get("/api/v1/faces/1/image?side=64")
     ours = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
     assert [line.split()[:2] for line in ours] == [["PATCH", "/api/v1/*"], *[["GET", "/api/v1/*"]] * 2]

@@ -39,7 +39,7 @@ DELAY = """{
   XMLHttpRequest.prototype.send = function (body) { setTimeout(() => send.call(this, body), DELAY_MS) };
 }"""
 SERIOUS = {"serious", "critical"}
-PAGES = ("/album", "/individuals?tab=named", "/individuals?tab=unnamed", "/individuals?tab=unknown", "/individuals/1",
+PAGES = ("/album", "/individuals?tab=named", "/individuals?tab=unnamed", "/individuals?tab=unassigned", "/individuals/1",
          "/photos/1", "/questions", "/search", "/compare", "/model")  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_browser_workflow_from_upload_to_undo(
     page.get_by_label("Choose photos").set_input_files(forty)
     expect(page.get_by_role("heading", name="Taken in")).to_be_visible()
     for field, number in (
-        ("looked", "40"),
+        ("processed", "40"),
         ("faces", "40"),
         ("new_individuals", "8"),
         ("skipped_count", "0"),

@@ -178,7 +178,7 @@ class Client:
     def questions(self, limit: int = 10) -> tuple[Question, ...]:
         return self._read(tuple[Question, ...], "questions", limit=limit)
 
-    def response(self, question: Question, same: bool) -> None:
+    def answer(self, question: Question, same: bool) -> None:
         self._server.request("POST", "questions/answer", body={"question": asdict(question), "same": same})
 
     def decisions(self, limit: int = 20) -> tuple[Decision, ...]:

@@ -269,8 +269,8 @@ def parse_response(target: Any, content: Any) -> Any:
     Raises:
         FamiliarError: the JSON does not fit the type.
 
-    >>> understood(Corrected, {"identity": 3, "propagated_faces": 2, "news": True})
-    Corrected(identity=3, propagated_faces=2)
+    >>> parse_response(CorrectionResult, {"identity": 3, "propagated_faces": 2, "news": True})
+    CorrectionResult(identity=3, propagated_faces=2)
     """
     try:
         return _convert(target, content)
