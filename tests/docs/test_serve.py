@@ -55,4 +55,4 @@ def test_table_lists_exactly_the_api_paths(url: str):
             listed.add(last := path)
     with urlopen(f"{url}/api/v1/openapi.json") as response:
         paths = json.load(response)["paths"]
-    assert listed ==  {re.sub(r"\{\w+\}", "N", path.removeprefix("/api/v1")) for path in paths}
+    assert listed == {re.sub(r"\{\w+\}", "N", path.removeprefix("/api/v1")) for path in paths}

@@ -1,4 +1,4 @@
-"""A tiny app behind the guard, and browsers and bare requests that ask for it."""
+"""A tiny app behind the middleware, and browsers and bare requests that use it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ COOKIE = cookie_name(OPEN.gallery)
 LOCKED = replace(OPEN, token=TOKEN)
 SHARED = replace(LOCKED, address="192.168.1.5", hosts=("album.example",))
 
-# Of "localhost", for a hundred years; made for these tests and known to everybody.
+# For "localhost", valid for a hundred years; made for these tests, and public.
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBmzCCAUGgAwIBAgIUUfAJi4BFYDZIZoOmybZJ9Zn+QwMwCgYIKoZIzj0EAwIw
@@ -48,7 +48,7 @@ wEBSG+0sEV3xj1Ck35qBXHNQBFkYFrJJ1J+KU+8tzValNP9hI0StHUwx
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """A clock that stands still; tests change `now`."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -58,7 +58,7 @@ class Clock:
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """A page that shows its CSRF token; a write that says so; a picture that was not changed."""
+    """Answer with a page that shows its CSRF token; a write with JSON; /unchanged with 304."""
     request = Request(scope, receive)
     await request.body()
     headers = {"Server": "familiar/1", "X-Frame-Options": "ALLOWALL"}
@@ -78,14 +78,14 @@ def browser(
 
 
 def session_of(client: TestClient) -> str:
-    """A session's CSRF token, its cookie being in the client from now on."""
+    """Log in if needed, so that the client has the session's cookie, and return the CSRF token."""
     if COOKIE not in client.cookies:
         client.post("/login", data={"token": TOKEN})
     return client.get("/", headers=BROWSER).text
 
 
 def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **more: Any) -> Scope:
-    """A request's head as uvicorn hands it on. `headers`: these and no others."""
+    """Make the scope of a request as uvicorn does. `headers`: all of them."""
     raw_path, _, query = path.partition("?")
     scope = {
         "type": "http",
@@ -104,20 +104,20 @@ def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **
 
 
 def messages_of(chain: ASGIApp, scope: Scope) -> list[Message]:
-    """All that is sent back to a request without a body."""
-    said: list[Message] = []
+    """Return all messages of the response to a request without a body."""
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        messages.append(message)
 
     async def ask() -> None:
         await chain(scope, receive, send)
 
     asyncio.run(ask())
-    return said
+    return messages
 
 
 def status_of(chain: ASGIApp, scope: Scope) -> int:

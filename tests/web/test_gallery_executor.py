@@ -1,4 +1,4 @@
-"""Requests at the gallery: how many wait, what they share, and that a write ends though nobody waits for it."""
+"""The gallery executor: its queue, its shared cache, and writes that complete after their caller was cancelled."""
 
 import asyncio
 import gc
@@ -53,45 +53,45 @@ def test_read_returns_previous_write(folder: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alone", [True, False])
-def test_decide_excludes_concurrent_job_writes(folder: Path, alone: bool):
+@pytest.mark.parametrize("locked", [True, False])
+def test_decide_excludes_concurrent_job_writes(folder: Path, locked: bool):
     async def work(threads: GalleryExecutor) -> tuple[dict[int, str], dict[int, str]]:
-        looked, job = threading.Event(), threads.new_connection()
+        has_read, job = threading.Event(), threads.new_connection()
 
         def meddle() -> None:
-            assert looked.wait(10)
+            assert has_read.wait(10)
             name_identity(job, 1, "Meddler")
 
         def change(gallery: Gallery) -> dict[int, str]:
-            looked.set()
-            meddling.join(0.3 if alone else 10)
+            has_read.set()
+            meddling.join(0.3 if locked else 10)
             name_identity(gallery, 2, "Green")
             return load_assignments(gallery).names
 
         meddling = threading.Thread(target=meddle)
         meddling.start()
-        left = await (threads.write_locked if alone else threads.write)(change)
+        identity_count = await (threads.write_locked if locked else threads.write)(change)
         await asyncio.to_thread(meddling.join, 10)
         job.close()
-        return left, (await threads.read(load_assignments)).names
+        return identity_count, (await threads.read(load_assignments)).names
 
-    left, then = running(folder, work)
-    assert left == ({2: "Green"} if alone else {1: "Meddler", 2: "Green"})
+    identity_count, then = running(folder, work)
+    assert identity_count == ({2: "Green"} if locked else {1: "Meddler", 2: "Green"})
     assert then == {1: "Meddler", 2: "Green"}
 
 
 def test_rejects_requests_above_waiting_limit(folder: Path):
     async def work(threads: GalleryExecutor) -> list[Any]:
         stop = threading.Event()
-        asked: list[Coroutine[Any, Any, bool]] = [
+        calls: list[Coroutine[Any, Any, bool]] = [
             threads.read(lambda _: stop.wait(10)) for _ in range(READER_THREADS + 2)
         ]
         asyncio.get_running_loop().call_later(0.1, stop.set)
-        first = await asyncio.gather(*asked, return_exceptions=True)
+        first = await asyncio.gather(*calls, return_exceptions=True)
         return [*first, await threads.read(lambda gallery: gallery.revision > 0)]
 
-    *some, last, after = running(folder, work, max_waiting=READER_THREADS + 1)
-    assert some == [True] * (READER_THREADS + 1)
+    *results, last, after = running(folder, work, max_waiting=READER_THREADS + 1)
+    assert results == [True] * (READER_THREADS + 1)
     assert isinstance(last, HttpProblem)
     assert (last.status, last.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
     assert after is True  # those who were answered wait no more
@@ -127,15 +127,15 @@ def test_late_write_does_not_block_other_writes(folder: Path):
 
 
 async def given_up(threads: GalleryExecutor, change: Callable[[Gallery], None]) -> None:
-    """A write that nobody waits for any more once it has begun."""
+    """Start a write and cancel its caller."""
     begun, go = threading.Event(), threading.Event()
 
-    def held(gallery: Gallery) -> None:
+    def hold(gallery: Gallery) -> None:
         begun.set()
         go.wait(10)
         change(gallery)
 
-    task = asyncio.ensure_future(threads.write(held))
+    task = asyncio.ensure_future(threads.write(hold))
     await asyncio.to_thread(begun.wait, 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

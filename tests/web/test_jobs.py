@@ -1,4 +1,4 @@
-"""Photos that are taken in beside the requests: each job's tale, what stops it, and what it leaves behind."""
+"""Background jobs: progress, stopping, failures, and what they leave behind."""
 
 import asyncio
 import contextlib
@@ -43,19 +43,19 @@ NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
 
 @pytest.fixture(autouse=True)
 def white(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more individual, whom the gallery does not know."""
+    """Add an individual that is not in the gallery."""
     monkeypatch.setitem(color_album.RGB_U8, "white", (200, 200, 200))
 
 
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of one photo."""
+    """Set the batch size to one photo."""
     monkeypatch.setattr(Embedder, "batch_size", 1)
 
 
 @pytest.fixture
 def more(photos: list[Path]) -> Path:
-    """A folder within the one that the gallery's photos lie in: two of white, one of red, one of nobody."""
+    """A subfolder of the gallery's photos: two of white, one of red, one file that is no photo."""
     folder = photos[0].parent / "more"
     color_album.album(folder, white=2)
     color_album.photo(folder / "red9.png", "red", shade=9)
@@ -86,7 +86,7 @@ def taken_in(service: Service, *paths: Path) -> Progress:
 
 
 class Gate(WholePhoto):
-    """Lets nobody look at a photo until it is opened."""
+    """A detector that blocks until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -109,9 +109,9 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
         submitted = jobs.submit([more])
         return submitted, [progress async for progress in jobs.watch(submitted.number)]
 
-    submitted, told = running(service, work)
-    assert submitted == told[0] == Progress(submitted.number, "waiting")
-    assert told[-1] == Progress(
+    submitted, updates = running(service, work)
+    assert submitted == updates[0] == Progress(submitted.number, "waiting")
+    assert updates[-1] == Progress(
         submitted.number,
         "done",
         total=4,
@@ -191,8 +191,8 @@ def test_job_fails_when_folder_has_no_photos(service: Service, more: Path):
     (more / "none").mkdir()
     failed = taken_in(service, more / "none")
     assert (failed.state, failed.error) == ("failed", "more/none: no photo found")
-    gone = taken_in(Service(service.settings), more.parent, more / "gone")
-    assert (gone.state, gone.error) == ("failed", "more/gone: no photo found")
+    missing = taken_in(Service(service.settings), more.parent, more / "gone")
+    assert (missing.state, missing.error) == ("failed", "more/gone: no photo found")
     empty = Service(service.settings)
     for path in more.parent.rglob("*.png"):
         path.unlink()
@@ -203,11 +203,11 @@ def test_folder_scan_runs_outside_event_loop_thread(service: Service, more: Path
     threads: set[threading.Thread] = set()
     find = job_module.find_photos
 
-    def found(places: list[Path]) -> list[Path]:
+    def find_recorded(paths: list[Path]) -> list[Path]:
         threads.add(threading.current_thread())
-        return find(places)
+        return find(paths)
 
-    monkeypatch.setattr(job_module, "find_photos", found)
+    monkeypatch.setattr(job_module, "find_photos", find_recorded)
     assert taken_in(service, more).state == "done"
     assert threads
     assert threading.main_thread() not in threads
@@ -281,11 +281,13 @@ def test_waiting_continuation_is_not_listed_separately(service: Service, more: P
 
 
 @pytest.mark.parametrize("previous_job", ["", "0", "failed"])
-def test_continuing_unknown_or_failed_job_starts_new_job(service: Service, more: Path, tmp_path: Path, continues: str):
+def test_continuing_unknown_or_failed_job_starts_new_job(
+    service: Service, more: Path, tmp_path: Path, previous_job: str
+):
     async def work(jobs: JobQueue) -> None:
         first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [SkippedPhoto("a", "b")]).number)
         assert first.state == "failed"
-        before = first.number if continues == "failed" else continues
+        before = first.number if previous_job == "failed" else previous_job
         second = await ended(jobs, jobs.submit([more / "white2.png"], previous_job=before).number)
         assert (second.state, second.total, second.skipped) == ("done", 1, ())
         assert jobs.all() == [second, first]
@@ -302,11 +304,11 @@ def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: py
             numbers.append(jobs.submit([more / "red9.png"]).number)
             await ended(jobs, numbers[-1])
         assert [job.number for job in jobs.all()] == [numbers[3], numbers[2]]
-        for gone in (numbers[0], "0", ""):
+        for missing in (numbers[0], "0", ""):
             with pytest.raises(NotInGallery):
-                jobs.progress(gone)
+                jobs.progress(missing)
             with pytest.raises(NotInGallery):
-                await anext(jobs.watch(gone))
+                await anext(jobs.watch(missing))
 
     running(service, work)
 
@@ -341,8 +343,8 @@ def test_stop_completes_current_batch(service: Service, settings: Settings, gate
         assert [job.state for job in jobs.all()] == ["stopped", "stopped"]
         return await asyncio.gather(*watchers)
 
-    told = running(service, work)
-    assert [(job.state, job.looked) for job in told] == [("stopped", 1), ("stopped", 0)]
+    updates = running(service, work)
+    assert [(job.state, job.processed) for job in updates] == [("stopped", 1), ("stopped", 0)]
     with Gallery.open(folder) as gallery:
         assert listing.counts(gallery).photos == 10, "what was looked at is there"
     again = taken_in(Service(settings), more)
@@ -379,11 +381,11 @@ def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_colo
 def test_failed_job_reports_error_and_next_job_runs(
     service: Service, more: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    asked: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
+    errors: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
 
     def failing(_: Gallery) -> int:
-        if asked:
-            raise asked.pop()
+        if errors:
+            raise errors.pop()
         return 7
 
     monkeypatch.setattr(job_module, "_cluster_and_count_new", failing)
@@ -414,10 +416,10 @@ def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos
         clock = asyncio.get_running_loop().time
         return [(clock(), progress) async for progress in jobs.watch(number)]
 
-    times, told = zip(*running(service, work), strict=True)
+    times, updates = zip(*running(service, work), strict=True)
     assert all(later - earlier >= 0.099 for earlier, later in pairwise(times))
-    assert len(set(told)) == len(told), "only changes"
-    assert (told[-1].state, told[-1].looked) == ("done", 40)
+    assert len(set(updates)) == len(updates), "only changes"
+    assert (updates[-1].state, updates[-1].processed) == ("done", 40)
 
 
 def test_watching_ended_job_returns_final_state(service: Service, more: Path):
@@ -449,7 +451,7 @@ def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path,
 
 
 def uploaded(service: Service, tmp_path: Path) -> Path:
-    """A photo that was kept, and not looked at."""
+    """Store an upload without processing it."""
     (sent,) = color_album.album(tmp_path, white=1)
     content = sent.read_bytes()
     name = hashlib.sha256(content).hexdigest()
@@ -506,7 +508,7 @@ def written_elsewhere(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for another."""
+    """Shorten the time that a connection waits for another."""
     monkeypatch.setattr(connection_module, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(job_module, "BUSY_RETRY_SECONDS", 0.02)
 
@@ -551,7 +553,7 @@ def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: 
 
 @pytest.fixture
 def broken(service: Service, more: Path) -> Path:
-    """A photo by its header, kept as an upload is."""
+    """Store an upload that is a photo only by its header."""
     content = (more / "white1.png").read_bytes()
     content = content[: content.index(b"IDAT") + 8]
     name = hashlib.sha256(content).hexdigest()
@@ -562,7 +564,7 @@ def broken(service: Service, more: Path) -> Path:
 
 
 def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
-    """One job after the other, by a server that has not looked for what was left behind."""
+    """Run jobs one after the other, on a server that did not resume unprocessed uploads."""
 
     async def run() -> list[Progress]:
         await service.inference.start()
@@ -576,13 +578,13 @@ def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
 
 
 def test_deletes_unreadable_upload_and_keeps_other_files(service: Service, more: Path, broken: Path):
-    theirs, fine = more / "torn: a.png", service.allowed_paths.uploads / "red9.png"
+    foreign, fine = more / "torn: a.png", service.allowed_paths.uploads / "red9.png"
     shutil.copy(more / fine.name, fine)
-    (done,) = all_taken_in(service, [broken, fine, theirs])
+    (done,) = all_taken_in(service, [broken, fine, foreign])
     assert (done.state, done.photos, done.skipped_count) == ("done", 1, 2)
     assert done.skipped[0].name == broken.name
     assert not broken.exists()
-    assert theirs.exists()
+    assert foreign.exists()
     assert fine.exists()
 
 

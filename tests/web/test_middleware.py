@@ -1,4 +1,4 @@
-"""What every answer carries, refusals among them, and what of a request is logged."""
+"""Headers of every response, including errors, and the request log."""
 
 import logging
 import re
@@ -78,9 +78,9 @@ def test_error_is_html_for_browsers_and_json_for_programs() -> None:
 def test_log_masks_private_parts_of_path(method: str, path: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "familiar.serve"):
         browser(OPEN).request(method, path, content=b"Rex" if method == "POST" else None)
-    told = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
-    assert len(told) == 1
-    assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", told[0])
+    messages = [record.getMessage() for record in caplog.records if record.name == "familiar.serve"]
+    assert len(messages) == 1
+    assert re.fullmatch(re.escape(line) + r" \d+\.\d ms", messages[0])
 
 
 def test_log_includes_route_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,14 +120,14 @@ def test_websockets_are_closed_and_lifespan_is_forwarded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("policy", "expected"),
     [
         (SANDBOX_POLICY, SANDBOX_POLICY),
         (SANDBOX_POLICY + "; script-src *", SECURITY_HEADERS[CSP_HEADER]),
         ("", SECURITY_HEADERS[CSP_HEADER]),
     ],
 )
-def test_only_sandbox_policy_overrides_default_policy(said: str, kept: str) -> None:
-    page = HTMLResponse("a report", headers={CSP_HEADER: said})
+def test_only_sandbox_policy_overrides_default_policy(policy: str, expected: str) -> None:
+    page = HTMLResponse("a report", headers={CSP_HEADER: policy})
     answer = TestClient(wrap_app(page, OPEN), base_url=BASE_URL).get("/")
-    assert answer.headers.get_list(CSP_HEADER) == [kept]
+    assert answer.headers.get_list(CSP_HEADER) == [expected]

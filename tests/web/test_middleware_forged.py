@@ -1,4 +1,4 @@
-"""Forged requests: what a page of another site makes the browser send."""
+"""Forged requests: requests that a page of another site makes the browser send."""
 
 import pytest
 from starlette.testclient import TestClient
@@ -53,13 +53,13 @@ def test_page_writes_require_same_origin_and_csrf_token(
 @pytest.mark.parametrize("settings", [OPEN, LOCKED])
 def test_writes_require_csrf_token_of_same_session(settings: Settings) -> None:
     chain = wrap_app(app, settings, Clock())
-    mine, other = (TestClient(chain, base_url=BASE_URL, client=("127.0.0.1", 1)) for _ in range(2))
-    theirs, ours = session_of(other), session_of(mine)
-    assert theirs != ours
-    assert mine.post("/undo", headers={"Origin": BASE_URL}).status_code == 403
-    assert mine.post("/undo").status_code == 403, "the cookie alone"
-    assert mine.post("/undo", headers={"X-CSRF-Token": theirs}).status_code == 403
-    assert mine.post("/undo", headers={"X-CSRF-Token": ours}).status_code == 200
+    client, other = (TestClient(chain, base_url=BASE_URL, client=("127.0.0.1", 1)) for _ in range(2))
+    other_token, own_token = session_of(other), session_of(client)
+    assert other_token != own_token
+    assert client.post("/undo", headers={"Origin": BASE_URL}).status_code == 403
+    assert client.post("/undo").status_code == 403, "the cookie alone"
+    assert client.post("/undo", headers={"X-CSRF-Token": other_token}).status_code == 403
+    assert client.post("/undo", headers={"X-CSRF-Token": own_token}).status_code == 200
 
 
 def test_local_program_may_write_but_page_needs_session() -> None:

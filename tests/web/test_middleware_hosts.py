@@ -1,4 +1,4 @@
-"""DNS rebinding: which names we answer to."""
+"""DNS rebinding: the accepted Host headers."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""How often one address may ask, and how much of it is remembered."""
+"""Rate limits per address, and their memory."""
 
 from dataclasses import replace
 
@@ -136,5 +136,5 @@ def test_accepted_requests_never_exceed_rate(steps: list[tuple[float, bool]], a_
 
 @given(st.ip_addresses(v=6))
 def test_ipv6_client_key_is_loopback_prefix_or_ipv4(address: object) -> None:
-    who = client_key({"client": (str(address), 1)})
-    assert who == "this machine" or "/64" in who or "." in who
+    key = client_key({"client": (str(address), 1)})
+    assert key == "this machine" or "/64" in key or "." in key

@@ -1,4 +1,4 @@
-"""Session cookies: made by us, for as long as we said, and not after they were ended."""
+"""Session cookies: signature, expiry and revocation."""
 
 import re
 from dataclasses import replace
@@ -131,9 +131,9 @@ def test_ended_sessions_are_remembered_until_expiry(clock: Clock) -> None:
 def test_sessions_for_two_galleries_coexist(clock: Clock) -> None:
     other = browser(replace(OPEN, gallery=Path("other album")), clock)
     page = other.get("/", headers=BROWSER)
-    mine = browser(OPEN, clock)
-    mine.cookies = other.cookies  # to the browser both are localhost
-    mine.get("/", headers=BROWSER)
-    assert len(mine.cookies) == 2
+    client = browser(OPEN, clock)
+    client.cookies = other.cookies  # to the browser both are localhost
+    client.get("/", headers=BROWSER)
+    assert len(client.cookies) == 2
     headers = {"Origin": BASE_URL, "X-CSRF-Token": page.text}
     assert other.post("/api/v1/cluster", headers=headers).status_code == 200

@@ -1,4 +1,4 @@
-"""Search, compare and the model: what their pages answer."""
+"""The pages search, compare and model."""
 
 import json
 import re
@@ -28,12 +28,12 @@ def test_search_names_known_identity_with_matching_photos(client: TestClient, fo
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     answer = post_search(client, photos[0])
-    said = text_of(answer)
-    assert said.startswith("Who is on asked.png ? Answer As the network saw it Ruby ")
+    text = text_of(answer)
+    assert text.startswith("Who is on query.png ? Answer As the network saw it Ruby ")
     probability = client.post("/api/v1/search/photo", files={"photo": photos[0].read_bytes()}).json()["known"][
         "probability"
     ]
-    assert f": {probability:.0%}".replace("%", " %") in said
+    assert f": {probability:.0%}".replace("%", " %") in text
     meter = Page(answer.text).all("meter")[0]
     assert float(meter["value"]) == pytest.approx(probability)
     so = answer.text[answer.text.index("The photos that say so") : answer.text.index("Others like it")]
@@ -48,21 +48,21 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(color_album, "RGB_U8", blend)
         color_album.photo(stranger, "gray")
-    said = text_of(post_search(client, stranger))
-    assert "Nobody I know The likeliest is #" in said
-    assert "The photos that say so" not in said
-    assert "The photos most like it" in said
+    text = text_of(post_search(client, stranger))
+    assert "Nobody I know The likeliest is #" in text
+    assert "The photos that say so" not in text
+    assert "The photos most like it" in text
 
 
 def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
-    """Half of a group is somebody else, so its mean is like neither."""
+    """Half of a group is another individual, so its mean is similar to neither."""
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
-    said = text_of(post_search(client, photos[0]))
-    assert "Nobody I know for sure There is a photo of the same individual, " in said
-    assert ", in the group of Ruby : look at it ." in said
-    assert "As a whole, the likeliest group is Ruby , and not like enough: " in said
+    text = text_of(post_search(client, photos[0]))
+    assert "Nobody I know for sure There is a photo of the same individual, " in text
+    assert ", in the group of Ruby : look at it ." in text
+    assert "As a whole, the likeliest group is Ruby , and not like enough: " in text
 
 
 def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
@@ -120,20 +120,20 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
                 "second": photos[1 if answer is same else 4].read_bytes(),
             },
         ).json()
-        said = text_of(answer)
-        assert said.startswith(verdict)
-        assert f"Similarity {api['similarity']:.3f}" in said
-        assert "high precision 0.900 0.00 % 100.00 %" in said
-        assert "Two photos are taken for one individual from 0.900" in said
+        text = text_of(answer)
+        assert text.startswith(verdict)
+        assert f"Similarity {api['similarity']:.3f}" in text
+        assert "high precision 0.900 0.00 % 100.00 %" in text
+        assert "Two photos are taken for one individual from 0.900" in text
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
         assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
 
 
 def test_scale_positions_match_thresholds():
-    def at(similarity: float) -> Threshold:
+    def threshold_at(similarity: float) -> Threshold:
         return Threshold(similarity, None, None)
 
-    means = Calibration(at(0.7), at(0.4), at(0.1), None, None, None, 0, 0)
+    means = Calibration(threshold_at(0.7), threshold_at(0.4), threshold_at(0.1), None, None, None, 0, 0)
     assert [(mark.name, mark.position) for mark in compare.threshold_marks(means)] == [
         ("high recall", 25.0),  # (0.1 + 0.2) / 1.2
         ("balanced", 50.0),
@@ -159,7 +159,7 @@ def test_pages_warn_about_uncalibrated_model(
 
 
 def evaluated(folder: Path, **changes: object) -> Path:
-    """A folder as `familiar evaluate` leaves it, as far as the page reads it."""
+    """Write the results of `familiar evaluate`, as far as the page reads them."""
     folder.mkdir()
     results = {
         "format_version": 2,
@@ -180,7 +180,7 @@ def evaluated(folder: Path, **changes: object) -> Path:
 
 
 def test_model_page_shows_metadata(client: TestClient, service: Service):
-    said = text_of(client.get("/model"))
+    text = text_of(client.get("/model"))
     bundle = service.inference.embedder.bundle
     for part in (
         bundle.file_id,
@@ -188,22 +188,22 @@ def test_model_page_shows_metadata(client: TestClient, service: Service):
         bundle.metadata.license,
         "faces of 32 × 32 pixels",
     ):
-        assert part in said
-    assert "No evaluation is shown here" in said
+        assert part in text
+    assert "No evaluation is shown here" in text
     assert client.get("/model/report").status_code == 404
 
 
 def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClient], tmp_path: Path):
     client = serving(report=evaluated(tmp_path / "report"))
     page = client.get("/model")
-    said = text_of(page)
-    assert "Judged on 12 individuals, 3,456 photos" in said
-    assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in said
-    assert "same ones recognized where 0.01 % of strangers are too few pairs" in said
-    assert "TAR at FAR 1e-3" not in said
-    assert "Another model was judged" in said
+    text = text_of(page)
+    assert "Judged on 12 individuals, 3,456 photos" in text
+    assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in text
+    assert "same ones recognized where 0.01 % of strangers are too few pairs" in text
+    assert "TAR at FAR 1e-3" not in text
+    assert "Another model was judged" in text
     assert "<img src=x" not in page.text
-    link = next(one for one in Page(page.text).all("a") if one["href"] == "/model/report")
+    link = next(element for element in Page(page.text).all("a") if element["href"] == "/model/report")
     assert link["target"] == "_blank"  # htmx lets it be
     report = client.get("/model/report")
     assert "The report" in report.text

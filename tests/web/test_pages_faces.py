@@ -1,4 +1,4 @@
-"""The page of a photo, and what holds for all pages about faces: undo, hostile names, servers that are read only."""
+"""The page of a photo, and common parts of the pages about faces: undo, hostile names, read-only servers."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 @pytest.fixture
 def gallery(folder: Path) -> Iterator[Gallery]:
-    """The same as the server's."""
+    """A second connection to the server's gallery."""
     with Gallery.open(folder) as opened:
         yield opened
 

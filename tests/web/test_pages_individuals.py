@@ -1,4 +1,4 @@
-"""The tiles of all individuals, and the page of one: what they show, and what their forms change in the gallery."""
+"""The pages of individuals: their content, and the changes of their forms."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ RED, GREEN, BLUE = {1, 2, 3, 4}, {5, 6, 7}, {8, 9}  # faces, by the numbers of w
 
 @pytest.fixture
 def gallery(folder: Path) -> Iterator[Gallery]:
-    """The same as the server's."""
+    """A second connection to the server's gallery."""
     with Gallery.open(folder) as opened:
         yield opened
 
@@ -150,7 +150,7 @@ def test_rejects_invalid_names(client: TestClient, gallery: Gallery, name: str, 
     for path in ("/individuals/1/name", "/photos/1/faces/1"):
         answer = post(client, path, name=name, operation="name")
         assert answer.status_code == 409
-        assert says in answer.json()["detail"]
+        assert message in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
     assert names_of(gallery) == {}
 

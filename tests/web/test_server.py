@@ -1,4 +1,4 @@
-"""The application as one, and the process that serves it: what it says when things go wrong, and how it stops."""
+"""The application and its process: errors, start and shutdown."""
 
 import contextlib
 import http.client
@@ -36,7 +36,7 @@ SECRET = "the neighbor's cat.jpg"
 
 @pytest.fixture
 def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """An app with a mistake in it."""
+    """An app that raises an unexpected exception."""
     make = server._application
 
     def with_a_mistake(service: Service) -> FastAPI:
@@ -149,8 +149,8 @@ def process(folder: Path, mean_color_bundle: Path) -> Iterator["subprocess.Popen
 def port_of(process: "subprocess.Popen[str]") -> int:
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
-            return int(found[1])
+        if match := re.search(r"open https?://127\.0\.0\.1:(\d+)/ in a browser", line):
+            return int(match[1])
     raise AssertionError("it did not start")
 
 
@@ -227,8 +227,8 @@ def test_stop_does_not_wait_for_stuck_job(folder: Path, stop_seconds: float, sig
             with contextlib.closing(http.client.HTTPConnection(*address, timeout=30)) as asking:
                 asking.request("GET", "/healthz")
                 assert asking.getresponse().status == 200
-            for one in signals:
-                stuck.send_signal(one)
+            for received_signal in signals:
+                stuck.send_signal(received_signal)
                 time.sleep(0.5)
             assert stuck.wait(20) == 1
             assert stuck.stderr is not None
@@ -250,10 +250,10 @@ def test_malformed_form_is_not_logged(process: "subprocess.Popen[str]"):
     assert "WARNING" not in process.stderr.read()
 
 
-def refused(*said: str | Path) -> str:
-    """The one line that `familiar serve` says where it does not begin."""
+def refused(*arguments: str | Path) -> str:
+    """Return the single line that `familiar serve` prints if it does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "familiar", "serve", *map(str, said)],
+        [sys.executable, "-m", "familiar", "serve", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -268,16 +268,16 @@ def refused(*said: str | Path) -> str:
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
 def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
-    said = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
-    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in said
+    arguments = refused(folder, "--port", "0", "--token-file", tmp_path / "token")
+    assert f"{tmp_path / 'token'}: {reason}; write the token to it" in arguments
 
 
 @pytest.mark.exhaustive
 @pytest.mark.one_case
 @pytest.mark.parametrize("address", ["a..b", "x.invalid"])
 def test_rejects_unknown_address(folder: Path, address: str):
-    said = refused(folder, "--port", "0", "--address", address)
-    assert f"{address}: no address that is known here" in said
+    arguments = refused(folder, "--port", "0", "--address", address)
+    assert f"{address}: no address that is known here" in arguments
 
 
 OTHER_KEY = """\
@@ -308,10 +308,10 @@ def test_rejects_invalid_certificate_before_start(
         if content is not None:
             file.write_text(content)
     settings = Settings(gallery=folder, port=0, certificate=files[0], certificate_key=files[1])
-    told: list[str] = []
+    urls: list[str] = []
     with pytest.raises(FamiliarError, match=reason):
-        server.serve(settings, told.append)
-    assert told == []
+        server.serve(settings, urls.append)
+    assert urls == []
 
 
 @pytest.mark.exhaustive

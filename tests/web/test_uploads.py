@@ -1,4 +1,4 @@
-"""What a client sends: judged by content, told back printable, gone afterwards unless it is kept on the disk."""
+"""Uploads: validation by content, printable names, and deletion unless stored."""
 
 import asyncio
 import hashlib
@@ -37,8 +37,8 @@ from familiar.web.uploads import (
 MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary file
 
 
-class Nobody:
-    """Finds no face."""
+class NoFaces:
+    """A detector that finds no face."""
 
     def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
         return []
@@ -51,7 +51,7 @@ def encoded(kind: str = "PNG", size_px: tuple[int, int] = (8, 6), shade: int = 9
 
 
 def sent(content: bytes, name: str | None = "mia.png") -> UploadFile:
-    """As the form parser hands it over."""
+    """Make an uploaded file as the form parser does."""
     file: Any = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - the application closes it
     file.write(content)
     file.seek(0)
@@ -111,17 +111,17 @@ def test_upload_is_closed_after_error():
 @pytest.mark.parametrize("kind", SUFFIX)
 def test_file_suffix_follows_content(kind: str, tmp_path: Path):
     content = encoded(kind)
-    (kept,) = receiving([sent(content, "report.txt")], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert kept.suffix == SUFFIX[kind]
-    assert kept.read_bytes() == content
+    (stored,) = receiving([sent(content, "report.txt")], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert stored.suffix == SUFFIX[kind]
+    assert stored.read_bytes() == content
 
 
 def test_mpo_is_stored_as_jpeg(tmp_path: Path):
     content = io.BytesIO()
-    one = Image.new("RGB", (8, 6))
-    one.save(content, "MPO", save_all=True, append_images=[one])
-    (kept,) = receiving([sent(content.getvalue())], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert kept.suffix == ".jpg"
+    image = Image.new("RGB", (8, 6))
+    image.save(content, "MPO", save_all=True, append_images=[image])
+    (stored,) = receiving([sent(content.getvalue())], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert stored.suffix == ".jpg"
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_rejects_uploads_above_limits(files: int, limits: dict[str, int], kind: 
 
 def test_accepts_uploads_at_limits(tmp_path: Path):
     limits = Limits(photos_per_request=2, photo_bytes=len(encoded()), photo_pixels=48)
-    kept = receiving([sent(encoded())] * 2, lambda uploads: store(uploads, tmp_path, limits), limits)
-    assert [path.read_bytes() for path in kept] == [encoded()] * 2
+    stored = receiving([sent(encoded())] * 2, lambda uploads: store(uploads, tmp_path, limits), limits)
+    assert [path.read_bytes() for path in stored] == [encoded()] * 2
 
 
 def test_pixel_limit_is_checked_before_decoding(monkeypatch: pytest.MonkeyPatch):
@@ -185,9 +185,9 @@ def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
         sent(encoded("BMP", (90, 90)), "d"),
         sent(encoded(shade=91), "e"),
     ]
-    kept = receiving(files, lambda uploads: store(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
-    assert [path.read_bytes() for path in kept] == [encoded(), encoded(shade=91)]
-    reasons = {one.name: one.reason for one in skipped}
+    stored = receiving(files, lambda uploads: store(uploads, tmp_path, limits, skipped=skipped), limits, skipped)
+    assert [path.read_bytes() for path in stored] == [encoded(), encoded(shade=91)]
+    reasons = {image.name: image.reason for image in skipped}
     assert list(reasons) == ["d", "b", "c"]  # by size before any is read
     assert reasons["b"].startswith("no photo")
     assert reasons["c"].startswith("90 x 90 px is more than")
@@ -198,7 +198,7 @@ def test_keep_creates_no_folder_when_all_are_skipped(tmp_path: Path):
     left_out: list[SkippedPhoto] = []
     work = lambda uploads: store(uploads, tmp_path / "photos", Limits(), skipped=left_out)  # noqa: E731
     assert receiving([sent(b"no", "a")], work, skipped=left_out) == []
-    assert [one.name for one in left_out] == ["a"]
+    assert [image.name for image in left_out] == ["a"]
     assert not (tmp_path / "photos").exists()
 
 
@@ -209,7 +209,7 @@ def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         (None, "photo"),
         ("", "photo"),
@@ -221,29 +221,29 @@ def test_keep_stores_nothing_when_any_file_is_bad(tmp_path: Path):
         ("\n" * 10_000, r"\n" * (MAX_NAME_CHARACTERS // 2)),
     ],
 )
-def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, told: str, tmp_path: Path):
-    assert printable_name(name) == told
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path / "kept", Limits()))
+def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, expected: str, tmp_path: Path):
+    assert printable_name(name) == expected
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path / "kept", Limits()))
     sha256 = hashlib.sha256(encoded()).hexdigest()
-    assert kept.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
-    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", kept.name)
-    assert len(kept.name.encode()) <= 64 + 1 + 100 + 4
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+    assert stored.parent == tmp_path / "kept" / sha256[:2]  # whatever its name
+    assert re.fullmatch(sha256 + r"(-[\w -]+)?\.png", stored.name)
+    assert len(stored.name.encode()) <= 64 + 1 + 100 + 4
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [stored]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [("Mia im Garten.JPG", "Mia im Garten.png"), ("../../قطة.png", "قطة.png"), ("C:\\a\\b.c.gif", "b_c.png")],
 )
-def test_photo_name_preserves_client_file_name(name: str, told: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert photo_name(kept) == told
+def test_photo_name_preserves_client_file_name(name: str, expected: str, tmp_path: Path):
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert photo_name(stored) == expected
 
 
 @pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
 def test_photo_name_falls_back_to_stored_file_name(name: str, tmp_path: Path):
-    (kept,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert photo_name(kept) == kept.name
+    (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
+    assert photo_name(stored) == stored.name
 
 
 def test_identical_content_is_stored_once(tmp_path: Path):
@@ -257,22 +257,22 @@ def test_identical_content_is_stored_once(tmp_path: Path):
 
 
 def test_truncated_file_is_rewritten(tmp_path: Path):
-    (kept,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
-    kept.write_bytes(b"")
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
+    stored.write_bytes(b"")
     receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert kept.read_bytes() == encoded()
+    assert stored.read_bytes() == encoded()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which file a number stands for")
 def test_file_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     flushed: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").readlink()))
-    (kept,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
-    assert flushed[0].parent == kept.parent  # the file, under its first name
-    assert {*flushed[1:]} == {kept.parent, tmp_path / "photos", tmp_path}
+    (stored,) = receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
+    assert flushed[0].parent == stored.parent  # the file, under its first name
+    assert {*flushed[1:]} == {stored.parent, tmp_path / "photos", tmp_path}
     flushed.clear()
     receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
-    assert {*flushed} == {kept.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
+    assert {*flushed} == {stored.parent, tmp_path / "photos", tmp_path}  # another request may have been killed
 
 
 def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
@@ -284,10 +284,10 @@ def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
 def seen(
     mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[BatchingInference, list[Upload]], Any]
 ) -> Any:
-    """What a model says of uploads, in one thread."""
+    """Run inference on uploads, in one thread."""
 
     async def run() -> Any:
-        vision = BatchingInference(Embedder(mean_color_bundle, threads=1), Nobody(), Limits(photo_pixels=100))
+        vision = BatchingInference(Embedder(mean_color_bundle, threads=1), NoFaces(), Limits(photo_pixels=100))
         await vision.start()
         try:
             async with receive(files, Limits()) as uploads:

@@ -39,7 +39,7 @@ def loggable_path(scope: Scope) -> str:
 
     The route is "-" if none was reached.
 
-    >>> shape({"path": "/photos/rex.jpg"}), shape({"path": "/api/v1/faces/12"})
+    >>> loggable_path({"path": "/photos/rex.jpg"}), loggable_path({"path": "/api/v1/faces/12"})
     ('/photos/* -', '/api/v1/* -')
     """
     parts = scope["path"].split("/")[1:]

@@ -54,7 +54,7 @@ class TokenBuckets:
 def client_key(scope: Scope) -> str:
     """Return a client's IPv4 address, or the /64 of its IPv6 address; "this machine" for loopback and sockets.
 
-    >>> asking({"client": ("2001:db8::1234:1", 80)})
+    >>> client_key({"client": ("2001:db8::1234:1", 80)})
     '2001:db8::/64'
     """
     client = scope.get("client")
