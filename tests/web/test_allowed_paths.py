@@ -154,7 +154,7 @@ def test_uses_first_root_that_contains_path(root_folder: Path):
     assert roots.resolve_user_path("key.jpg") == root_folder / "secret" / "key.jpg"  # the gallery's own, last
 
 
-def test_inside_accepts_photo_paths_only_within_roots(root_folder: Path, roots: AllowedPaths):
+def test_resolve_accepts_photo_paths_only_within_roots(root_folder: Path, roots: AllowedPaths):
     assert roots.resolve(root_folder / "photos" / "in" / "Paris") == root_folder / "photos" / "2019" / "Paris"
     assert roots.resolve(root_folder / "album" / "photos" / "ab.jpg") == root_folder / "album" / "photos" / "ab.jpg"
     for outside in (
@@ -223,7 +223,7 @@ def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
         assert AllowedPaths.for_gallery(gallery, ()).folders == ()
 
 
-def test_given_roots_replace_default_roots(root_folder: Path, mean_color_bundle: Path):
+def test_configured_roots_replace_default_roots(root_folder: Path, mean_color_bundle: Path):
     paths = color_album.album(root_folder / "elsewhere", red=1)
     with color_album.gallery_of(root_folder / "album", mean_color_bundle, paths) as gallery:
         configured = [root_folder / "photos linked", root_folder / "photos" / "2019", root_folder / "photos2"]

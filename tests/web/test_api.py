@@ -204,7 +204,7 @@ def test_undo_reverts_last_decision(client: TestClient, gallery: Gallery):
     assert post(client, "undo", 404)["type"] == "urn:familiar:problem:not-in-gallery"
 
 
-def test_group_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
+def test_cluster_assigns_unassigned_faces(client: TestClient, gallery: Gallery):
     post(client, "undo")
     assert identities_of(gallery, REDS) == [None] * 4
     grouped = post(client, "cluster", threshold=0.9)

@@ -158,8 +158,8 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
 
 def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
     with Gallery.open(folder) as gallery, gallery.writing() as connection:
-        decide = Threshold(0.2, 0.0, 1.0)
-        stored_calibration = dataclasses.asdict(Calibration(decide, decide, decide, 1.0, 0.0, 0.0, 10, 10))
+        threshold = Threshold(0.2, 0.0, 1.0)
+        stored_calibration = dataclasses.asdict(Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10))
         connection.execute(
             "UPDATE gallery SET own_calibration = ?",
             (json.dumps({"calibration": stored_calibration, "threshold": 0.3, "f": 1.0}),),

@@ -54,7 +54,7 @@ def test_read_returns_previous_write(folder: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("locked", [True, False])
-def test_decide_excludes_concurrent_job_writes(folder: Path, locked: bool):
+def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool):
     async def work(threads: GalleryExecutor) -> tuple[dict[int, str], dict[int, str]]:
         has_read, job = threading.Event(), threads.new_connection()
 

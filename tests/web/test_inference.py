@@ -99,7 +99,7 @@ async def until(met: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-def test_look_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
+def test_detect_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embedder):
     path = color_album.photo(tmp_path / "three.png", "red", "green", "blue")
     result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path))
     assert result.size_px == (96, 32)
@@ -120,7 +120,7 @@ def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Emb
     assert result.faces[0].detection.box_xyxy_px == (0, 0, 768, 512)
 
 
-def test_look_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
+def test_detect_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
     paths = color_album.album(tmp_path, red=5, green=4, blue=3)
     result: list[PhotoResult] = seeing(embedder, lambda vision: vision.detect_all(paths))
     rows = np.stack(
@@ -172,7 +172,7 @@ def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
     assert [seen.embedding for seen in seeing(None, work).faces] == [None, None]
 
 
-def test_look_without_embed_skips_network(tmp_path: Path, embedder: Embedder, network: Network):
+def test_detect_without_embed_skips_network(tmp_path: Path, embedder: Embedder, network: Network):
     path = color_album.photo(tmp_path / "two.png", "green", "red")
     result = seeing(embedder, lambda vision: vision.detect(path, embed=False))
     assert [seen.embedding for seen in result.faces] == [None, None]

@@ -396,10 +396,10 @@ def test_failed_job_reports_error_and_next_job_runs(
         ]
 
     with caplog.at_level(logging.DEBUG):
-        expected, mistake, fine = running(service, work)
+        expected, internal, fine = running(service, work)
     assert (expected.state, expected.error, expected.photos) == ("failed", "the disk is full", 1)
-    assert (mistake.state, mistake.photos) == ("failed", 1)
-    assert mistake.error == "something went wrong here; the server's log says where"
+    assert (internal.state, internal.photos) == ("failed", 1)
+    assert internal.error == "something went wrong on the server; its log says where"
     assert (fine.state, fine.error, fine.new_individuals) == ("done", None, 7)
     (record,) = [record for record in caplog.records if record.name == "familiar.serve"]
     assert "ValueError" in record.getMessage()

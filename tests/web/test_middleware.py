@@ -57,7 +57,7 @@ def test_error_is_html_for_browsers_and_json_for_programs() -> None:
             "type": "urn:familiar:problem:forged-request",
             "title": "Forbidden",
             "status": 403,
-            "detail": "another site asked for this change",
+            "detail": "this change was requested by a page of another site",
         }
 
 

@@ -142,9 +142,9 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 
 
 def test_each_decision_kind_has_undo_text():
-    decide = re.compile(r'with decision\(gallery, "([^"]+)"')
+    decision_call = re.compile(r'with decision\(gallery, "([^"]+)"')
     decision_kinds = {
-        kind for path in Path(undo_log.__file__).parent.glob("*.py") for kind in decide.findall(path.read_text())
+        kind for path in Path(undo_log.__file__).parent.glob("*.py") for kind in decision_call.findall(path.read_text())
     }
     assert decision_kinds == set(UNDO_LABELS)
 
@@ -183,7 +183,7 @@ def test_not_found_message_depends_on_client_type(client: TestClient, folder: Pa
     assert hinted.json()["detail"] == "the album knows no '#4711'; give a name, or a number such as #12"
     program = client.get("/api/v1/photos/4711").json()["detail"]
     assert program == f"{folder}: has no photo 4711"
-    assert "leads nowhere" in text_of(client.get("/nothing", headers=BROWSER))
+    assert "There is no page at this address" in text_of(client.get("/nothing", headers=BROWSER))
 
 
 def test_read_only_pages_have_no_write_forms(serving: Callable[..., TestClient], folder: Path, photos: list[Path]):

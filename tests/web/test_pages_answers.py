@@ -36,9 +36,9 @@ def test_search_names_known_identity_with_matching_photos(client: TestClient, fo
     assert f": {probability:.0%}".replace("%", " %") in text
     meter = Page(answer.text).all("meter")[0]
     assert float(meter["value"]) == pytest.approx(probability)
-    so = answer.text[answer.text.index("The photos that say so") : answer.text.index("Others like it")]
-    assert sorted(re.findall(r'href="/photos/(\d)\?face=\d"', so)) == ["1", "2", "3", "4"]
-    assert so.count('href="/individuals/1"') == 4
+    matching = answer.text[answer.text.index("Matching photos") : answer.text.index("Other similar faces")]
+    assert sorted(re.findall(r'href="/photos/(\d)\?face=\d"', matching)) == ["1", "2", "3", "4"]
+    assert matching.count('href="/individuals/1"') == 4
     assert 'src="data:image/png;base64,' in answer.text
 
 
@@ -49,9 +49,9 @@ def test_search_reports_unknown_identity(client: TestClient, tmp_path: Path):
         patch.setattr(color_album, "RGB_U8", blend)
         color_album.photo(stranger, "gray")
     text = text_of(post_search(client, stranger))
-    assert "Nobody I know The likeliest is #" in text
-    assert "The photos that say so" not in text
-    assert "The photos most like it" in text
+    assert "No known individual The most likely one is #" in text
+    assert "Matching photos" not in text
+    assert "Most similar faces" in text
 
 
 def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder: Path, photos: list[Path]):
@@ -60,9 +60,9 @@ def test_search_shows_matching_photo_in_mixed_cluster(client: TestClient, folder
         merge(gallery, 1, [2, 3])
         name_identity(gallery, 1, "Ruby")
     text = text_of(post_search(client, photos[0]))
-    assert "Nobody I know for sure There is a photo of the same individual, " in text
+    assert "No known individual for sure There is a photo of the same individual, " in text
     assert ", in the group of Ruby : look at it ." in text
-    assert "As a whole, the likeliest group is Ruby , and not like enough: " in text
+    assert "As a whole, the most likely group is Ruby , but not similar enough: " in text
 
 
 def test_search_offers_every_face_and_preselects_first(client: TestClient, service: Service, tmp_path: Path):
@@ -82,7 +82,7 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
             return []
 
     service.inference.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "No face was found" in text_of(post_search(client, photos[0]))
+    assert "No face was detected" in text_of(post_search(client, photos[0]))
     refused = post_compare(client, photos[0], photos[1], "mine.png")
     assert refused.status_code == 422
     assert "mine.png: no face found" in refused.json()["detail"]
@@ -104,7 +104,7 @@ def test_search_and_compare_store_nothing(client: TestClient, folder: Path, phot
 def test_search_reports_empty_gallery(serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]):
     client = serving(gallery=tmp_path / "new")
     assert "The album is empty" in text_of(client.get("/"))
-    assert "The album holds no face yet, so there is nobody to compare with" in text_of(post_search(client, photos[0]))
+    assert "The album has no faces yet, so there is nothing to compare with" in text_of(post_search(client, photos[0]))
 
 
 # --- Compare ----------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
         assert text.startswith(verdict)
         assert f"Similarity {api['similarity']:.3f}" in text
         assert "high precision 0.900 0.00 % 100.00 %" in text
-        assert "Two photos are taken for one individual from 0.900" in text
+        assert "Two photos count as the same individual from a similarity of 0.900" in text
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
         assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
 
@@ -148,7 +148,7 @@ def test_pages_warn_about_uncalibrated_model(
 ):
     color_album.gallery_of(tmp_path / "plain", uncalibrated_bundle, photos).close()
     client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
-    assert "this model was never calibrated, so this proves little" in text_of(
+    assert "this model was never calibrated, so the verdict is unreliable" in text_of(
         post_compare(client, photos[0], photos[1])
     )
     assert "They are fixed numbers" in text_of(client.get("/model"))
@@ -197,11 +197,11 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     client = serving(report=evaluated(tmp_path / "report"))
     page = client.get("/model")
     text = text_of(page)
-    assert "Judged on 12 individuals, 3,456 photos" in text
-    assert "ROC AUC a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in text
-    assert "same ones recognized where 0.01 % of strangers are too few pairs" in text
+    assert "Evaluated on 12 individuals, 3,456 photos" in text
+    assert "ROC AUC probability that a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %" in text
+    assert "positive pairs accepted if 0.01 % of negative pairs are too few pairs" in text
     assert "TAR at FAR 1e-3" not in text
-    assert "Another model was judged" in text
+    assert "Another model was evaluated" in text
     assert "<img src=x" not in page.text
     link = next(element for element in Page(page.text).all("a") if element["href"] == "/model/report")
     assert link["target"] == "_blank"  # htmx lets it be
@@ -218,7 +218,7 @@ def test_evaluation_of_served_model_shows_no_warning(
 ):
     file_id = service.inference.embedder.bundle.file_id
     client = serving(report=evaluated(tmp_path / "report", model={"file_id": file_id}))
-    assert "Another model was judged" not in client.get("/model").text
+    assert "Another model was evaluated" not in client.get("/model").text
 
 
 def test_model_page_reports_unreadable_results(serving: Callable[..., TestClient], tmp_path: Path):

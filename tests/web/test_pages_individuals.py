@@ -73,7 +73,7 @@ def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     assert named.headers["location"] == f"{back}&done=named&individual=3"
 
 
-def test_more_link_pages_through_unknown_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_more_link_pages_through_unassigned_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
     unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
     page = client.get("/individuals?tab=unassigned").text
@@ -94,9 +94,9 @@ def test_duplicate_name_offers_merge(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/2/name", name="Tom", back="/individuals?tab=unnamed")
     assert redirect_of(answer) == ("/individuals/merge", {"identity": "1,2", "back": "/individuals?tab=unnamed"})
     page = client.get(answer.headers["location"]).text
-    assert "There is a Tom already" in page
+    assert "There is already an individual called Tom" in page
     assert '<input type="radio" name="into" value="1" checked>' in page
-    assert 'href="/individuals?tab=unnamed">No, leave them apart' in page
+    assert 'href="/individuals?tab=unnamed">No, keep them separate' in page
     assert names_of(gallery) == {1: "Tom"}
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
     merged = post(client, "/individuals/merge", identity=["1", "2"], into="1", back="/individuals?tab=unnamed")
@@ -122,24 +122,24 @@ def test_merge_page_pushes_its_url(client: TestClient):
     assert client.get(path).headers["HX-Push-Url"] == path
 
 
-def test_group_form_clusters_unknown_faces(client: TestClient, gallery: Gallery):
+def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
     undo(gallery)
     for tab in ("unknown", "unnamed"):
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
-    assert "9 faces</a> are nobody's yet" in client.get("/individuals?tab=unnamed").text
+    assert "9 faces</a> are unassigned" in client.get("/individuals?tab=unnamed").text
     answer = post(client, "/individuals/group")
     assert flash_of(client, answer) == "Grouped: there are 3 individuals now."
     assert groups(gallery) == {frozenset(RED), frozenset(GREEN), frozenset(BLUE)}
-    assert "is nobody's yet" not in client.get("/individuals?tab=unnamed").text
+    assert "are unassigned" not in client.get("/individuals?tab=unnamed").text
     again = post(client, "/individuals/group")
-    assert flash_of(client, again) == "No faces are alike enough to be one individual's."
+    assert flash_of(client, again) == "No faces are similar enough to be grouped."
 
 
 def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
     with make_client(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
         for tab in ("unnamed", "unknown"):
             page = client.get(f"/individuals?tab={tab}").text
-            assert "Nobody is here yet" in page
+            assert "There are no individuals yet" in page
             assert "/individuals/group" not in page
 
 
@@ -197,7 +197,7 @@ def test_names_endpoint_completes_prefix(client: TestClient, gallery: Gallery):
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 
-def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery):
+def test_unassigned_faces_become_new_identity(client: TestClient, gallery: Gallery):
     unassign(gallery, [8, 9])
     answer = post(client, "/individuals/unassigned", face=["8", "9"], back="/individuals?tab=unassigned")
     assert frozenset({8, 9}) in groups(gallery)
@@ -205,7 +205,7 @@ def test_unknown_faces_become_new_identity(client: TestClient, gallery: Gallery)
     assert flash_of(client, answer) == f"2 faces moved to #{number}."
 
 
-def test_unknown_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
+def test_unassigned_face_moves_to_identity_by_name(client: TestClient, gallery: Gallery):
     corrections.name_identity(gallery, 2, "Mia")
     unassign(gallery, [9])
     post(client, "/individuals/unassigned", face="9", name="Mia")
@@ -224,7 +224,7 @@ def test_doubtful_order_reverses_likely_with_confirmed_last(client: TestClient, 
     assert set(shown) == RED
     assert re.findall(r"Face (\d) of #1, likely [^<]+\s%", page) == ["1", "2", "3", "4"]
     corrections.confirm(gallery, [shown[-1]])
-    # What was confirmed nobody doubts, so it comes last.
+    # Confirmed faces are not doubted, so they come last.
     again = faces_on(client.get("/individuals/1?order=doubtful").text)
     assert again == [*shown[-2::-1], shown[-1]]
 
@@ -274,7 +274,7 @@ def test_face_form_splits_moves_and_rejects(
     assert flash_of(client, answer) == says
 
 
-def test_correction_reports_carried_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_correction_reports_propagated_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
     answer = post(client, "/individuals/1/faces", operation="reject", face="1")
     assert flash_of(client, answer) == "1 face removed; 12 similar faces changed with it."
@@ -293,7 +293,7 @@ def test_confirms_selected_or_all_faces(client: TestClient, gallery: Gallery):
 def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: Gallery):
     answer = post(client, "/individuals/1/confirm", faces="3")
     assert answer.status_code == 409
-    assert "4 faces by now" in answer.json()["detail"]
+    assert "4 faces now" in answer.json()["detail"]
     assert not load_assignments(gallery).by_user.any()
 
 
@@ -313,7 +313,7 @@ def test_correcting_deleted_face_returns_404(client: TestClient, gallery: Galler
     ):
         answer = post(client, path, **fields)
         assert answer.status_code == 404
-        assert answer.json()["detail"] == "this face was deleted meanwhile; load the page anew"
+        assert answer.json()["detail"] == "this face was deleted in the meantime; reload the page"
 
 
 def test_rejects_move_without_name(client: TestClient, gallery: Gallery):

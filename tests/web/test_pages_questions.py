@@ -88,7 +88,7 @@ def test_join_reports_merged_identity(asking: TestClient, doubtful: Gallery):
     assert flash_of(asking, answer) == "Merged into Bella."
 
 
-def test_join_reports_identity_of_unknown_face(asking: TestClient, doubtful: Gallery):
+def test_join_reports_identity_of_unassigned_face(asking: TestClient, doubtful: Gallery):
     unassign(doubtful, [5, 8, 10])
     fields = {"kind": "merge", "first": "", "same": "true"}
     answer = post(asking, "/questions", **fields, first_face="5", second_face="1", second="1")
@@ -128,7 +128,7 @@ def test_ignores_answer_to_changed_question(asking: TestClient, doubtful: Galler
     corrections.merge(doubtful, 2, [1])
     before = groups(doubtful)
     answer = post(asking, "/questions", **question, same="true")
-    assert flash_of(asking, answer) == "That question had changed meanwhile; here is the next one."
+    assert flash_of(asking, answer) == "That question was out of date; here is the next one."
     assert groups(doubtful) == before
     assert decisions(doubtful, 1)[0].kind == "merge"
 
@@ -173,7 +173,7 @@ def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
     assert (
         "About 2 answers" in asking.get(post(asking, "/questions", **question, same="false").headers["location"]).text
     )
-    for share, says in ((1.5, "About 2 answers left"), (3, "What matters most is answered")):
+    for share, says in ((1.5, "About 2 answers left"), (3, "The questions that matter most are answered")):
         page = asking.get(f"/questions?best={share * best}").text
         assert says in page
         assert "input" in page
@@ -184,7 +184,7 @@ def test_remaining_answers_are_counted_relative_to_best(asking: TestClient):
     assert redirect_of(answer)[1]["enough"] == "1"
     answer = post(asking, "/questions", **question_on(page) | {"best": "0.01"}, same="false")
     page = asking.get(answer.headers["location"]).text
-    assert "What matters most is answered" in page
+    assert "The questions that matter most are answered" in page
     assert "About" in asking.get("/questions").text
 
 

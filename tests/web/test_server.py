@@ -39,7 +39,7 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCl
     """An app that raises an unexpected exception."""
     make = server._application
 
-    def with_a_mistake(service: Service) -> FastAPI:
+    def with_failing_route(service: Service) -> FastAPI:
         app = make(service)
 
         async def fails() -> None:
@@ -49,7 +49,7 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCl
         app.add_api_route("/fails", fails)
         return app
 
-    monkeypatch.setattr(server, "_application", with_a_mistake)
+    monkeypatch.setattr(server, "_application", with_failing_route)
     with TestClient(server.make_app(service), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5)) as client:
         yield client
 

@@ -268,7 +268,7 @@ def test_rejects_photo_with_changed_content(tmp_path: Path):
         lambda pictures: pictures.face(path, enrolled, FIRST, 64),
         lambda pictures: pictures.size_px(path, enrolled),
     ):
-        with pytest.raises(UnreadablePhoto, match="another photo"):
+        with pytest.raises(UnreadablePhoto, match="has changed"):
             drawing(request)
 
 

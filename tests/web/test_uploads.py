@@ -307,7 +307,7 @@ def test_no_face_error_names_uploaded_file(mean_color_bundle: Path):
         seen(mean_color_bundle, [sent(encoded(), "mia\n.png")], ask)
 
 
-def test_look_all_returns_errors_without_traceback(mean_color_bundle: Path):
+def test_detect_all_returns_errors_without_traceback(mean_color_bundle: Path):
     torn = np.random.default_rng(0).bytes(40)
     files = [
         sent(b"no", "a"),

@@ -138,7 +138,7 @@ def make_protocol_factory(limits: Limits, tls: ssl.SSLContext | None = None) -> 
 
     uvicorn must not know of `tls`: it allows a handshake a minute, and any number of connections in it.
     """
-    plain = type("Handshake", (TimeoutHttpProtocol,), {"limits": limits})
+    plain = type("LimitedHttpProtocol", (TimeoutHttpProtocol,), {"limits": limits})
     if tls is None:
         return plain
     opened: set[_TlsProtocol] = set()
