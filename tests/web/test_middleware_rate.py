@@ -98,7 +98,7 @@ def test_rate_limit_is_per_address_or_ipv6_prefix() -> None:
 @pytest.mark.slow
 def test_bucket_count_is_bounded() -> None:
     clock = Clock()
-    buckets = TokenBuckets(3, clock, most=100)
+    buckets = TokenBuckets(3, clock, max_keys=100)
     for _ in range(3):
         buckets.take("the busy one")
     for number in range(10_000):

@@ -84,7 +84,7 @@ def test_pages_have_valid_headings_labels_and_ids(client: TestClient, photos: li
         assert all("alt" in picture for picture in page.all("img")), path
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(ids) == len(set(ids)), path
-        assert {"said", "wrong", "content"} <= set(ids), path
+        assert {"status", "error", "content"} <= set(ids), path
         labeled = {label["for"] for label in page.all("label") if "for" in label}
         for field in page.all("input"):
             named = field.get("id") in labeled or "aria-label" in field or "in a label" in field

@@ -240,7 +240,7 @@ def test_confirmed_and_doubtful_faces_are_marked(client: TestClient, gallery: Ga
         connection.execute("UPDATE assignments SET by_user = 0 WHERE face_id = 9")
     page = client.get("/individuals/1").text
     assert "1 doubtful" in page
-    assert re.search(r'<li class="tile one doubtful" id="face-9">', page)
+    assert re.search(r'<li class="tile single doubtful" id="face-9">', page)
 
 
 def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):

@@ -294,7 +294,7 @@ Ym6xlsnafYQP4d+2VTbO0fCauDJV217ZJZjM71YXgOB8jeeASf6aHxUj
     [
         (None, KEY, "certificate.pem: No such file"),
         (CERTIFICATE, None, "key.pem: No such file"),
-        (CERTIFICATE, OTHER_KEY, "key.pem: the key of another certificate"),
+        (CERTIFICATE, OTHER_KEY, "key.pem: does not belong to"),
         (CERTIFICATE, CERTIFICATE, "are not a certificate chain and its key"),
         ("nonsense", KEY, "are not a certificate chain and its key"),
         (CERTIFICATE, "", "are not a certificate chain and its key"),

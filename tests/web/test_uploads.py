@@ -147,7 +147,7 @@ def test_rejects_unsupported_or_broken_file(content: bytes, cause: str):
 @pytest.mark.parametrize(
     ("files", "limits", "kind", "says"),
     [
-        (3, {"photos": 2}, "too-many", "3 photos in one request are more than 2"),
+        (3, {"photos_per_request": 2}, "too-many", "3 photos in one request are more than 2"),
         (1, {"photo_bytes": 50}, "too-large", "mia.png: "),
         (1, {"photo_pixels": 47}, "too-large", "mia.png: 8 x 6 px is more than 47 pixels"),
     ],

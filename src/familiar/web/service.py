@@ -1,4 +1,4 @@
-"""What the request handlers work with: made once when the server starts, closed when it stops."""
+"""The shared parts that request handlers use: made once when the server starts, closed when it stops."""
 
 from collections.abc import Callable
 from typing import Annotated, Concatenate, ParamSpec, TypeVar

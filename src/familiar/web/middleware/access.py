@@ -23,7 +23,7 @@ CSRF_STATE_KEY = "csrf"  # of scope["state"]: the token that a page sends when i
 
 @dataclass(frozen=True)
 class _Credentials:
-    """What a request proves its identity with: a session's cookie, the bearer token, both or neither."""
+    """Credentials of a request: a session's cookie, the bearer token, both or neither."""
 
     session: Session | None
     bearer: bool
