@@ -126,7 +126,7 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
     assert "disabled" not in button
     form = next(element for element in Page(page.text).all("form") if element["action"] == "/undo")
     assert form["data-undone"] == "Undone: grouping."
-    assert "groups come apart" in form["hx-confirm"]
+    assert "groups are dissolved" in form["hx-confirm"]
     with Gallery.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
     form = next(element for element in Page(client.get("/model").text).all("form") if element["action"] == "/undo")
@@ -144,7 +144,9 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 def test_each_decision_kind_has_undo_text():
     decision_call = re.compile(r'with decision\(gallery, "([^"]+)"')
     decision_kinds = {
-        kind for path in Path(undo_log.__file__).parent.glob("*.py") for kind in decision_call.findall(path.read_text())
+        kind
+        for path in Path(undo_log.__file__).parents[1].rglob("*.py")
+        for kind in decision_call.findall(path.read_text())
     }
     assert decision_kinds == set(UNDO_LABELS)
 
@@ -285,9 +287,7 @@ def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.Monkey
     answer = client.get("/album")
     page, text = Page(answer.text), text_of(answer)
     assert says in text
-    assert (
-        "Processed 1,000 of 1,234 Faces 2,345 New individuals 78 Without a face 5 Already here 6 Skipped 201" in text
-    )
+    assert "Processed 1,000 of 1,234 Faces 2,345 New individuals 78 Without a face 5 Already here 6 Skipped 201" in text
     assert "bad199.jpg is cut short and 1 other" in text
     assert ("the disk is full" in text) == (state == "failed")
     assert ("Undo reverts the grouping, not the photos" in text) == (state == "done")

@@ -73,7 +73,9 @@ def test_naming_on_later_page_redirects_back_to_it(client: TestClient):
     assert named.headers["location"] == f"{back}&done=named&individual=3"
 
 
-def test_more_link_pages_through_unassigned_faces(client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch):
+def test_more_link_pages_through_unassigned_faces(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+):
     unassign(gallery, RED)
     monkeypatch.setattr(individuals, "FACES", 3)
     page = client.get("/individuals?tab=unassigned").text
@@ -124,7 +126,7 @@ def test_merge_page_pushes_its_url(client: TestClient):
 
 def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Gallery):
     undo(gallery)
-    for tab in ("unknown", "unnamed"):
+    for tab in ("unassigned", "unnamed"):
         assert 'action="/individuals/group"' in client.get(f"/individuals?tab={tab}").text
     assert "9 faces</a> are unassigned" in client.get("/individuals?tab=unnamed").text
     answer = post(client, "/individuals/group")
@@ -137,7 +139,7 @@ def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Galle
 
 def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
     with make_client(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
-        for tab in ("unnamed", "unknown"):
+        for tab in ("unnamed", "unassigned"):
             page = client.get(f"/individuals?tab={tab}").text
             assert "There are no individuals yet" in page
             assert "/individuals/group" not in page

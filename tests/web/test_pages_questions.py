@@ -105,7 +105,7 @@ def test_skipped_question_is_not_asked_again(asking: TestClient, doubtful: Galle
         (path,) = (unescape(url) for url in re.findall(r'href="([^"]*)" data-key="k "', page))
     assert len(set(seen)) == 3
     end = asking.get(path).text
-    assert "but for 3 questions that you skipped" in end
+    assert "except 3 questions that you skipped" in end
     assert 'href="/questions">Ask them again' in end
     assert decisions(doubtful, 1)[0].kind == "group"
 
@@ -118,7 +118,7 @@ def test_skipped_questions_stay_skipped_after_answer(asking: TestClient):
 
 def test_address_limits_number_of_skipped_questions(asking: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(questions, "MAX_SKIPPED", 2)
-    assert questions.address([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
+    assert questions.questions_url([(1, 2), (3, 4), (1, 2), (5, 6)], 0.0) == "/questions?skipped=3-4_5-6"
     assert asking.get("/questions?skipped=1-2_x").status_code == 422
 
 
