@@ -143,11 +143,8 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 
 def test_each_decision_kind_has_undo_text():
     decision_call = re.compile(r'with decision\(gallery, "([^"]+)"')
-    decision_kinds = {
-        kind
-        for path in Path(undo_log.__file__).parents[1].rglob("*.py")
-        for kind in decision_call.findall(path.read_text())
-    }
+    files = Path(undo_log.__file__).parents[1].rglob("*.py")
+    decision_kinds = {kind for path in files for kind in decision_call.findall(path.read_text())}
     assert decision_kinds == set(UNDO_LABELS)
 
 

@@ -199,8 +199,8 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     text = text_of(page)
     assert "Evaluated on 12 individuals, 3,456 photos" in text
     assert (
-        "ROC AUC probability that a pair of one individual is more similar than a pair of two 98.76 % 91.00 % to 99.00 %"
-        in text
+        "ROC AUC probability that a pair of one individual is more similar than a pair of two "
+        "98.76 % 91.00 % to 99.00 %" in text
     )
     assert "positive pairs accepted if 0.01 % of negative pairs are too few pairs" in text
     assert "TAR at FAR 1e-3" not in text
