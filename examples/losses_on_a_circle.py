@@ -123,7 +123,7 @@ def _triplets(loss: Loss, photos: Tensor) -> str:
     if not isinstance(loss, TripletLoss):
         return ""
     rows = on_circle(photos)
-    active = triplet_gaps(*loss.mine_triplets(rows, LABELS).of(rows)) + loss.margin > 0
+    active = triplet_gaps(*loss.mine_triplets(rows, LABELS).select_rows(rows)) + loss.margin > 0
     return f"{int(active.sum())} triplets, "
 
 

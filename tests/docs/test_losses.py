@@ -14,7 +14,7 @@ import torch
 
 from familiar import losses
 from familiar.photos.decoding import load_photo
-from familiar.training.loss_settings import LOSSES, OF_EVERY_LOSS
+from familiar.training.loss_settings import COMMON_SETTINGS, LOSSES
 from familiar.training.objective import LOSS_BUILDERS
 from familiar.training.recipe import MiningSettings, Recipe
 
@@ -45,7 +45,7 @@ def plain(value: object) -> str:
 def test_every_setting_is_documented() -> None:
     owned = {setting for _, settings in LOSSES.values() for setting in settings}
     mining = {f"mining.{field.name}" for field in fields(MiningSettings)}
-    assert {name for name in owned | {*OF_EVERY_LOSS} | mining if name not in PAGE} == set()
+    assert {name for name in owned | {*COMMON_SETTINGS} | mining if name not in PAGE} == set()
 
 
 def test_every_documented_setting_parses() -> None:

@@ -77,7 +77,7 @@ def test_rejects_plain_onnx_model(mean_color_bundle: Path, tmp_path: Path):
 
 def test_rejects_resealed_metadata_with_missing_key(mean_color_bundle: Path, tmp_path: Path):
     content = mean_color_bundle.read_bytes()
-    network, stored = module._open_seals(content, mean_color_bundle)
+    network, stored = module._verify_seals(content, mean_color_bundle)
     del stored["calibration"]
     stored["file_id"] = hashlib.sha256(network).hexdigest()
     stored["metadata_sha256"] = module._metadata_sha256(stored)

@@ -8,7 +8,7 @@ import pytest
 
 from familiar.core.errors import BadResults
 from familiar.core.vectors import normalize
-from familiar.evaluation.comparison import Difference, compare, summary
+from familiar.evaluation.comparison import Difference, compare, summarize
 from familiar.evaluation.results import FORMAT_VERSION, read_results, write_results
 from familiar.evaluation.suites.catalog import run_suites
 
@@ -53,7 +53,7 @@ def test_better_model_is_significantly_better(pair):
     assert auc.better == "second"
     assert differences["triplets.violation_rate"].better == "second"  # lower is better
     assert differences["triplets.violation_rate"].difference < 0
-    assert "B is better" in summary(tuple(differences.values()), ("A", "B"))
+    assert "B is better" in summarize(tuple(differences.values()), ("A", "B"))
     reverse = {difference.figure: difference for difference in compare(good, worse)}
     assert reverse["verification.auc"].better == "first"
     assert reverse["verification.auc"].interval == pytest.approx(tuple(-side for side in reversed(auc.interval)))
@@ -73,13 +73,13 @@ def test_identical_models_have_no_difference(pair):
     same = compare(pair[0], pair[0])
     assert {difference.better for difference in same} == {None}
     assert all(difference.interval == (0.0, 0.0) for difference in same)
-    assert "more than noise" in summary(same, ("A", "B"))
+    assert "more than noise" in summarize(same, ("A", "B"))
 
 
 def test_summary_reports_neither_when_each_model_wins_once():
     won = Difference("verification.auc", 0.5, 0.6, 0.1, (0.05, 0.15))
     lost = Difference("retrieval.mrr", 0.5, 0.4, -0.1, (-0.15, -0.05))
-    assert "Neither" in summary((won, lost), ("A", "B"))
+    assert "Neither" in summarize((won, lost), ("A", "B"))
     assert (won.better, lost.better) == ("second", "first")
     assert Difference("verification.eer", 0.2, 0.1, -0.1, (-0.2, -0.05)).better == "second"
 

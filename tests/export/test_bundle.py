@@ -22,7 +22,7 @@ from familiar.export.gate import Figures, Gate
 from familiar.export.precision import PRECISIONS
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics import pairs as pairs_module
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.retrieval import retrieval
@@ -174,7 +174,7 @@ def test_calibration_reports_full_pair_count_above_limit(monkeypatch):
 def test_reads_bundle_without_fitted_calibration(exported, tmp_path):
     fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
     path = tmp_path / "fixed.onnx"
-    network, _ = bundle_format._open_seals(exported.onnx, exported.path)
+    network, _ = bundle_format._verify_seals(exported.onnx, exported.path)
     path.write_bytes(seal(network, replace(exported.metadata, calibration=fixed)))
     assert load_bundle(path).metadata.calibration == fixed
 
@@ -326,7 +326,9 @@ def test_8_bit_calibration_uses_training_photos(run, tmp_path, monkeypatch):
     export_run(run.path, tmp_path / "cats.onnx", precisions=("int8",))
     trained = run.data_spec().read().of_identities(run.split().train)
     read = read_table(trained, run.recipe().input.preprocessing())
-    batch = next(iter(PhotoBatches(FaceDataset(read.table, read.crops), in_order(range(40), 40), torch.device("cpu"))))
+    batch = next(
+        iter(PhotoBatches(FaceDataset(read.table, read.crops), sequential_batches(range(40), 40), torch.device("cpu")))
+    )
     assert seen["photos"].shape == (40, 3, 32, 32)
     np.testing.assert_array_equal(seen["photos"], batch.images.numpy())
     monkeypatch.setattr(export, "CALIBRATION_PHOTOS", 33)

@@ -9,7 +9,7 @@ from familiar.core.errors import GateRefused
 from familiar.core.vectors import normalize
 from familiar.export.gate import STANDARD, Figures, Gate, gate_metrics
 from familiar.metrics import pairs
-from familiar.metrics.pairs import all_counts
+from familiar.metrics.pairs import count_all_pairs
 from familiar.metrics.verification import roc_auc
 
 SOURCE = Figures(auc=0.98, eer=0.05, best_accuracy=0.9, recall_at_1=0.96, tar_at_far={"1e-3": None})
@@ -83,9 +83,9 @@ def test_gate_metrics_are_none_without_both_pair_kinds(labels):
 def test_same_pairs_are_sampled_above_limit(monkeypatch):
     embeddings, labels = rows(120, seed=1)
     labels //= 10
-    exact = all_counts(embeddings, labels)
+    exact = count_all_pairs(embeddings, labels)
     monkeypatch.setattr(pairs, "MAX_SAME_PAIRS", 600)
-    drawn = all_counts(embeddings, labels)
+    drawn = count_all_pairs(embeddings, labels)
     assert exact.same > 600 >= drawn.same
     assert roc_auc(drawn) == pytest.approx(roc_auc(exact), abs=0.05)
     assert gate_metrics(embeddings, labels).auc == roc_auc(drawn)

@@ -25,7 +25,7 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.loading import cache as module
 from familiar.loading import crops as crops_module
 from familiar.loading.cache import CropCache
-from familiar.loading.crops import Crops, ReadTable, crop_of, read_table
+from familiar.loading.crops import Crops, CropTable, crop_of, read_table
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 from support.idx_files import idx_bytes, write_mnist
 
@@ -79,7 +79,7 @@ def assert_same_pixels(crops: Crops, preprocessing: Preprocessing = PREPROCESSIN
         np.testing.assert_array_equal(crops[row], crop_of(photo, preprocessing))
 
 
-def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PREPROCESSING) -> ReadTable:
+def read(root: Path, cache: CropCache | None, preprocessing: Preprocessing = PREPROCESSING) -> CropTable:
     return read_table(scan_folders(root), preprocessing, cache)
 
 
@@ -770,7 +770,7 @@ def test_subset_crops_match_subset_photos(tmp_path: Path, rows: list[int], room:
     table = DataSpec(("synthetic:cats:3x3",)).read()
     everything = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
     subset = table.rows(np.array(rows))
-    crops = everything.crops.of(subset)
+    crops = everything.crops.select(subset)
     assert crops.photos == subset.photos
     assert len(crops) == len(rows)
     assert_same_pixels(crops)

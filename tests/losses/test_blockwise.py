@@ -35,8 +35,8 @@ class Cubes(PairLoss):
     """A smooth loss of pairs: mean of v^3 over positive pairs and -v^2 over negative ones, anchor by anchor."""
 
     def block_loss(self, block):
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=0.0).clone()
-        slopes = (-2 * negatives).scatter_(1, block.places, 3 * positives.square())
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=0.0).clone()
+        slopes = (-2 * negatives).scatter_(1, block.positive_cols, 3 * positives.square())
         total = positives.pow(3).sum(dtype=torch.float64) - negatives.square().sum(dtype=torch.float64)
         terms = len(block.values) * (block.values.shape[1] - 1)
         return BlockLoss(total, torch.tensor(terms), slopes)
@@ -94,7 +94,7 @@ def test_distance_blocks_contain_distances_and_positive_indices(batch):
     for rows, block in distance_blocks(embeddings, labels):
         assert block.values.tolist() == d[rows]
         for a, columns, real in zip(
-            range(rows.start, rows.stop), block.places.tolist(), block.positive_mask.tolist(), strict=True
+            range(rows.start, rows.stop), block.positive_cols.tolist(), block.positive_mask.tolist(), strict=True
         ):
             seen.append(a)
             expected = [b for b in range(len(labels)) if b != a and labels[a] == labels[b]]
@@ -107,9 +107,9 @@ def test_block_returns_padded_positives_and_filled_negatives():
     embeddings = torch.tensor([[0.0], [1.0], [3.0]])
     ((_, block),) = distance_blocks(embeddings, as_labels([0, 0, 1]))
     assert block.values.tolist() == [[0, 1, 9], [1, 0, 4], [9, 4, 0]]
-    assert sorted(block.positives(pad=-5.0)[0].tolist()) == [-5, 1]
-    assert block.positives(pad=-5.0)[2].tolist() == [-5, -5]
-    assert block.negatives(fill=7.0).tolist() == [[7, 7, 9], [7, 7, 4], [9, 4, 7]]
+    assert sorted(block.positive_values(pad=-5.0)[0].tolist()) == [-5, 1]
+    assert block.positive_values(pad=-5.0)[2].tolist() == [-5, -5]
+    assert block.negative_values(fill=7.0).tolist() == [[7, 7, 9], [7, 7, 4], [9, 4, 7]]
 
 
 @pytest.mark.parametrize("reduction", ["active", "all"])
@@ -246,7 +246,7 @@ def test_block_size_does_not_change_loss(name, rows_at_once, monkeypatch):
     embeddings = unit_rows(18, 7)
     expected = value_and_gradient(LOSSES[name], embeddings, UNEVEN)
     blocked = value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
     assert blockwise.anchors_per_block(embeddings) == rows_at_once
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN), expected, 1e-12)
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), blocked, 1e-12)
@@ -261,7 +261,7 @@ def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatc
         return PAIR_LOSSES[name].loss_per_prefix(rows, UNEVEN, PREFIXES).sum()
 
     expected = value_and_gradient(loss, embeddings)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
     assert_same(value_and_gradient(loss, embeddings), expected, 1e-12)
 
 
@@ -269,12 +269,12 @@ def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatc
 def test_block_size_does_not_change_active_fraction(rows_at_once, monkeypatch):
     embeddings = unit_rows(18)
     expected = active_fraction(embeddings, UNEVEN)
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * 18)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
     assert active_fraction(embeddings, UNEVEN) == expected
 
 
 def test_block_smaller_than_one_row_has_one_anchor(monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", 5)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", 5)
     assert [rows for rows, _ in distance_blocks(unit_rows(18), UNEVEN)] == [slice(a, a + 1) for a in range(18)]
 
 
@@ -313,7 +313,7 @@ COMPUTED = {
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name != "semi_hard_hardest"])
 def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", BLOCK)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", BLOCK)
     with Allocations() as seen:
         COMPUTED[name](LARGE.clone().requires_grad_())
     assert seen.largest <= 3 * BLOCK
@@ -323,7 +323,7 @@ def test_peak_memory_is_bounded_by_block_size(name, monkeypatch):
 
 @pytest.mark.parametrize("miner", [mine_hard_negative, partial(mine_semi_hard, select="hardest")])
 def test_mining_memory_is_linear_in_triplet_count(miner, monkeypatch):
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", BLOCK)
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", BLOCK)
     with Allocations() as seen:
         triplets = miner(LARGE, LARGE_LABELS)
     assert seen.peak <= 16 * (BLOCK + len(triplets))

@@ -139,16 +139,16 @@ def test_mined_loss_equals_loss_for_its_triplets(mining):
     for loss.detach_weights in (True, False):
         torch.testing.assert_close(
             value_and_gradient(loss, embeddings, labels),
-            value_and_gradient(lambda rows, _: loss.triplet_loss_from(*mined.of(rows)), embeddings, labels),
+            value_and_gradient(lambda rows, _: loss.triplet_loss_from(*mined.select_rows(rows)), embeddings, labels),
         )
     loss.detach_weights = True
     assert loss(embeddings, labels).item() == pytest.approx(
-        circle_loss(*mined.of(embeddings), 0.3, 32.0).item(), rel=1e-12
+        circle_loss(*mined.select_rows(embeddings), 0.3, 32.0).item(), rel=1e-12
     )
     first_triples = [triple for triple in mined if triple[0] < 6]
     assert list(mined.first_anchors(6)) == first_triples
     few = loss(embeddings, labels, anchors=6)
-    assert few.item() == pytest.approx(circle_loss(*mined.first_anchors(6).of(embeddings), 0.3, 32.0).item())
+    assert few.item() == pytest.approx(circle_loss(*mined.first_anchors(6).select_rows(embeddings), 0.3, 32.0).item())
 
 
 @pytest.mark.parametrize("mining", ["batch_all", "batch_hard"])
@@ -219,7 +219,7 @@ def test_matches_slow_reference(n, names, margin, gamma, detach, seed, block):
     embeddings, _ = batch(n=n, seed=seed)
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
+        patch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", block)
         actual = value_and_gradient(CirclePairs(margin, gamma, detach), embeddings, labels)
     expected = value_and_gradient(
         lambda rows, labels: slow_pairs(rows, labels, margin, gamma, detach), embeddings, labels

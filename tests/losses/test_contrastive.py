@@ -62,7 +62,7 @@ def test_matches_slow_reference(n, names, margin, reduction, seed, block):
     labels = torch.randint(names, (n,), generator=torch.Generator().manual_seed(seed))
     loss = Contrastive(margin, reduction)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blockwise.BLOCK_VALUES, "cpu", block)
+        patch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", block)
         actual = value_and_gradient(loss, embeddings, labels)
     expected = value_and_gradient(slow, embeddings, labels, margin=margin, reduction=reduction)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)

@@ -114,7 +114,7 @@ def test_mines_nothing_from_batch_without_triplets(way, names):
     assert len(triplets) == 0
     assert list(triplets) == []
     assert triplets.anchors.dtype == triplets.positives.dtype == triplets.negatives.dtype == torch.int64
-    assert all(rows.shape == (0, 4) for rows in triplets.of(unit_rows(len(names))))
+    assert all(rows.shape == (0, 4) for rows in triplets.select_rows(unit_rows(len(names))))
 
 
 def test_identical_vectors_have_no_semi_hard_triplets():
@@ -150,7 +150,7 @@ def test_is_invariant_to_row_order_and_label_values(way, batch, data):
 def test_block_size_does_not_change_triplets(way, rows_at_once, monkeypatch):
     embeddings, labels = unit_rows(23), as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 10)
     expected = list(mined(way, embeddings, labels, 0.7))
-    monkeypatch.setitem(blockwise.BLOCK_VALUES, "cpu", rows_at_once * len(labels))
+    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * len(labels))
     assert expected == list(mined(way, embeddings, labels, 0.7))
     assert expected
 
@@ -217,7 +217,7 @@ def test_triplets_iterate_as_tuples_of_ints():
 
 def test_triplets_return_anchor_positive_negative_rows():
     rows = torch.arange(4.0)[:, None]
-    anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).of(rows)
+    anchors, positives, negatives = Triplets(as_labels([0, 2]), as_labels([1, 3]), as_labels([2, 0])).select_rows(rows)
     assert anchors.flatten().tolist() == [0, 2]
     assert positives.flatten().tolist() == [1, 3]
     assert negatives.flatten().tolist() == [2, 0]

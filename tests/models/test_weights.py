@@ -17,7 +17,7 @@ from familiar.models.backbones import MobileNetV3Trunk, ShuffleNetV2Trunk, TimmT
 from familiar.models.catalog import network_spec
 from familiar.models.weights import (
     has_folded_batch_norm,
-    holds_whole_network,
+    is_network_file,
     load_network_file,
     load_published_weights,
     load_weights_file,
@@ -461,7 +461,7 @@ def saved(tmp_path):
 @torch.no_grad()
 def test_loads_whole_network_from_run_file(saved):
     source, path = saved
-    assert holds_whole_network(path)
+    assert is_network_file(path)
     network = network_spec("nano").build(32, 8)
     load_network_file(network, path)
     images = torch.randn(2, 3, 32, 32)
@@ -471,10 +471,10 @@ def test_loads_whole_network_from_run_file(saved):
 def test_is_network_file_is_false_for_trunk_or_damaged_file(tmp_path, saved):
     source, path = saved
     for suffix in (".safetensors", ".pth", ".npz"):
-        assert not holds_whole_network(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
+        assert not is_network_file(save(tmp_path / f"trunk{suffix}", source.trunk.state_dict()))
     path.write_bytes(path.read_bytes()[:100])
-    assert not holds_whole_network(path)
-    assert not holds_whole_network(tmp_path / "gone.safetensors")
+    assert not is_network_file(path)
+    assert not is_network_file(tmp_path / "gone.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def color_classifier(space_id: str = "mean-color", names: tuple[str, ...] = NAME
         bias=np.zeros(3),
         temperature=1.0,
         space_id=space_id,
-        fitted_on={name: {"identities": 2, "photos": 4} for name in names},
+        training_counts={name: {"identities": 2, "photos": 4} for name in names},
         held_out=HeldOutAccuracy(1.0, ((4, 0, 0, 0), (0, 4, 0, 0), (0, 0, 4, 0))),
     )
 

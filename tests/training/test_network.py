@@ -13,7 +13,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.models.weights import has_folded_batch_norm
 from familiar.photos.preprocessing import Preprocessing
 from familiar.training.checkpoint import load_weights, save_weights
@@ -60,7 +60,7 @@ def photos(count=6, augmentation=None):
 
 
 def images_of(dataset):
-    ((images, *_),) = PhotoBatches(dataset, in_order(range(len(dataset)), len(dataset)), torch.device("cpu"))
+    ((images, *_),) = PhotoBatches(dataset, sequential_batches(range(len(dataset)), len(dataset)), torch.device("cpu"))
     return images
 
 

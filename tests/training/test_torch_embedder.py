@@ -41,7 +41,7 @@ def drawn() -> IdentityTable:
 def change_space(run: RunFolder, space_id: str) -> None:
     """Rewrite the run's bundle with another space id."""
     bundle = load_bundle(run.bundle)
-    network, _ = bundle_format._open_seals(bundle.onnx, bundle.path)
+    network, _ = bundle_format._verify_seals(bundle.onnx, bundle.path)
     run.bundle.write_bytes(seal(network, replace(bundle.metadata, space_id=space_id)))
 
 

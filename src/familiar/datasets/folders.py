@@ -69,7 +69,7 @@ class IdentityTable:
         """Select the identities that have at least this many photos."""
         return self.rows(np.flatnonzero(self.photos_per_identity[self.labels] >= photos))
 
-    def at_most(self, photos: int) -> "IdentityTable":
+    def with_max_photos(self, photos: int) -> "IdentityTable":
         """Limit each identity to this many photos, the same ones on every machine."""
         selected_rows: list[int] = []
         for label, name in enumerate(self.names):
@@ -127,7 +127,7 @@ class DataSpec:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     @staticmethod
-    def recorded(run: Path) -> "DataSpec":
+    def from_run(run: Path) -> "DataSpec":
         """Read which photos a training run was made from.
 
         Raises:

@@ -63,7 +63,7 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> tuple[Difference, 
     return tuple(differences)
 
 
-def summary(differences: tuple[Difference, ...], names: tuple[str, str]) -> str:
+def summarize(differences: tuple[Difference, ...], names: tuple[str, str]) -> str:
     """Say in one sentence which of two named models is better, and in how many metrics."""
     wins = {side: sum(difference.better == side for difference in differences) for side in ("first", "second")}
     first, second = names

@@ -166,7 +166,7 @@ def seen_photos(model: Path) -> IdentityTable | None:
     folder = run_folder(model)
     try:
         split = Split.read(folder / run_files.SPLIT)
-        return DataSpec.recorded(folder).read().of_identities({*split.train, *split.validation})
+        return DataSpec.from_run(folder).read().of_identities({*split.train, *split.validation})
     except (BadRun, BadDataset):
         return None
 

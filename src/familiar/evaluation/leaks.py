@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.cpu import available_cores
-from familiar.datasets.duplicates import Alike, find_duplicates
+from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef
-from familiar.datasets.image_stats import PhotoFacts, facts_of_all
+from familiar.datasets.image_stats import ImageStats, read_all_image_stats
 from familiar.datasets.inspection import photo_path
 from familiar.datasets.synthetic import SyntheticPhoto
 
@@ -107,13 +107,13 @@ def find_leaks(
     )
 
 
-def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[Alike]:
+def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[DuplicateGroup]:
     """Group the indices of photos that show the same picture."""
     indices: list[int] = []
-    facts: list[PhotoFacts] = []
-    for index, photo_facts in enumerate(facts_of_all(photos, available_cores())):
+    facts: list[ImageStats] = []
+    for index, photo_facts in enumerate(read_all_image_stats(photos, available_cores())):
         on_photo(index + 1)
-        if isinstance(photo_facts, PhotoFacts):
+        if isinstance(photo_facts, ImageStats):
             indices.append(index)
             facts.append(photo_facts)
     if not facts:
@@ -126,7 +126,9 @@ def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], No
     return [replace(group, rows=tuple(indices[row] for row in group.rows)) for group in groups]
 
 
-def _to_leak(group: Alike, photos: Sequence[PhotoRef], names: Sequence[str], evaluated_rows: Sequence[int]) -> Leak:
+def _to_leak(
+    group: DuplicateGroup, photos: Sequence[PhotoRef], names: Sequence[str], evaluated_rows: Sequence[int]
+) -> Leak:
     return Leak(
         photos=tuple(photo_path(photos[index]) for index in group.rows),
         identities=tuple(sorted({names[index] for index in group.rows})),

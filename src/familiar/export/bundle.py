@@ -23,7 +23,7 @@ from familiar.export.precision import Precision, to_float16
 from familiar.export.quantize import quantize_all, quantize_mixed, quantize_weights
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
-from familiar.loading.dataset import FaceDataset, in_order
+from familiar.loading.dataset import FaceDataset, sequential_batches
 from familiar.metrics.calibration import calibrate
 from familiar.models.quantized import round_to_8_bits
 from familiar.photos.preprocessing import Preprocessing
@@ -259,5 +259,5 @@ def _load_photos(table: IdentityTable, preprocessing: Preprocessing) -> FaceData
 
 
 def _images(photos: FaceDataset) -> Iterator[Tensor]:
-    batches: Iterable[Any] = PhotoBatches(photos, in_order(range(len(photos)), 64), torch.device("cpu"))
+    batches: Iterable[Any] = PhotoBatches(photos, sequential_batches(range(len(photos)), 64), torch.device("cpu"))
     return (batch.images for batch in batches)

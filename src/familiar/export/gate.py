@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from familiar.core.errors import GateRefused
-from familiar.metrics.pairs import all_counts
+from familiar.metrics.pairs import count_all_pairs
 from familiar.metrics.retrieval import retrieval
 from familiar.metrics.roc import pair_totals
 from familiar.metrics.verification import verification
@@ -61,7 +61,7 @@ def gate_metrics(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray,
     same, different = pair_totals(labels)
     if not (same and different):
         return None
-    report = verification(all_counts(embeddings, labels))
+    report = verification(count_all_pairs(embeddings, labels))
     return Figures(
         auc=report.auc,
         eer=report.eer,

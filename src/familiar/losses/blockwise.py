@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 # Values in one block, by device type: on a CPU it should fit into the cache, on a GPU it should keep the device busy.
-BLOCK_VALUES = {"cpu": 2**18}
+VALUES_PER_BLOCK = {"cpu": 2**18}
 DEFAULT_VALUES_PER_BLOCK = 2**26
-FAR = 1e30  # stands for infinity; finite, since 0 * inf is NaN
+FINITE_INF = 1e30  # stands for infinity; finite, since 0 * inf is NaN
 
 Reduction = Literal["active", "all"]  # mean over the terms above zero, or over all terms
 
@@ -31,16 +31,16 @@ class Block(NamedTuple):
 
     values: Float[Tensor, "b n"]
     # The columns of each anchor's positives, padded to k with the anchor's own column. All other columns are negatives.
-    places: Int64[Tensor, "b k"]
+    positive_cols: Int64[Tensor, "b k"]
     positive_mask: Bool[Tensor, "b k"]  # which of these columns are positives, and not padding
 
-    def positives(self, pad: float) -> Float[Tensor, "b k"]:
+    def positive_values(self, pad: float) -> Float[Tensor, "b k"]:
         """Return the values of the positives, with `pad` in the padding."""
-        return torch.where(self.positive_mask, self.values.gather(1, self.places), pad)
+        return torch.where(self.positive_mask, self.values.gather(1, self.positive_cols), pad)
 
-    def negatives(self, fill: float) -> Float[Tensor, "b n"]:
+    def negative_values(self, fill: float) -> Float[Tensor, "b n"]:
         """Overwrite everything but the negatives in `values` with `fill`, in place, and return it."""
-        return self.values.scatter_(1, self.places, fill)
+        return self.values.scatter_(1, self.positive_cols, fill)
 
 
 class BlockLoss(NamedTuple):
@@ -246,7 +246,7 @@ def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, 
 
 def anchors_per_block(rows: Tensor) -> int:
     """Return how many anchors make a block, given all rows (or labels) of the batch."""
-    return max(1, BLOCK_VALUES.get(rows.device.type, DEFAULT_VALUES_PER_BLOCK) // max(1, len(rows)))
+    return max(1, VALUES_PER_BLOCK.get(rows.device.type, DEFAULT_VALUES_PER_BLOCK) // max(1, len(rows)))
 
 
 def _distance_factors(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.blockwise import FAR, Block, BlockLoss, PairLoss, to_float32
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
 from familiar.losses.mining import MINERS, Triplets
 from familiar.losses.validation import check_range
 
@@ -118,7 +118,7 @@ class CircleTriplets:
         triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:
-            return self.triplet_loss_from(*triplets.of(embeddings))
+            return self.triplet_loss_from(*triplets.select_rows(embeddings))
         # Many triplets share few pairs: compute each cosine once and look it up in the matrix.
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = to_float32(embeddings)
@@ -144,10 +144,10 @@ class CirclePairs(PairLoss):
         """Compute the cost of a block and its derivative."""
         m, gamma = self.margin, self.gamma
         # alpha_n (s_n - m) = s_n^2 - m^2 where the weight is not 0, and likewise for 1 - s_p: one formula for both.
-        gaps_p = (1 - block.values.gather(1, block.places)).clamp_min_(-m)
+        gaps_p = (1 - block.values.gather(1, block.positive_cols)).clamp_min_(-m)
         gaps_n = block.values.clamp_min_(-m)
-        logits_p = gaps_p.square().mul_(gamma).masked_fill_(~block.positive_mask, -FAR)
-        logits_n = gaps_n.square().mul_(gamma).scatter_(1, block.places, -FAR)
+        logits_p = gaps_p.square().mul_(gamma).masked_fill_(~block.positive_mask, -FINITE_INF)
+        logits_n = gaps_n.square().mul_(gamma).scatter_(1, block.positive_cols, -FINITE_INF)
         shares_p, shares_n = logits_p.softmax(dim=1), logits_n.softmax(dim=1)
         # The logarithm of a sum of exponentials is the largest logit less the logarithm of its share.
         z = logits_p.amax(1, keepdim=True) + logits_n.amax(1, keepdim=True) - 2 * gamma * m * m
@@ -161,8 +161,8 @@ class CirclePairs(PairLoss):
             )
         return BlockLoss(
             _softplus(z).sum(dtype=torch.float64),
-            (z > -FAR / 2).sum(),
-            grad_n.mul_(pull).scatter_(1, block.places, grad_p.mul_(-pull)),
+            (z > -FINITE_INF / 2).sum(),
+            grad_n.mul_(pull).scatter_(1, block.positive_cols, grad_p.mul_(-pull)),
         )
 
 

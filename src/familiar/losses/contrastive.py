@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
-from familiar.losses.blockwise import FAR, Block, BlockLoss, PairLoss, Reduction, to_float32
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, Reduction, to_float32
 from familiar.losses.validation import check_range
 
 
@@ -18,9 +18,9 @@ class _NegativePairs(PairLoss):
     reduction: Reduction
 
     def block_loss(self, block: Block) -> BlockLoss:
-        costs = relu(self.margin - block.negatives(fill=FAR))
+        costs = relu(self.margin - block.negative_values(fill=FINITE_INF))
         active = costs > 0
-        terms = active if self.reduction == "active" else block.values < FAR
+        terms = active if self.reduction == "active" else block.values < FINITE_INF
         return BlockLoss(costs.sum(dtype=torch.float64), terms.sum(), active.to(costs.dtype).neg_())
 
 

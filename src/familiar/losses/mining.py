@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from familiar.losses.blockwise import (
-    FAR,
+    FINITE_INF,
     Block,
     anchors_per_block,
     distance_blocks,
@@ -35,7 +35,7 @@ class Triplets:
     def __len__(self) -> int:
         return len(self.anchors)
 
-    def of(
+    def select_rows(
         self, embeddings: Float[Tensor, "n d"]
     ) -> tuple[Float[Tensor, "t d"], Float[Tensor, "t d"], Float[Tensor, "t d"]]:
         """Select the rows of the anchors, of the positives and of the negatives."""
@@ -96,9 +96,9 @@ def mine_semi_hard(
     """
 
     def choose(block: Block) -> tuple[Tensor, ...]:
-        positives = block.positives(pad=0.0)
+        positives = block.positive_values(pad=0.0)
         # Among sorted negatives, the band of each positive is contiguous.
-        negatives, columns = block.negatives(fill=FAR).sort(dim=1)
+        negatives, columns = block.negative_values(fill=FINITE_INF).sort(dim=1)
         first = torch.searchsorted(negatives, positives, right=True)
         counts = (torch.searchsorted(negatives, positives + margin) - first).clamp_min(0) * block.positive_mask
         if select == "all":
@@ -110,7 +110,7 @@ def mine_semi_hard(
                 draws = torch.rand(len(pair), generator=generator, device=pair.device, dtype=torch.float64)
                 offset = (draws * counts.flatten()[pair]).long()
         anchors = pair // counts.shape[1]
-        return anchors, block.places.flatten()[pair], columns[anchors, first.flatten()[pair] + offset]
+        return anchors, block.positive_cols.flatten()[pair], columns[anchors, first.flatten()[pair] + offset]
 
     return _mine_blocks(embeddings, labels, choose)
 
@@ -143,10 +143,10 @@ def hardest_pairs(
             # Distances without the anchor's own square, which does not change the order.
             values = (rows[anchor_rows] @ transposed).add_(squares)
             same = labels[anchor_rows, None] == labels
-            nearest, negatives = values.masked_fill(same, FAR).min(dim=1)
+            nearest, negatives = values.masked_fill(same, FINITE_INF).min(dim=1)
             same.diagonal(start).fill_(False)
-            farthest, positives = torch.where(same, values, -FAR).max(dim=1)
-            picked.append((positives, negatives, farthest - nearest > -FAR / 2))
+            farthest, positives = torch.where(same, values, -FINITE_INF).max(dim=1)
+            picked.append((positives, negatives, farthest - nearest > -FINITE_INF / 2))
     if len(picked) == 1:
         return picked[0]
     positives, negatives, has_both = (torch.cat(parts) for parts in zip(*picked, strict=True))
@@ -157,10 +157,10 @@ def mine_hard_negative(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, "
     """List for each anchor and positive the nearest negative of the anchor."""
 
     def choose(block: Block) -> tuple[Tensor, ...]:
-        nearest, columns = block.negatives(fill=FAR).min(dim=1)
-        valid: Bool[Tensor, "b k"] = block.positive_mask & (nearest < FAR)[:, None]
+        nearest, columns = block.negative_values(fill=FINITE_INF).min(dim=1)
+        valid: Bool[Tensor, "b k"] = block.positive_mask & (nearest < FINITE_INF)[:, None]
         anchors, positive = valid.nonzero().T
-        return anchors, block.places[anchors, positive], columns[anchors]
+        return anchors, block.positive_cols[anchors, positive], columns[anchors]
 
     return _mine_blocks(embeddings, labels, choose)
 

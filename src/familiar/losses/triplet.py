@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from familiar.losses.blockwise import (
-    FAR,
+    FINITE_INF,
     Block,
     BlockLoss,
     PairLoss,
@@ -109,8 +109,8 @@ class BatchAll(TripletLoss, PairLoss):
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
-        bounds, sorting = (positives + self.margin).masked_fill_(~block.positive_mask, -FAR).sort(dim=1)
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=FINITE_INF)
+        bounds, sorting = (positives + self.margin).masked_fill_(~block.positive_mask, -FINITE_INF).sort(dim=1)
         # A negative is active with every positive whose bound it does not reach.
         reached = torch.searchsorted(bounds, negatives, right=True, out_int32=True)
         positive_counts = _undo_sort(_cumulative_counts(reached, bounds.shape[1]), sorting) * block.positive_mask
@@ -130,7 +130,7 @@ class BatchAll(TripletLoss, PairLoss):
         else:
             photos = block.positive_mask.sum(dim=1)
             terms = (photos * (negatives.shape[1] - 1 - photos)).sum()
-        return BlockLoss(total, terms, pushes.neg_().scatter_(1, block.places, pulls))
+        return BlockLoss(total, terms, pushes.neg_().scatter_(1, block.positive_cols, pulls))
 
 
 @dataclass
@@ -160,7 +160,7 @@ class SemiHard(BatchAll):
         # One triplet per pair is few enough to list them.
         check_batch(embeddings, labels, anchors)
         triplets = self.mine_triplets(embeddings, labels)
-        return self.triplet_loss_from(*triplets.first_anchors(anchors).of(to_float32(embeddings)))
+        return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
 
     def loss_per_prefix(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
         """Compute the loss of each prefix of the embeddings, see `PairLoss`."""
@@ -170,8 +170,8 @@ class SemiHard(BatchAll):
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
-        positives, negatives = block.positives(pad=0.0), block.negatives(fill=FAR)
-        nearer, sorting = positives.masked_fill(~block.positive_mask, -FAR).sort(dim=1)
+        positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=FINITE_INF)
+        nearer, sorting = positives.masked_fill(~block.positive_mask, -FINITE_INF).sort(dim=1)
         k = nearer.shape[1]
         passed = torch.searchsorted(nearer, negatives, out_int32=True)
         reached = torch.searchsorted(nearer + self.margin, negatives, right=True, out_int32=True)
@@ -258,16 +258,16 @@ class HardNegative(TripletLoss, PairLoss):
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
-        positives = block.positives(pad=-FAR)
-        nearest, column = block.negatives(fill=FAR).min(dim=1, keepdim=True)
+        positives = block.positive_values(pad=-FINITE_INF)
+        nearest, column = block.negative_values(fill=FINITE_INF).min(dim=1, keepdim=True)
         gaps = positives - nearest
         costs = relu(gaps + self.margin)
         active = costs > 0
         pulls = active.to(costs.dtype)
-        grad = block.values.zero_().scatter_(1, block.places, pulls)
+        grad = block.values.zero_().scatter_(1, block.positive_cols, pulls)
         return BlockLoss(
             costs.sum(dtype=torch.float64),
-            (active if self.reduction == "active" else gaps > -FAR / 2).sum(),
+            (active if self.reduction == "active" else gaps > -FINITE_INF / 2).sum(),
             grad.scatter_(1, column, -pulls.sum(dim=1, keepdim=True)),
         )
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NothingToMeasure
-from familiar.metrics.pairs import all_counts, pair_similarities, sample_pairs
+from familiar.metrics.pairs import count_all_pairs, pair_similarities, sample_pairs
 from familiar.metrics.roc import RocCounts, pair_totals
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
@@ -101,7 +101,7 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
             pairs_same=same,
             pairs_different=different,
         )
-    points = thresholds(all_counts(embeddings, labels))
+    points = thresholds(count_all_pairs(embeddings, labels))
     pairs = sample_pairs(labels, CURVE_PAIRS, seed=0)
     scores = pair_similarities(embeddings, pairs)
     curve = fit_probability(scores, pairs.same)

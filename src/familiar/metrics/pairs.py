@@ -80,7 +80,7 @@ def negatives_above(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarr
     return Pairs(np.minimum(left, right), np.maximum(left, right), np.zeros(len(left), bool))
 
 
-def all_counts(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
+def count_all_pairs(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> RocCounts:
     """Count all pairs, or a balanced sample of 20,000,000 if there are more same pairs than that."""
     if pair_totals(labels)[0] <= MAX_SAME_PAIRS:
         return roc_counts_all_pairs(embeddings, labels)

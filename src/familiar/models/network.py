@@ -49,7 +49,7 @@ def unit_length(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 @contextmanager
-def evaluating(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def eval_mode(model: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Set evaluation mode; afterwards, also after an error, restore every module's own mode."""
     modes = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
     for module in modes:

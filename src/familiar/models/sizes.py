@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from familiar.models.network import evaluating
+from familiar.models.network import eval_mode
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def layers(network: nn.Module, size_px: int) -> list[Layer]:
 @torch.no_grad()
 def forward_dummy(network: nn.Module, size_px: int) -> Tensor:
     """Compute the output for one black crop in evaluation mode, and restore every module's mode."""
-    with evaluating(network):
+    with eval_mode(network):
         return network(torch.zeros(1, 3, size_px, size_px, device=next(network.parameters()).device))
 
 

@@ -74,7 +74,7 @@ def load_weights_file(trunk: nn.Module, path: Path) -> None:
         trunk.batch_norm_eps = TORCHVISION_BATCH_NORM_EPS
 
 
-def holds_whole_network(path: Path) -> bool:
+def is_network_file(path: Path) -> bool:
     """Return whether the file is a run's, with trunk and head; False also for a file that cannot be read."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -147,7 +147,7 @@ def has_folded_batch_norm(network: nn.Module) -> bool:
     )
 
 
-def has_fresh_batch_norm(network: nn.Module) -> bool:
+def has_untrained_batch_norm(network: nn.Module) -> bool:
     """Return whether there are batch norms and all have their initial statistics."""
     norms = _batch_norms(network)
     return bool(norms) and all(
@@ -200,7 +200,7 @@ def reinflate_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 
 
 
 @torch.no_grad()
-def settle_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
+def initialize_batch_norm(network: nn.Module, batches: Iterable[Float[Tensor, "_ 3 s s"]]) -> None:
     """Give the batch norms of random weights the statistics of `batches`, each computed with those before it in place.
 
     For a trunk that is frozen without having been trained: with its initial statistics the features fade layer by

@@ -3,7 +3,7 @@
 The settings of an essay on ArcFace; see docs/reproductions/digits.md. The data is `mnist:FOLDER`.
 """
 
-from familiar.loading.augment.settings import NOTHING
+from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
@@ -43,7 +43,7 @@ def _digits(name: str, loss: LossSettings) -> Recipe:
         name=name,
         model=ModelSettings(name="digits", embedding_dim=2, dropout=0.0, initial_weights="none"),
         input=InputSettings(size_px=28, resize_px=28, normalization="symmetric"),
-        augmentation=NOTHING,
+        augmentation=NO_AUGMENTATION,
         split=SplitSettings(train=TRAINING_DIGITS),
         sampler=SamplerSettings(batch_size=128),
         loss=loss,

@@ -26,7 +26,7 @@ Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 MINING_LOSSES = (*get_args(Miner), "circle_triplets")
 
 # Settings that every loss has, in addition to its own.
-OF_EVERY_LOSS = ("prefixes", "prefix_weights", "mined_on", "compatible_with", "compatible_weight")
+COMMON_SETTINGS = ("prefixes", "prefix_weights", "mined_on", "compatible_with", "compatible_weight")
 # Weights of losses that can be added to a classifier.
 AUXILIARY_WEIGHTS = ("center_weight", "triplet_weight")
 
@@ -136,7 +136,7 @@ class LossSettings:
     @property
     def setting_names(self) -> tuple[str, ...]:
         """The names of the fields that this loss uses."""
-        return ("name", *LOSSES[self.name].own_settings, *OF_EVERY_LOSS)
+        return ("name", *LOSSES[self.name].own_settings, *COMMON_SETTINGS)
 
 
 def _extremes(value: Schedule | float) -> tuple[float, ...]:

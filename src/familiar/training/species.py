@@ -15,7 +15,7 @@ from familiar.embedding.species.classifier import (
     MIN_PROBABILITY,
     HeldOutAccuracy,
     SpeciesClassifier,
-    check_names,
+    check_species_names,
     softmax,
 )
 
@@ -51,7 +51,7 @@ def fit_on_photos(
     Raises:
         BadDataset: a species has fewer than two identities.
     """
-    check_names(tuple(tables))
+    check_species_names(tuple(tables))
     embeddings: list[np.ndarray] = []
     species: list[str] = []
     identities: list[str] = []
@@ -112,7 +112,7 @@ def fit_species_head(
         BadDataset: a species has fewer than two identities.
         ValueError: an identity belongs to two species, a row is not a unit vector, or a species is not in `names`.
     """
-    check_names(names)
+    check_species_names(names)
     check_unit_rows(embeddings)
     x = embeddings.astype(np.float64)
     class_index = {name: index for index, name in enumerate(names)}
@@ -134,7 +134,9 @@ def fit_species_head(
         bias=bias,
         temperature=temperature,
         space_id=space_id,
-        fitted_on={name: {"identities": len(identities_of[name]), "photos": species.count(name)} for name in names},
+        training_counts={
+            name: {"identities": len(identities_of[name]), "photos": species.count(name)} for name in names
+        },
         held_out=measure_accuracy(softmax(logits / temperature), labels, min_probability),
         min_probability=min_probability,
     )

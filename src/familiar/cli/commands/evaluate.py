@@ -143,12 +143,12 @@ def _options(suites: tuple[str, ...], pairs: str, slices: Path | None, by: tuple
 
 
 def _compare(files: tuple[Path, Path], as_json: bool) -> None:
-    from familiar.evaluation.comparison import compare, summary
+    from familiar.evaluation.comparison import compare, summarize
     from familiar.evaluation.results import read_results
 
     first, second = (read_results(file) for file in files)
     differences = compare(first, second)
-    conclusion = summary(differences, (f"A ({files[0]})", f"B ({files[1]})"))
+    conclusion = summarize(differences, (f"A ({files[0]})", f"B ({files[1]})"))
     if as_json:
         rows = [vars(difference) | {"better": difference.better} for difference in differences]
         print_json({"first": files[0], "second": files[1], "differences": rows, "summary": conclusion})

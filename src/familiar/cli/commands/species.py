@@ -112,14 +112,14 @@ def species(
 
 def _sources(data: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Collect the data of each species, which may be given several times."""
-    from familiar.embedding.species.classifier import check_names
+    from familiar.embedding.species.classifier import check_species_names
 
     sources: dict[str, tuple[str, ...]] = {}
     for text in data:
         name, source = _assignment(text, "DATA")
         sources[name] = (*sources.get(name, ()), source)
     try:
-        check_names(tuple(sources))
+        check_species_names(tuple(sources))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="DATA") from error
     return sources
@@ -146,14 +146,14 @@ def _assignment(text: str, hint: str) -> tuple[str, str]:
 def _summary(classifier: "SpeciesClassifier") -> dict[str, Any]:
     held_out = classifier.held_out
     return {
-        "fitted_on": classifier.fitted_on,
+        "fitted_on": classifier.training_counts,
         "space_id": classifier.space_id,
         "temperature": classifier.temperature,
         "min_probability": classifier.min_probability,
         "held_out": {
             "accuracy": held_out.accuracy,
-            "misrouted": held_out.misrouted,
-            "unsure": held_out.unsure,
+            "misrouted": held_out.misrouted_rate,
+            "unsure": held_out.unsure_rate,
             "confusion": {
                 name: dict(zip((*classifier.names, "unsure"), row, strict=True))
                 for name, row in zip(classifier.names, held_out.confusion, strict=True)
@@ -164,13 +164,13 @@ def _summary(classifier: "SpeciesClassifier") -> dict[str, Any]:
 
 def _lines(classifier: "SpeciesClassifier") -> Iterable[str]:
     held_out = classifier.held_out
-    for name, counts in classifier.fitted_on.items():
+    for name, counts in classifier.training_counts.items():
         yield f"{name}: {counts['photos']:,} photos of {counts['identities']:,} identities"
     yield ""
     yield "on held-out identities, all species weighted equally:"
     yield f"  most probable species right           {held_out.accuracy:8.2%}"
-    yield f"  sent to a wrong bundle              {held_out.misrouted:8.2%}"
-    yield f"  unsure (none reaches {classifier.min_probability:g})".ljust(38) + f"{held_out.unsure:8.2%}"
+    yield f"  sent to a wrong bundle              {held_out.misrouted_rate:8.2%}"
+    yield f"  unsure (none reaches {classifier.min_probability:g})".ljust(38) + f"{held_out.unsure_rate:8.2%}"
     yield ""
     columns = (*classifier.names, "unsure")
     width = max(map(len, (*columns, "photos of"))) + 2
