@@ -242,7 +242,7 @@ def test_rejects_bundle_beyond_max_auc_drop(
     familiar: Familiar, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     results = iter([BEFORE, replace(BEFORE, auc=0.96)] * 2)
-    monkeypatch.setattr(export_bundle, "figures", lambda *_: next(results))
+    monkeypatch.setattr(export_bundle, "gate_metrics", lambda *_: next(results))
     output = tmp_path / "people.onnx"
     answer = familiar("export", run, "-o", output, "--precision", "float16")
     assert_refused(answer, f"{run} in float16 loses too much: ROC AUC 0.9800 -> 0.9600", "--max-auc-drop")

@@ -114,7 +114,7 @@ def test_loss_equals_loss_for_mined_triplets(way, reduction, batch):
     loss = OBJECTS[way](margin, reduction)
 
     def loss_of_mined(embeddings):
-        return loss.triplet_loss_from(*loss.mine_triplets(embeddings, labels).of(embeddings))
+        return loss.triplet_loss_from(*loss.mine_triplets(embeddings, labels).select_rows(embeddings))
 
     assert_same(value_and_gradient(loss, embeddings, labels), value_and_gradient(loss_of_mined, embeddings), 1e-13)
 

@@ -139,7 +139,8 @@ def _files(inspection: Inspection) -> str:
 def _duplicates(inspection: Inspection) -> str:
     groups_by_kind = {kind: inspection.duplicates_of_kind(kind) for kind in DUPLICATE_KINDS}
     rows = "".join(
-        f'<tr><th scope="row">{DUPLICATE_KINDS[kind]}<td>{len(groups):,}<td>{sum(len(group.rows) for group in groups):,}'
+        f'<tr><th scope="row">{DUPLICATE_KINDS[kind]}<td>{len(groups):,}'
+        f"<td>{sum(len(group.rows) for group in groups):,}"
         for kind, groups in groups_by_kind.items()
     )
     shown = "".join(_examples(inspection, kind, groups) for kind, groups in groups_by_kind.items() if groups)

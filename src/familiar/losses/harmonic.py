@@ -68,7 +68,9 @@ class HarmonicLoss(nn.Module):
             )
         if self.mined_on == "full":
             triplets = self.loss.mine_triplets(unit_prefix(embeddings, self.prefixes[-1]), labels)
-            values = [self.loss.triplet_loss_from(*triplets.of(unit_prefix(embeddings, k))) for k in self.prefixes]
+            values = [
+                self.loss.triplet_loss_from(*triplets.select_rows(unit_prefix(embeddings, k))) for k in self.prefixes
+            ]
         elif isinstance(self.loss, PairLoss):
             values = self.loss.loss_per_prefix(embeddings, labels, self.prefixes).unbind()
         else:

@@ -68,7 +68,7 @@ def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
     return _with_normalization(recipe, earlier.input.normalization)
 
 
-def initialize_batch_norm(network: EmbeddingNetwork, photos: FaceDataset) -> None:
+def estimate_batch_norm_statistics(network: EmbeddingNetwork, photos: FaceDataset) -> None:
     """Give batch norms without useful statistics those of some of the photos.
 
     These are batch norms that were folded into their convolutions, and random ones in a frozen trunk. Any other

@@ -78,9 +78,8 @@ def _lines(inspection: "Inspection") -> Iterable[str]:
     from familiar.datasets.inspection import photo_name
 
     table = inspection.table
-    yield (
-        f"{len(table)} photos of {len(table.names)} identities, {inspection.single_photo_identities} of them with one photo only"
-    )
+    single = inspection.single_photo_identities
+    yield f"{len(table)} photos of {len(table.names)} identities, {single} of them with one photo only"
     yield from _photos_per_identity(inspection)
     yield ""
     yield f"{'':26}{'smallest':>10}{'median':>10}{'largest':>10}"

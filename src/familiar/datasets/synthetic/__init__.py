@@ -78,7 +78,7 @@ class SyntheticPhoto:
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """A set of drawn photos: `identities` pets of one species, `photos_each` photos of each."""
+    """A set of drawn photos: `identities` pets of one species, `photos_per_identity` photos of each."""
 
     species: Species
     identities: int
@@ -101,7 +101,7 @@ class SyntheticSource:
             BadDataset: the text has another form, or a value is out of its range.
 
         >>> SyntheticSource.parse("synthetic:dogs:500x4:difficulty=0.7")
-        SyntheticSource(species='dogs', identities=500, photos_each=4, seed=0, difficulty=0.7)
+        SyntheticSource(species='dogs', identities=500, photos_per_identity=4, seed=0, difficulty=0.7)
         """
         species, _, rest = text.removeprefix(PREFIX).partition(":")
         counts, *options = rest.split(":")
