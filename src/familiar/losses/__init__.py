@@ -1,6 +1,7 @@
 """Batch losses, (embeddings, labels) to a scalar, and triplet mining (torch). Independent of photos and networks."""
 
 from familiar.losses.backward_compatible import CompatibleLoss
+from familiar.losses.batch_hard import BatchHard, batch_hard_triplet_loss
 from familiar.losses.blockwise import unit_prefix
 from familiar.losses.center import CenterLoss
 from familiar.losses.circle import (
@@ -33,13 +34,11 @@ from familiar.losses.softmax import (
 )
 from familiar.losses.triplet import (
     BatchAll,
-    BatchHard,
     HardNegative,
     SemiHard,
     TripletLoss,
     active_fraction,
     batch_all_triplet_loss,
-    batch_hard_triplet_loss,
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
     triplet_loss,

@@ -1,6 +1,6 @@
 """Nested embeddings: the first components of a vector are an embedding too, at each of the trained lengths.
 
-The nested prefixes of seed 000, elsewhere called "Matryoshka" (arXiv 2205.13147). What FaceNet calls harmonic - vectors
+The nested prefixes of the harmonic-embeddings proposal, elsewhere called "Matryoshka" (arXiv 2205.13147). What FaceNet calls harmonic - vectors
 of different networks that can be compared - is `CompatibleLoss`.
 """
 

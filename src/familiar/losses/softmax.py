@@ -77,7 +77,7 @@ class NormFace(nn.Module):
     Args:
         embedding_dim: length of the rows.
         classes: number of classes.
-        scale: above 0; 16 to 64 are usual. With 1, as in the digits essay (seed 003), the classes separate little.
+        scale: above 0; 16 to 64 are usual. With 1, as in the digits essay, the classes separate little.
         label_smoothing: in [0, 1).
     """
 

@@ -67,7 +67,7 @@ class LinearHead(nn.Module):
 class AverageMLPHead(nn.Module):
     """Global average - linear, batch norm, ReLU, as wide as the map - dropout - linear - batch norm.
 
-    The baseline that the pet embedder's essay (seed 004) compares GDConv with: it loses where in the face a feature is.
+    The baseline that the pet embedder's essay compares GDConv with: it loses where in the face a feature is.
     """
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float) -> None:  # noqa: ARG002
@@ -127,7 +127,7 @@ class MaxoutHead(nn.Module):
 
 
 class HiddenHead(nn.Module):
-    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: that of the digits essay (seed 003)."""
+    """Flatten - a hidden layer with batch norm and ReLU - dropout - linear: that of the digits essay."""
 
     def __init__(self, channels: int, map_px: int, embedding_dim: int, dropout: float, *, width: int = 128) -> None:
         super().__init__()

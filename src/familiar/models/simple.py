@@ -1,4 +1,4 @@
-"""Plain convolution stacks: those of the circle-loss coursework (seed 002), and that of the digits essay (seed 003)."""
+"""Plain convolution stacks: those of the circle-loss coursework, and that of the digits essay."""
 
 from typing import Literal
 
