@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from familiar.losses import blockwise
+from familiar.losses.batch_hard import BatchHard
 from familiar.losses.blockwise import BlockLoss, PairLoss, count_terms, distance_blocks
 from familiar.losses.mining import mine_batch_hard, mine_hard_negative, mine_semi_hard
-from familiar.losses.triplet import BatchAll, BatchHard, HardNegative, SemiHard, active_fraction
+from familiar.losses.triplet import BatchAll, HardNegative, SemiHard, active_fraction
 from support.triplet_reference import (
     as_labels,
     assert_same,

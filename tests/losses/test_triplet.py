@@ -6,14 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from familiar.losses.batch_hard import BatchHard, batch_hard_triplet_loss
 from familiar.losses.triplet import (
     BatchAll,
-    BatchHard,
     HardNegative,
     SemiHard,
     active_fraction,
     batch_all_triplet_loss,
-    batch_hard_triplet_loss,
     hard_negative_triplet_loss,
     semi_hard_triplet_loss,
     triplet_gaps,

@@ -1,7 +1,7 @@
 """Nested embeddings: the first components of a vector are an embedding too, at each of the trained lengths.
 
-The nested prefixes of the harmonic-embeddings proposal, elsewhere called "Matryoshka" (arXiv 2205.13147). What FaceNet calls harmonic - vectors
-of different networks that can be compared - is `CompatibleLoss`.
+These are the nested prefixes of the harmonic-embeddings proposal, elsewhere called "Matryoshka" (arXiv 2205.13147).
+What FaceNet calls harmonic, vectors of different networks that can be compared, is `CompatibleLoss`.
 """
 
 from collections.abc import Callable, Sequence

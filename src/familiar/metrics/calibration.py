@@ -20,8 +20,8 @@ from familiar.metrics.verification import (
 
 HIGH_PRECISION_FAR = 1e-4
 HIGH_RECALL_TAR = 0.95
-# Similarities of the article on the mobile pet embedder, section 6.3. A threshold does not transfer between models, so these are used only without
-# any knowledge of a model: no thresholds in its bundle, no validation pairs to fit them on.
+# Similarities of the article on the mobile pet embedder, section 6.3. A threshold does not transfer between models, so
+# these are used only where a bundle has no thresholds and there are no validation pairs to fit them on.
 FIXED_THRESHOLDS = {"high_precision": 0.65, "balanced": 0.55, "high_recall": 0.40}
 MIN_SLOPE = 1e-3  # nearly flat, used if the fitted curve would fall
 MIN_CALIBRATION_PAIRS = 10  # same, and different: fewer say nothing about similarities
