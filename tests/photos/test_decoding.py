@@ -468,7 +468,7 @@ def test_rejects_empty_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"Dear diary, today", b"%PDF-1.7", b"P9 nonsense", bytes(100), b"\xff"])
 def test_rejects_other_file_types(data: bytes, tmp_path: Path) -> None:
-    assert refusal(data, tmp_path) == "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+    assert refusal(data, tmp_path) == "not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
 
 
 @pytest.mark.parametrize(("brand", "name"), [(b"heic", "HEIC"), (b"mif1", "HEIC"), (b"avif", "AVIF")])

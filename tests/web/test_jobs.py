@@ -38,7 +38,7 @@ from support import color_album
 
 pytestmark = pytest.mark.slow
 
-NO_PHOTO = "no photo (JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read)"
+NO_PHOTO = "not a photo (supported: JPEG, PNG, WebP, BMP, TIFF, GIF, PPM)"
 
 
 @pytest.fixture(autouse=True)

@@ -79,7 +79,7 @@ class Client:
         return self._read(Photo, f"photos/{photo}")
 
     def photo_image(self, photo: int, side_px: int = 1600) -> bytes:
-        """Return a JPEG whose longer side has about `side_px` pixels at most."""
+        """Return the photo as a JPEG, reduced so that its longer side has about `side_px` pixels."""
         return self._image(f"photos/{photo}/image", side_px)
 
     def face(self, face: int) -> Face:

@@ -25,7 +25,8 @@ METADATA_KEY = "familiar"
 METADATA_PROPS_FIELD = 14  # onnx.proto: ModelProto.metadata_props
 LENGTH_DELIMITED = 2  # protobuf wire type
 
-# Format 1 spells one field, one field of the preprocessing and one way to resize as British English does.
+# In files of format 1 `license` is stored as `licence`, `color_order` as `colour_order`, `center_crop` as
+# `centre_crop`.
 _STORED_RESIZE = {"center_crop": "centre_crop"}
 _RESIZE_FROM_STORED = {stored: resize for resize, stored in _STORED_RESIZE.items()}
 
@@ -35,20 +36,20 @@ class BundleMetadata:
     """Metadata of a bundle.
 
     Attributes:
-        space_id: names the space of its embeddings; only embeddings of one space compare.
+        space_id: identifies the embedding space; only embeddings of the same space can be compared.
         embedding_dim: dimension of the embeddings.
-        preprocessing: the crops the network takes.
-        calibration: what its similarities mean.
+        preprocessing: how a crop is resized and standardized.
+        calibration: thresholds, and the curve from similarity to probability.
         prefixes: lengths to which its embeddings may be truncated.
         recipe: name of the recipe it was trained with.
         network: name of the network.
-        precision: of its weights and computation.
+        precision: numeric precision of weights and computation.
         trained_on: the data sets it was trained on.
         results: metrics on validation identities.
         parity: how far its output differs from that of the trained network.
-        license: of the weights.
+        license: license of the weights.
         taught_by: the spaces of the bundles it was distilled from.
-        format_version: of the bundle's format.
+        format_version: version of the bundle format.
     """
 
     space_id: str

@@ -51,7 +51,7 @@ def brightness(rgb_u8: Pixels, factor: float) -> Pixels:
 
 
 def occlusion(rgb_u8: Pixels, area: float) -> Pixels:
-    """Cover the face: a black square in the middle, `area` is its share of the crop."""
+    """Cover the middle of the crop with a black square; `area` is the share of the crop that it covers."""
     side = rgb_u8.shape[0]
     covered_px = round(side * math.sqrt(area))
     start = (side - covered_px) // 2

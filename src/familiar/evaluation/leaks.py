@@ -108,7 +108,7 @@ def find_leaks(
 
 
 def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[DuplicateGroup]:
-    """Group the indices of photos that show the same picture."""
+    """Group the indices of photos that are the same image, or nearly."""
     indices: list[int] = []
     facts: list[ImageStats] = []
     for index, photo_facts in enumerate(read_all_image_stats(photos, available_cores())):

@@ -19,7 +19,7 @@ REASONS = {  # by the end of the metric's path
 
 
 def missing_reason(path: str) -> str | None:
-    """Explain why the metric at `path` is None; return None if no metric of that name can be."""
+    """Return why the metric at `path` is None, or None if no reason is known for that name."""
     return next((reason for end, reason in REASONS.items() if re.search(rf"(^|\.)({end})$", path)), None)
 
 

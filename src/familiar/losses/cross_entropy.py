@@ -1,7 +1,7 @@
 """Softmax cross-entropy of scaled cosines, with a margin on the cosine of each row's own class.
 
-All that a classifier does to its n x classes matrix happens here, once: cosines, margin, label smoothing. Which margin
-it is, the caller says.
+All that a classifier does to its n x classes matrix happens here, once: cosines, margin, label smoothing. The
+caller passes the margin function.
 """
 
 from collections.abc import Callable
@@ -90,9 +90,9 @@ class _CosineCrossEntropy(Function):
             logits, nearest = logits.view(len(rows), *centers.shape[:2]).max(dim=1)
         target_cosines = (logits.gather(1, columns).squeeze(1) / scale).requires_grad_()
         with torch.enable_grad():
-            shifted = apply_margin(target_cosines)
-            (slope,) = torch.autograd.grad(shifted, target_cosines, torch.ones_like(target_cosines))
-        log_shares = logits.scatter_(1, columns, scale * shifted.detach()[:, None]).log_softmax(dim=1)
+            with_margin = apply_margin(target_cosines)
+            (slope,) = torch.autograd.grad(with_margin, target_cosines, torch.ones_like(target_cosines))
+        log_shares = logits.scatter_(1, columns, scale * with_margin.detach()[:, None]).log_softmax(dim=1)
         ctx.save_for_backward(rows, centers, norms, nearest, columns, slope, log_shares)
         ctx.scale = scale
         ctx.label_smoothing = label_smoothing

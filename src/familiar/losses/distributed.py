@@ -47,9 +47,10 @@ def gather_batch(
 def across_ranks(loss: Callable[..., Tensor]) -> "AcrossRanks":
     """Compute `loss`, a function or a module, over the joined batch: `across_ranks(loss)(embeddings, labels)`.
 
-    The result is the same number on every rank; see `gather_batch` for its gradient and who must call it. What `loss`
-    draws at random (Partial FC its classes) is the same on every rank, whatever their seeds. This wrapper goes
-    around all others: `across_ranks(HarmonicLoss(...))`.
+    The result is the same number on every rank; see `gather_batch` for its gradient and who must call it. Random
+    choices
+    inside `loss`, such as the classes that Partial FC samples, are the same on every rank, even with different seeds.
+    Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
     """
     return AcrossRanks(loss)
 

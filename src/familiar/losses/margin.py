@@ -1,8 +1,9 @@
 """Margins of classifiers: functions of the cosine between a row and the center of its own class.
 
-Each keeps falling with the angle past the seam, the angle from which the plain formula would rise again.
-`branch` selects how. "penalty": the cosine less a constant; it steps down at the seam. "continuous": the formula
-mirrored, `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063); value and slope match at the seam.
+Angle and margin together may exceed pi, where `cos` would rise again. Beyond that angle another formula takes over, so
+that each function falls with the angle everywhere; `branch` selects it. "penalty": the cosine minus a constant, with a
+step down at that angle. "continuous": the mirrored formula `-2 - cos(phi)` (as in SphereFace, arXiv 1704.08063), whose
+value and slope match there.
 """
 
 import math
@@ -21,13 +22,13 @@ PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: t
 def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Branch = "penalty") -> Float[Tensor, " n"]:
     """Compute `cos(theta + margin)` (ArcFace, arXiv 1801.07698, Eq. 3).
 
-    Past `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which steps down at the seam by
-    `cos(m) + m sin(m) - 1`, or `-2 - cos(theta + margin)`.
+    For `theta > pi - margin`: `cos(theta) - margin * sin(margin)`, which is lower there by `cos(m) + m sin(m) - 1`, or
+    `-2 - cos(theta + margin)`.
 
     Args:
         cosines: cos(theta), in [-1, 1].
         margin_rad: in radians, see `check_angular_margin`.
-        branch: how the function goes on past the seam.
+        branch: the formula for `theta > pi - margin`.
     """
     shifted = cosines * math.cos(margin_rad) - _sine(cosines) * math.sin(margin_rad)
     beyond = cosines - margin_rad * math.sin(margin_rad) if branch == "penalty" else -2.0 - shifted
@@ -35,7 +36,7 @@ def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Bran
 
 
 def cosface_cosine(cosines: Float[Tensor, " n"], margin: float) -> Float[Tensor, " n"]:
-    """Compute `cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4), which has no seam."""
+    """Compute `cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4), which falls everywhere."""
     return cosines - margin
 
 
@@ -56,7 +57,7 @@ def combined_cosine(
         margin_factor: 1 or more.
         margin_rad: in radians.
         margin: in cosine.
-        branch: how the function goes on past the seam.
+        branch: the formula for `theta > pi - margin`.
     """
     # The angle from both sides: acos alone has an infinite slope at |cos| = 1.
     phi = margin_factor * torch.atan2(_sine(cosines), cosines) + margin_rad
@@ -87,7 +88,7 @@ def arcface_logits(
 ) -> Float[Tensor, "n classes"]:
     """Compute scaled cosines with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
 
-    The whole matrix, for inspection. `ArcFace` itself changes only the entries of the own classes, in place.
+    For inspection only: training applies the margin in `losses.cross_entropy`, to the own classes alone.
     """
     target_cosines = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
     return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])

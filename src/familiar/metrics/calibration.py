@@ -79,15 +79,15 @@ class Reliability:
 
 
 def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Calibration:
-    """Fit thresholds and probability to all pairs of photos.
+    """Fit thresholds and the probability curve to all pairs of embeddings.
 
     Args:
         embeddings: unit rows.
         labels: the identity of each row.
 
     Returns:
-        The calibration; fixed thresholds without a probability if there are fewer than `MIN_CALIBRATION_PAIRS` same or
-        different pairs.
+        The calibration. With fewer than `MIN_CALIBRATION_PAIRS` pairs of one identity, or of different ones: default
+        thresholds and no curve.
     """
     same, different = pair_totals(labels)
     if min(same, different) < MIN_CALIBRATION_PAIRS:

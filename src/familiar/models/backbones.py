@@ -14,7 +14,7 @@ STAGES_TO_STRIDE_16 = 4  # in MobileNetV3-Small
 
 
 class BackboneTrunk(nn.Module, ABC):
-    """A library's network, `backbone`, with the `name` under which the library publishes its ImageNet weights."""
+    """A pretrained network of timm or torchvision; `name` identifies its ImageNet weights there."""
 
     def __init__(self, name: str, backbone: nn.Module, channels: int) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class SimpleTrunk(nn.Module):
 
 
 class SimpleV2Trunk(nn.Module):
-    """SimpleEmbeddingNetV2: `blocks` of a 3x3 convolution with stride 2, batch norm and swish, without pooling."""
+    """SimpleEmbeddingNetV2: repeated blocks of a 3x3 convolution with stride 2, batch norm and swish; no pooling."""
 
     def __init__(self, blocks: int = 5) -> None:
         super().__init__()

@@ -291,9 +291,9 @@ class _Agglomeration:
                 self._push_nearest(cluster)
 
     def _initial_entries(self, linkage: LinkageInput) -> list[_NearestCluster]:
-        """Create the entries of single items that have neighbors.
+        """Create the heap entries of clusters of one item that have neighbors.
 
-        A pair of a single item and a cluster of several is in the entry of the latter.
+        A pair of a one-item cluster and a larger one is stored in the larger cluster's entry.
         """
         graph = linkage.graph
         if not graph.nearest.size:

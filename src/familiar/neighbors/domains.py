@@ -3,7 +3,8 @@
 An embedder spreads what it was trained on all over the sphere and maps everything else to a few small regions: all
 cats to one, all gray portraits to another. There even photos of different individuals are similar, so clustering makes
 one cluster of the whole region. Such a cluster splits again once what its members share is removed
-(`whiten_to_domain`); the photos of one individual do not. Here each of these regions is called a domain.
+(`whiten_to_domain`); the photos of one individual do not. Each of these regions is a
+domain, numbered from 1; domain 0, `IN_DOMAIN`, is the one that the embedder was trained on.
 """
 
 import math
@@ -60,9 +61,9 @@ def is_domain(embeddings: Float32[np.ndarray, "n d"]) -> bool:
 def whiten_by_domain(
     embeddings: Float32[np.ndarray, "n d"], domains: Int64[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n d"]:
-    """Whiten the rows of each domain among themselves; rows in `IN_DOMAIN` stay as they are.
+    """Whiten the rows of each domain separately; rows in `IN_DOMAIN` are unchanged.
 
-    Similarities of rows of different domains mean nothing.
+    Do not compare rows of different domains.
     """
     whitened = embeddings.copy()
     for domain in np.unique(domains[domains != IN_DOMAIN]):

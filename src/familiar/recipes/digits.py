@@ -28,7 +28,7 @@ def digits_softmax() -> Recipe:
 
 
 def digits_normface() -> Recipe:
-    """NormFace on the same digits: embeddings and centers of unit length, scale 16 (in the essay: 1)."""
+    """NormFace on MNIST's digits: unit-length embeddings and centers, scale 16 (the original essay uses 1)."""
     return _digits("digits-normface", LossSettings("normface", scale=Schedule(16.0), label_smoothing=NO_SMOOTHING))
 
 

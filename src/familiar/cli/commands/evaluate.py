@@ -32,8 +32,8 @@ SAMPLED = ("balanced", "natural")
     default="all",
     show_default=True,
     metavar="FILE|all|balanced[:N]|natural[:N]",
-    help="Pairs for verification: those of an LFW pairs file, all, or N sampled (default 50,000), balanced or in their "
-    "natural ratio.",
+    help="Pairs for verification: those of an LFW pairs file, all, or N sampled (default 50,000), balanced or in the "
+    "data's ratio of same to different.",
 )
 @click.option(
     "--leaks",

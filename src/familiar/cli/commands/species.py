@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     "bundles",
     multiple=True,
     metavar="SPECIES=MODEL",
-    help="The bundle that embeds a species; photos of a species without one are skipped.",
+    help="Bundle for photos of a species; may be repeated. Photos of a species without a bundle are skipped.",
 )
 @click.option("--output", "-o", required=True, type=FILE, help="The router to write, a .json file.")
 @click.option(
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     type=click.FloatRange(0, 1),
     default=0.9,
     show_default=True,
-    help="Skip photos whose most probable species is less probable than this.",
+    help="Skip a photo if its species is less certain than this.",
 )
 @click.option("--max-identities", type=click.IntRange(min=2), help="Maximum number of identities per species.")
 @click.option("--max-photos", type=click.IntRange(min=1), help="Maximum number of photos per identity.")
@@ -48,9 +48,9 @@ def species(
     detector_model: Path | None,
     as_json: bool,
 ) -> None:
-    """Train a router by species.
+    """Train a router that picks the bundle by species.
 
-    A router sends each photo to the bundle of its species. Fits a small species classifier on the embeddings of
+    This command trains a small species classifier on the embeddings of
     --model (any bundle), and writes it to a file together with
     the paths of the bundles. `embed` and `verify` take that file as their --model.
 

@@ -115,6 +115,6 @@ def _read_pairs(context: EvaluationContext, name: str) -> tuple[FoldedPairs, int
 
 
 def _find_file(context: EvaluationContext, name: str) -> Path | None:
-    """Find a protocol file in one of the folders that contain the folders of the identities."""
+    """Find a protocol file in a data root, the parent of the identity folders."""
     roots = sorted({photo.parent.parent for photo in context.full_table.photos if isinstance(photo, Path)})
     return next((root / name for root in roots if (root / name).is_file()), None)

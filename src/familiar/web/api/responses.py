@@ -88,7 +88,7 @@ class GalleryState(ApiModel):
 
 
 class Model(ApiModel):
-    """Metadata of the model."""
+    """Metadata of the server's embedding model, from its bundle."""
 
     file_id: str = Field(description="SHA-256 of the network.")
     space_id: str

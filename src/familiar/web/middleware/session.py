@@ -20,7 +20,7 @@ VALUE = re.compile(r"(?P<key>[0-9a-f]{32})\.(?P<expires>[0-9]{1,12})\.(?P<mac>[0
 
 @dataclass(frozen=True)
 class Session:
-    """`key`: 128 random bits in hex. `expires`: seconds since 1970."""
+    """A browser session. `key`: 128 random bits in hex; `expires`: Unix time in seconds."""
 
     key: str
     expires: int
