@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize
 
 from familiar.losses.center import CenterLoss
+from familiar.losses.classifiers import ArcFace, CombinedMargin, CosFace, NormFace, Softmax, SubCenterArcFace
 from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import ArcFace, CombinedMargin, CosFace, NormFace, Softmax, SubCenterArcFace
 
 DIMENSIONS = 128
 BATCHES = (120, 520)

@@ -13,7 +13,7 @@ from familiar.core.errors import BadBundle, BadRun, GateRefused, ParityFailed, T
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
-from familiar.embedding.bundle import load_bundle, seal
+from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
@@ -174,8 +174,8 @@ def test_calibration_reports_full_pair_count_above_limit(monkeypatch):
 def test_reads_bundle_without_fitted_calibration(exported, tmp_path):
     fixed = calibrate(np.eye(3, 16, dtype=np.float32), np.arange(3))
     path = tmp_path / "fixed.onnx"
-    network, _ = bundle_format._verify_seals(exported.onnx, exported.path)
-    path.write_bytes(seal(network, replace(exported.metadata, calibration=fixed)))
+    network, _ = bundle_format._verify_metadata(exported.onnx, exported.path)
+    path.write_bytes(serialize_bundle(network, replace(exported.metadata, calibration=fixed)))
     assert load_bundle(path).metadata.calibration == fixed
 
 

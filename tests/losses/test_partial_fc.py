@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
+from familiar.losses.classifiers import ArcFace
 from familiar.losses.margin import arcface_logits
 from familiar.losses.partial_fc import PartialFC, sample_classes
-from familiar.losses.softmax import ArcFace
 from support.classifier_reference import rows
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.embedding.bundle import BundleMetadata, load_bundle, seal
+from familiar.embedding.bundle import BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import to_float16
@@ -55,7 +55,7 @@ def long_metadata(dim):
 def test_bundle_fits_byte_limit_and_keeps_parity(size_px, tmp_path):
     network = trained_looking("nano", size_px)
     model = to_float16(onnx_bytes(network, size_px))
-    (tmp_path / "nano.onnx").write_bytes(seal(model, long_metadata(128)))
+    (tmp_path / "nano.onnx").write_bytes(serialize_bundle(model, long_metadata(128)))
     assert 290_000 < (tmp_path / "nano.onnx").stat().st_size <= MOST_BYTES, "and it makes use of them"
     assert load_bundle(tmp_path / "nano.onnx").metadata.network == "nano"
     assert not [tensor for tensor in onnx.load_from_string(model).graph.initializer if tensor.external_data]

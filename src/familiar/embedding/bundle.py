@@ -110,7 +110,7 @@ def load_bundle(model: Path | str) -> Bundle:
         content = path.read_bytes()
     except OSError as error:
         raise BadBundle(f"{path}: cannot be read ({error.strerror})") from error
-    network, stored = _verify_seals(content, path)
+    network, stored = _verify_metadata(content, path)
     file_id = stored.pop("file_id")
     _check_format(stored["format_version"], path)
     if hashlib.sha256(network).hexdigest() != file_id:
@@ -121,7 +121,7 @@ def load_bundle(model: Path | str) -> Bundle:
         raise BadBundle(f"{path}: its metadata is incomplete ({error})") from error
 
 
-def seal(network: bytes, metadata: BundleMetadata) -> bytes:
+def serialize_bundle(network: bytes, metadata: BundleMetadata) -> bytes:
     """Make the content of a bundle: a serialized ONNX model followed by its metadata and checksums."""
     stored = dataclasses.asdict(metadata)
     stored["licence"] = stored.pop("license")
@@ -134,7 +134,7 @@ def seal(network: bytes, metadata: BundleMetadata) -> bytes:
     return network + _field(METADATA_PROPS_FIELD, entry)
 
 
-def _verify_seals(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
+def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]:
     """Split a bundle's content into the network's bytes and the metadata, whose checksum is verified."""
     damaged = BadBundle(f"{path}: is not a familiar bundle, or is corrupted; download or export it again")
     try:

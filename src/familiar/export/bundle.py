@@ -15,7 +15,7 @@ from torch import Tensor
 from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, TooLarge
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, seal
+from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.gate import MIN_SAME_SPACE_COSINE, STANDARD, Figures, Gate, gate_metrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
@@ -204,7 +204,7 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         parity=_parity_record(check),
         license=license,
     )
-    return seal(model, metadata)
+    return serialize_bundle(model, metadata)
 
 
 def _check_export(

@@ -11,6 +11,14 @@ from familiar.losses.circle import (
     circle_loss,
     circle_pair_loss,
 )
+from familiar.losses.classifiers import (
+    ArcFace,
+    CombinedMargin,
+    CosFace,
+    NormFace,
+    Softmax,
+    SubCenterArcFace,
+)
 from familiar.losses.contrastive import Contrastive, contrastive_loss
 from familiar.losses.distillation import distillation_loss
 from familiar.losses.distributed import AcrossRanks, across_ranks, gather_batch
@@ -24,14 +32,6 @@ from familiar.losses.mining import (
     mine_semi_hard,
 )
 from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import (
-    ArcFace,
-    CombinedMargin,
-    CosFace,
-    NormFace,
-    Softmax,
-    SubCenterArcFace,
-)
 from familiar.losses.triplet import (
     BatchAll,
     HardNegative,

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from familiar.losses.classifiers import new_centers
 from familiar.losses.cross_entropy import cosine_cross_entropy
 from familiar.losses.margin import Branch, arcface_cosine, check_angular_margin
-from familiar.losses.softmax import new_centers
 from familiar.losses.validation import check_classifier, check_range
 
 

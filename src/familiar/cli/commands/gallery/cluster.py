@@ -27,8 +27,7 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     """Cluster faces into identities.
 
     Faces that have an identity keep it; new faces join existing identities or form new ones. Corrections are never
-    changed, and two faces of one photo
-    never become one identity.
+    changed, and two faces of one photo never become one identity.
 
     \b
     Example:

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from familiar.losses.center import CenterLoss
-from familiar.losses.margin import arcface_logits
-from familiar.losses.partial_fc import PartialFC
-from familiar.losses.softmax import (
+from familiar.losses.classifiers import (
     ArcFace,
     CombinedMargin,
     CosFace,
@@ -19,6 +17,8 @@ from familiar.losses.softmax import (
     Softmax,
     SubCenterArcFace,
 )
+from familiar.losses.margin import arcface_logits
+from familiar.losses.partial_fc import PartialFC
 from support.classifier_reference import arcface_angle, combined_angle, reference_loss, rows
 
 SEAMLESS_MARGIN_RAD = 2.33  # from here on the step at the seam goes up
