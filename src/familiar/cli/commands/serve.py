@@ -69,8 +69,7 @@ def serve(
 
     On the pages you add photos, name, merge and split identities, answer review questions, search and compare; the API
     is under /api/v1. Only this machine can connect unless another --address is given. Ctrl+C stops the server after
-    all accepted
-    changes are saved.
+    all accepted changes are saved.
 
     \b
     Example:
