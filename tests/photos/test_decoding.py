@@ -478,7 +478,7 @@ def test_rejects_heic_and_avif_with_remedy(brand: bytes, name: str, tmp_path: Pa
 
 
 def test_rejects_video(tmp_path: Path) -> None:
-    assert refusal(struct.pack(">I", 24) + b"ftypisom" + bytes(12), tmp_path).startswith("no photo")
+    assert refusal(struct.pack(">I", 24) + b"ftypisom" + bytes(12), tmp_path).startswith("not a photo")
 
 
 def test_rejects_missing_file(tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ def test_bad_photo_does_not_affect_others(tmp_path: Path, embedder: Embedder):
     (tmp_path / "bad.png").write_bytes(b"no photo")
     first, bad, other = seeing(embedder, lambda vision: vision.detect_all([good, tmp_path / "bad.png", good]))
     assert isinstance(bad, UnreadablePhoto)
-    assert "bad.png: no photo" in str(bad)
+    assert "bad.png: not a photo" in str(bad)
     assert len(first.faces) == len(other.faces) == 1
-    with pytest.raises(UnreadablePhoto, match="no photo"):
+    with pytest.raises(UnreadablePhoto, match="not a photo"):
         seeing(embedder, lambda vision: vision.detect(tmp_path / "bad.png"))
 
 

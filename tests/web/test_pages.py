@@ -242,7 +242,7 @@ def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, fold
     assert answer.status_code == 202
     (skipped,) = answer.json()["skipped"]
     assert skipped["name"] == HOSTILE
-    assert skipped["reason"].startswith("no photo")
+    assert skipped["reason"].startswith("not a photo")
     number = answer.json()["number"]
     with client.stream("GET", f"/api/v1/jobs/{number}/events") as events:
         assert '"done"' in [*events.iter_lines()][-2]  # it ends with the job
@@ -256,7 +256,7 @@ def test_upload_stores_photos_and_reports_skipped_files(client: TestClient, fold
 def test_upload_without_valid_photo_starts_no_job(client: TestClient):
     answer = client.post("/api/v1/photos", files=[("files", ("a.png", b"no photo"))])
     assert answer.status_code == 415
-    assert answer.json()["detail"].startswith("a.png: no photo")
+    assert answer.json()["detail"].startswith("a.png: not a photo")
     assert client.get("/api/v1/jobs").json() == []
 
 

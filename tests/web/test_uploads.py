@@ -128,10 +128,10 @@ def test_mpo_is_stored_as_jpeg(tmp_path: Path):
     ("content", "cause"),
     [
         (b"", "the file is empty"),
-        (b"P", "no photo"),
-        (b"<svg onload=alert(1)>", "no photo"),
-        (b"\x7fELF" + bytes(60), "no photo"),
-        (b"PK\x03\x04" + bytes(60), "no photo"),
+        (b"P", "not a photo"),
+        (b"<svg onload=alert(1)>", "not a photo"),
+        (b"\x7fELF" + bytes(60), "not a photo"),
+        (b"PK\x03\x04" + bytes(60), "not a photo"),
         (b"\0\0\0\x18ftypheic" + bytes(60), "HEIC photos are not read"),
         (encoded()[:20], "mia.jpg"),  # broken in its header
         (b"\xff\xd8\xff" + bytes(60), "mia.jpg"),
@@ -189,7 +189,7 @@ def test_keep_skips_bad_files_with_reasons(tmp_path: Path):
     assert [path.read_bytes() for path in stored] == [encoded(), encoded(shade=91)]
     reasons = {image.name: image.reason for image in skipped}
     assert list(reasons) == ["d", "b", "c"]  # by size before any is read
-    assert reasons["b"].startswith("no photo")
+    assert reasons["b"].startswith("not a photo")
     assert reasons["c"].startswith("90 x 90 px is more than")
     assert reasons["d"].startswith("0 MB is more than")
 

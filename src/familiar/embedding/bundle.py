@@ -143,7 +143,8 @@ def _verify_metadata(content: bytes, path: Path) -> tuple[bytes, dict[str, Any]]
         stored = json.loads(entry[2])
     except (IndexError, KeyError, RecursionError, ValueError) as error:
         raise damaged from error
-    # The encoding must be exactly the one `serialize_bundle` writes, else a changed byte outside the values would go unnoticed.
+    # The encoding must be exactly what `serialize_bundle` writes, or a changed byte outside the values would go
+    # unnoticed.
     if (
         number != METADATA_PROPS_FIELD
         or not isinstance(stored, dict)

@@ -48,8 +48,8 @@ def across_ranks(loss: Callable[..., Tensor]) -> "AcrossRanks":
     """Compute `loss`, a function or a module, over the joined batch: `across_ranks(loss)(embeddings, labels)`.
 
     The result is the same number on every rank; see `gather_batch` for its gradient and who must call it. Random
-    choices inside `loss`, such as the classes that Partial FC samples, are the same on every rank, even with different seeds.
-    Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
+    choices inside `loss`, such as the classes that Partial FC samples, are the same on every rank, even with different
+    seeds. Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
     """
     return AcrossRanks(loss)
 
