@@ -179,7 +179,7 @@ def test_not_found_message_depends_on_client_type(client: TestClient, folder: Pa
     assert swapped.status_code == 404
     assert swapped.json()["detail"] == "the album has no photo 4711"
     hinted = client.get("/individuals/4711", headers=BROWSER | {"HX-Request": "true", "HX-Boosted": "true"})
-    assert hinted.json()["detail"] == "the album knows no '#4711'; give a name, or a number such as #12"
+    assert hinted.json()["detail"] == "the album has no identity '#4711'; give a name, or a number such as #12"
     program = client.get("/api/v1/photos/4711").json()["detail"]
     assert program == f"{folder}: has no photo 4711"
     assert "There is no page at this address" in text_of(client.get("/nothing", headers=BROWSER))
