@@ -1,11 +1,11 @@
-"""What the classifiers cost: each against linear + cross_entropy, and Partial FC against the full ArcFace.
+"""Compare classifier losses with linear + cross_entropy, and Partial FC with the full ArcFace.
 
     classifiers.py [--rounds 40] [--threads 2] [--device cpu] [--classes 1000 10000 100000]
 
-First the peak of memory over whole steps with the optimizer (AdamW for the full classifier, SparseAdam for the
-partial one), each in a process of its own. Then forward + backward at 10,000 classes, 128-d: all by turns in one
-process, medians of the times and of their ratios to the plain classifier in the same round. Last the whole steps,
-again by turns.
+First, peak memory over whole steps with the optimizer (AdamW for the full classifier, SparseAdam for the partial one),
+each in its own process. Then forward + backward at 10,000 classes and 128 dimensions, alternately in one process:
+medians of the times and of their ratios to the plain classifier in the same round. Last, the time of whole steps, also
+alternately.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MEMORY_STEPS = 5
 
 
 class Plain(nn.Module):
-    """The yardstick: no norms, no margin."""
+    """Baseline without normalization and margin."""
 
     def __init__(self, embedding_dim: int, classes: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {options.threads} threads, {options.device}")
-    if options.device == "cpu":  # first: a process is born with its parent's peak
+    if options.device == "cpu":  # first, because a process starts with its parent's peak
         for classes in options.classes:
             full, partial = (peak_mib(name, classes, options.threads) for name in ("full", "partial"))
             print(f"{classes:,} classes, peak memory of {MEMORY_STEPS} steps: full {full} MiB, partial {partial} MiB")
@@ -95,7 +95,7 @@ def ratios(rows: int, classes: int, rounds: int, device: str) -> None:
     plain = next(iter(seconds.values()))
     print(f"{classes:,} classes, {rows} rows, forward + backward")
     for name, times in seconds.items():
-        ratio = median(one / other for one, other in zip(times, plain, strict=True))
+        ratio = median(seconds_taken / plain_seconds for seconds_taken, plain_seconds in zip(times, plain, strict=True))
         print(f"  {name:24} {median(times) * 1e3:8.2f} ms  {ratio:5.2f} x", flush=True)
 
 
@@ -103,7 +103,10 @@ def partial_against_full(rows: int, classes: int, rounds: int, device: str) -> N
     embeddings, labels = drawn(rows, classes, device)
     steps = {name: whole_step(name, classes, embeddings, labels, device) for name in ("full", "partial")}
     seconds = by_turns(steps, rounds, device)
-    ratio = median(one / other for one, other in zip(seconds["full"], seconds["partial"], strict=True))
+    ratio = median(
+        full_seconds / partial_seconds
+        for full_seconds, partial_seconds in zip(seconds["full"], seconds["partial"], strict=True)
+    )
     print(
         f"{classes:,} classes, {rows} rows, whole step: full {median(seconds['full']) * 1e3:.2f} ms, "
         f"partial {median(seconds['partial']) * 1e3:.2f} ms, {ratio:.1f} times as fast",

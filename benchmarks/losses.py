@@ -1,10 +1,10 @@
-"""Losses of pairs and triplets against pytorch-metric-learning (PML), forward and backward, by turns in one process.
+"""Compare losses of pairs and triplets with pytorch-metric-learning (PML): forward and backward, alternately.
 
     losses.py [--sizes 120 520 1800] [--rounds 9] [--memory] [--growth] [--harmonic] [--compile]
 
-40 photos an identity, 128 components. Printed are medians of both, their ratio, and how far the values lie apart; on a
-GPU, where there is one. `--memory`: peak memory of each in a process of its own, less that of a small batch.
-`--growth`: time from 256 to 8,192 rows and the exponent. `--harmonic`: what prefixes add to a training step of
+40 photos per identity, 128 components. Prints the medians of both, their ratio, and the relative difference of the
+values; on a GPU if there is one. `--memory`: peak memory of each in its own process, minus that of a small batch.
+`--growth`: time from 256 to 8,192 rows and the exponent. `--harmonic`: the time that prefixes add to a training step of
 MobileNetV3-Small.
 """
 
@@ -39,7 +39,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def pairs_of_losses() -> dict[str, tuple[Loss, Loss]]:
-    """Ours and theirs, the same triplets and the same mean."""
+    """Pair our losses with PML's equivalents: the same triplets and the same mean."""
     squared = distances.LpDistance(power=2)
     triplets = losses.TripletMarginLoss(margin=0.2, distance=squared)
 
@@ -61,10 +61,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[120, 520, 1800])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--harmonic", action="store_true")
-    parser.add_argument("--compile", action="store_true", help="Ours through torch.compile.")
+    parser.add_argument("--memory", action="store_true", help="measure peak memory")
+    parser.add_argument("--growth", action="store_true", help="measure how the time grows with the batch")
+    parser.add_argument("--harmonic", action="store_true", help="measure the cost of prefixes")
+    parser.add_argument("--compile", action="store_true", help="compile our losses with torch.compile")
     parser.add_argument("--peak-of", nargs=3, metavar=("LOSS", "SIDE", "ROWS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak_of:
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def batch_of(rows: int) -> tuple[Tensor, Tensor]:
-    """Unit rows around a center for each identity: a network that is half trained."""
+    """Draw unit rows around one center per identity, as from a half-trained network."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) // PHOTOS_EACH
     centers = torch.randn(int(labels.max()) + 1, COMPONENTS, generator=generator)
@@ -92,7 +92,7 @@ def batch_of(rows: int) -> tuple[Tensor, Tensor]:
 
 
 def once(loss: Loss, embeddings: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Seconds of forward and backward, and the value."""
+    """Run forward and backward; return the seconds and the loss."""
     leaf = embeddings.clone().requires_grad_()
     wait()
     started = time.perf_counter()
@@ -110,15 +110,15 @@ def wait() -> None:
 def against_peer(sizes: list[int], rounds: int, compiled: bool) -> None:
     for rows in sizes:
         batch = batch_of(rows)
-        for name, (ours, theirs) in pairs_of_losses().items():
-            mine: Loss = torch.compile(ours) if compiled else ours
-            once(mine, *batch), once(theirs, *batch)
-            # What takes a millisecond is measured many times, so that one interruption does not decide.
+        for name, (our_loss, their_loss) in pairs_of_losses().items():
+            tested_loss: Loss = torch.compile(our_loss) if compiled else our_loss
+            once(tested_loss, *batch), once(their_loss, *batch)
+            # Short losses are repeated more often, so that a single interruption has no effect.
             repeats = rounds if rows > 1000 else 5 * rounds
-            seconds = [(once(mine, *batch)[0], once(theirs, *batch)[0]) for _ in range(repeats)]
+            seconds = [(once(tested_loss, *batch)[0], once(their_loss, *batch)[0]) for _ in range(repeats)]
             our_time, their_time = (1e3 * median(column) for column in zip(*seconds, strict=True))
-            ratio = median(other / one for one, other in seconds)
-            apart = abs(once(mine, *batch)[1] / once(theirs, *batch)[1] - 1)
+            ratio = median(their_seconds / our_seconds for our_seconds, their_seconds in seconds)
+            apart = abs(once(tested_loss, *batch)[1] / once(their_loss, *batch)[1] - 1)
             print(
                 f"{rows:5d} rows  {name:14} ours {our_time:8.2f} ms  PML {their_time:8.2f} ms  "
                 f"{ratio:6.1f} times as fast  values apart {apart:.0e}",
@@ -148,7 +148,7 @@ def memory(sizes: list[int]) -> None:
 
 
 def peak_bytes(name: str, side: int, rows: int) -> int:
-    """What a loss of this many rows adds to the peak memory, after a small one has loaded all code."""
+    """Measure the peak memory that a loss adds, after a small batch has loaded all code."""
     loss = pairs_of_losses()[name][side]
     once(loss, *batch_of(80))
     if DEVICE.type == "cuda":
@@ -170,7 +170,7 @@ def growth(rounds: int) -> None:
             batch = batch_of(rows)
             once(ours, *batch)
             milliseconds.append(1e3 * median(once(ours, *batch)[0] for _ in range(rounds)))
-        # Slope of the logarithms over the upper half, where what a call costs by itself no longer counts.
+        # Slope of the logarithms over the upper half, where the constant cost of a call is negligible.
         steps = len(sizes) // 2
         exponent = math.log2(milliseconds[-1] / milliseconds[-1 - steps]) / steps
         times = "  ".join(f"{rows}: {ms:.1f}" for rows, ms in zip(sizes, milliseconds, strict=True))
@@ -179,7 +179,7 @@ def growth(rounds: int) -> None:
 
 
 def harmonic(rounds: int) -> None:
-    """The difference of two losses of a millisecond each, over a training step of hundreds."""
+    """Measure the time that prefixes add to a loss, relative to a whole training step."""
     rows, side = 120, 112
     network = network_spec("mobilenetv3_small_100").build(side, 256, 0.0).to(DEVICE).train()
     network = network.to(memory_format=torch.channels_last)

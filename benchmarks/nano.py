@@ -1,10 +1,10 @@
-"""What each choice in `nano` brought: the table of docs/nano.md. Trains every variant alike, from random weights.
+"""Train and compare variants of the `nano` network from random weights: the table of docs/nano.md.
 
     nano.py PHOTOS RUNS [NAME ...]
 
-PHOTOS holds lfw_112, holstein2025_cows, dogs29_stdove, pandas31_faces and cats23_gpriamo. A variant takes about five
-minutes on a core; a run that is there already is not trained again. Times are of one photo on one thread, all
-variants in turns, as shares of `mobilenetv3_small_100`'s at 112 px.
+PHOTOS contains lfw_112, holstein2025_cows, dogs29_stdove, pandas31_faces and cats23_gpriamo. A variant takes about five
+minutes on one core; an existing run is not trained again. Times are of one photo on one thread, all variants
+alternately, relative to `mobilenetv3_small_100` at 112 px.
 """
 
 import argparse
@@ -47,9 +47,9 @@ def table(*stages: tuple[int, ...], top: int) -> NanoTable:
 
 
 def variant(
-    of: NanoTable, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
+    table: NanoTable, activation: str = "relu", head: str = "gdconv", dim: int = 64, squeeze: float = 0.0
 ) -> NetworkSpec:
-    return NetworkSpec("a variant", SIZE_PX, dim, 0.0, partial(NanoTrunk, of, activation, squeeze), head)
+    return NetworkSpec("a variant", SIZE_PX, dim, 0.0, partial(NanoTrunk, table, activation, squeeze), head)
 
 
 BASE = table((24, 2, 2, 2), (40, 3, 3, 2), (60, 3, 3, 2), top=192)
@@ -88,7 +88,7 @@ def main() -> None:
         network = build_network(run.recipe())
         load_weights(run.embedder, network=network)
         size, half = VARIANTS[name].size(), len(in_float16(onnx_bytes(network, SIZE_PX)))
-        cats, people = (measured(run, photos) for photos in ("cats", "people"))
+        cats, people = (read_evaluation(run, photos) for photos in ("cats", "people"))
         print(
             f"| {name} | {size.trainable:,} | {size.flops / 1e6:.1f} M | {half:,} | {shares[name]:.2f} "
             f"| {figure(cats['verification'], 'auc')} | {cats['retrieval']['recall_at_1']:.3f} "
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def train(name: str, photos: Path, folder: Path) -> None:
-    """A run with its bundle and both evaluations, unless it is there."""
+    """Train a variant, export its bundle and run both evaluations, unless they exist."""
     if (folder / "people").exists():
         return
     spec = NETWORKS["variant"] = VARIANTS[name]
@@ -116,13 +116,13 @@ def train(name: str, photos: Path, folder: Path) -> None:
     subprocess.run([*evaluate, str(people), *pairs, "--output", str(folder / "people")], check=True)
 
 
-def measured(run: RunFolder, photos: str) -> dict:
+def read_evaluation(run: RunFolder, photos: str) -> dict:
     return json.loads((run.path / photos / "eval_results.json").read_text())
 
 
-def figure(found: dict, name: str) -> str:
-    low, high = found["interval"][name]
-    return f"{found[name]:.3f} [{low:.3f}, {high:.3f}]"
+def figure(results: dict, name: str) -> str:
+    low, high = results["interval"][name]
+    return f"{results[name]:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def times(names: list[str], rounds: int = 300) -> dict[str, float]:
@@ -138,7 +138,10 @@ def times(names: list[str], rounds: int = 300) -> dict[str, float]:
             session.run(None, {INPUT_NAME: black})
             seconds[name].append(time.perf_counter() - began)
     return {
-        name: median(own / reference for own, reference in zip(seconds[name], seconds[""], strict=True))
+        name: median(
+            variant_seconds / reference_seconds
+            for variant_seconds, reference_seconds in zip(seconds[name], seconds[""], strict=True)
+        )
         for name in names
     }
 

@@ -1,11 +1,11 @@
-"""The catalog page's table: every network's input, size, multiply-adds, file, and how fast it runs and trains here.
+"""Measure every network's size, multiply-adds, file, and speed of inference and training: the table of networks.md.
 
     networks.py [--rounds 5] [--training-seconds 6] [--write docs/networks.md] [NAME ...]
 
-A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
-of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, and beside them the
-ratio to the pet embedder's network in the same rounds. Training is whole steps (forward, ArcFace over 1,000 classes,
-backward, AdamW) on tensors in memory, with as many threads as torch takes.
+A file is the bundle's model as `familiar export` writes it, float32 and float16, with random weights. Milliseconds are
+of one photo in ONNX Runtime on one thread, medians over rounds in which all networks alternate, followed by the ratio
+to the pet embedder's network in the same rounds. Training measures whole steps (forward, ArcFace over 1,000 classes,
+backward, AdamW) on tensors in memory, with torch's default number of threads.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--training-seconds", type=float, default=6.0)
-    parser.add_argument("--write", type=Path, help="The page whose table is to be replaced.")
+    parser.add_argument("--write", type=Path, help="page whose table is replaced")
     options = parser.parse_args()
     names = options.names or list(NETWORKS)
     if REFERENCE not in names:
@@ -78,11 +78,11 @@ def main() -> None:
 
 
 def training_rate(spec: NetworkSpec, seconds: float) -> float:
-    """Photos a second over whole steps; the batch halves until a step fits into a third of the time."""
+    """Measure photos per second over whole steps; the batch is halved until a step fits into a third of the time."""
     network = spec.build().train().to(memory_format=torch.channels_last)
     loss = ArcFace(spec.embedding_dim, CLASSES)
-    learned = [each for each in [*network.parameters(), *loss.parameters()] if each.requires_grad]
-    optimizer = torch.optim.AdamW(learned, lr=1e-4)
+    parameters = [each for each in [*network.parameters(), *loss.parameters()] if each.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
     batch_size = 64
     while True:
         images = torch.randn(batch_size, 3, spec.input_px, spec.input_px).to(memory_format=torch.channels_last)
@@ -103,7 +103,7 @@ def training_rate(spec: NetworkSpec, seconds: float) -> float:
 
 @torch.no_grad()
 def with_biases(network: nn.Module) -> nn.Module:
-    """As after training: the zeros that batch norms begin with are left out of a file."""
+    """Set random biases, as after training: the initial zeros of batch norms are not stored in a file."""
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
             module.bias.normal_(std=0.1)
@@ -117,7 +117,7 @@ def open_session(model: bytes) -> ort.InferenceSession:
 
 
 def milliseconds(session: ort.InferenceSession, size_px: int) -> float:
-    """The median of as many photos as take about a third of a second, at least five."""
+    """Measure the median over about a third of a second, at least five photos."""
     images = np.zeros((1, 3, size_px, size_px), np.float32)
     times: list[float] = []
     while len(times) < 5 or sum(times) < 0.3:
@@ -132,7 +132,9 @@ def lines(rows: list[Row]) -> list[str]:
     written = []
     for row in rows:
         size = row.spec.size()
-        ratio = median(mine / theirs for mine, theirs in zip(row.milliseconds, reference, strict=True))
+        ratio = median(
+            network_ms / reference_ms for network_ms, reference_ms in zip(row.milliseconds, reference, strict=True)
+        )
         written.append(
             f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} | {size.total:,} "
             f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "

@@ -78,8 +78,8 @@ def cost(loss: Loss, photos: Tensor, centers: Tensor) -> Tensor:
 def downhill(loss: Loss, photos: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
     """Minus the gradient by the angles of photos and centers."""
     free = photos.clone().requires_grad_(), centers.clone().requires_grad_()
-    of_photos, of_centers = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
-    return -of_photos, -of_centers
+    photo_gradient, center_gradient = torch.autograd.grad(cost(loss, *free), free, materialize_grads=True)
+    return -photo_gradient, -center_gradient
 
 
 def pulls(loss: Loss, photos: Tensor) -> Tensor:
@@ -89,8 +89,8 @@ def pulls(loss: Loss, photos: Tensor) -> Tensor:
     that other photo contributes to it.
     """
     tiny = 1e-5
-    own = tiny * torch.eye(len(photos), dtype=photos.dtype)
-    embeddings = torch.cat([on_circle(photos), own], dim=1).requires_grad_()
+    markers = tiny * torch.eye(len(photos), dtype=photos.dtype)
+    embeddings = torch.cat([on_circle(photos), markers], dim=1).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(embeddings, LABELS), embeddings)
     return (-gradient[:, 2:] / tiny).fill_diagonal_(0)
 
@@ -131,8 +131,8 @@ def _draw_photos(axes: Axes, photos: Tensor, steps: Tensor) -> int:
     """Photos with their arrows; how many of them move."""
     lengths = steps / steps.abs().max()
     moved = lengths.abs() > STILL
-    for at, length, moves, label in zip(photos.tolist(), lengths.tolist(), moved, LABELS, strict=True):
-        x, y, color = math.cos(at), math.sin(at), COLORS[label]
+    for angle, length, moves, label in zip(photos.tolist(), lengths.tolist(), moved, LABELS, strict=True):
+        x, y, color = math.cos(angle), math.sin(angle), COLORS[label]
         if moves:
             edge = math.copysign(0.06, length)  # of the photo's mark
             ends = [(x - along * y, y + along * x) for along in (edge, edge + LONGEST_ARROW * length)]
@@ -196,11 +196,11 @@ def _paths(loss: Loss) -> tuple[Tensor, Tensor]:
     rate = math.radians(FIRST_MOVE_DEG) / downhill(loss, photos, centers)[0].abs().max()
     seen = [(photos, centers)]
     for _ in range(STEPS):
-        of_photos, of_centers = downhill(loss, photos, centers)
-        photos, centers = photos + rate * of_photos, centers + rate * of_centers
+        photo_steps, center_steps = downhill(loss, photos, centers)
+        photos, centers = photos + rate * photo_steps, centers + rate * center_steps
         seen.append((photos, centers))
-    of_photos, of_centers = (torch.stack(each).rad2deg() for each in zip(*seen, strict=True))
-    return of_photos, of_centers
+    photo_steps, center_steps = (torch.stack(each).rad2deg() for each in zip(*seen, strict=True))
+    return photo_steps, center_steps
 
 
 def draw_margins() -> Figure:
@@ -211,8 +211,8 @@ def draw_margins() -> Figure:
         "way to another one, 120 degrees off\n(gradient by the angle, divided by the scale, which is 16 but for the "
         "dotted line).",
     )
-    places = {"left": 0.045, "right": 0.985, "top": 0.79, "bottom": 0.1, "wspace": 0.12}
-    logits, back = figure.subplots(1, 2, gridspec_kw=places)
+    margins = {"left": 0.045, "right": 0.985, "top": 0.79, "bottom": 0.1, "wspace": 0.12}
+    logits, back = figure.subplots(1, 2, gridspec_kw=margins)
     _draw_logits(logits)
     _draw_back(back)
     for axes in (logits, back):
@@ -260,8 +260,8 @@ def _drawn_back(loss: nn.Module, angles: Tensor) -> Tensor:
     """Gradient by the angle of photos of the class whose center is at 0; two others lie at 120 and 240 degrees."""
     free = angles.clone().requires_grad_()
     centers = {"centers": on_circle(torch.arange(3, dtype=torch.float64) * 2 * math.pi / 3)}
-    own = torch.zeros(len(free), dtype=torch.int64)
-    mean = functional_call(loss, centers, (on_circle(free), own))
+    labels = torch.zeros(len(free), dtype=torch.int64)
+    mean = functional_call(loss, centers, (on_circle(free), labels))
     return torch.autograd.grad(mean * len(free), free)[0]
 
 
@@ -274,8 +274,8 @@ def _figure(height: float, title: str, how_to_read: str) -> Figure:
 
 
 def _panels(figure: Figure, top: float, between: float) -> Iterator[Axes]:
-    places = {"left": 0.035, "right": 0.985, "top": top, "bottom": 0.04, "hspace": between, "wspace": 0.06}
-    yield from figure.subplots(2, 4, gridspec_kw=places).flat
+    margins = {"left": 0.035, "right": 0.985, "top": top, "bottom": 0.04, "hspace": between, "wspace": 0.06}
+    yield from figure.subplots(2, 4, gridspec_kw=margins).flat
 
 
 def _head(axes: Axes, name: str, what: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from papers.digits import mean_over_trainings
 from papers.figures import signed
-from papers.planes import Plane, around, boundaries, outlier, plane_figures
+from papers.planes import Plane, boundaries, neighbors, outlier, plane_figures
 
 
 def on_grid(seed: int, rows: int = 40, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -17,29 +17,29 @@ def on_grid(seed: int, rows: int = 40, classes: int = 3) -> tuple[np.ndarray, np
 @pytest.mark.parametrize("seed", range(5))
 def test_neighbors_match_exhaustive_search(seed: int) -> None:
     points, labels = on_grid(seed)
-    found = around(points, labels)
+    nearest = neighbors(points, labels)
     for row in range(len(points)):
         away = [float(np.sum((points[row] - other) ** 2)) for other in points]
-        strangers = [other for other in range(len(points)) if labels[other] != labels[row]]
-        mates = [other for other in range(len(points)) if labels[other] == labels[row] and other != row]
-        assert found.stranger[row] == min(strangers, key=lambda other: away[other])
-        assert found.mate[row] == min(mates, key=lambda other: away[other])
-        assert found.farthest[row] == max(mates, key=lambda other: away[other])
+        negatives = [other for other in range(len(points)) if labels[other] != labels[row]]
+        positives = [other for other in range(len(points)) if labels[other] == labels[row] and other != row]
+        assert nearest.nearest_negative[row] == min(negatives, key=lambda other: away[other])
+        assert nearest.nearest_positive[row] == min(positives, key=lambda other: away[other])
+        assert nearest.farthest_positive[row] == max(positives, key=lambda other: away[other])
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_outlier_matches_exhaustive_search(seed: int) -> None:
     raw = np.random.default_rng(seed).normal(size=(30, 2)) + 1
     labels = np.arange(30) % 3
-    best, wanted = 0.0, None
+    best, expected = 0.0, None
     for a in range(30):
         cosines = [float(raw[a] @ b / np.linalg.norm(raw[a]) / np.linalg.norm(b)) for b in raw]
         b = max((row for row in range(30) if labels[row] != labels[a]), key=cosines.__getitem__)
         c = min((row for row in range(30) if labels[row] == labels[a]), key=cosines.__getitem__)
         nearer = np.linalg.norm(raw[a] - raw[b]) < np.linalg.norm(raw[a] - raw[c])
         if nearer and cosines[b] - cosines[c] > best:
-            best, wanted = cosines[b] - cosines[c], (a, b, c)
-    assert outlier(raw, labels) == wanted is not None
+            best, expected = cosines[b] - cosines[c], (a, b, c)
+    assert outlier(raw, labels) == expected is not None
 
 
 def test_outlier_is_none_for_classes_collapsed_to_points() -> None:

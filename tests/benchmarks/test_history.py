@@ -50,18 +50,18 @@ def test_run_without_epochs_has_empty_history(tmp_path: Path) -> None:
 def test_spread_equals_closed_form_for_four_equal_axes() -> None:
     """Eight points along and against four axes, of lengths 1 and 3: nothing is alike but opposite."""
     axes = np.concatenate([np.eye(4), -3 * np.eye(4)]).astype(np.float32)
-    found = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
-    assert (found.norm_mean, found.norm_std) == (2, 1)
-    assert found.effective_dimension == pytest.approx(4)
-    assert found.stranger_similarity == pytest.approx(-8 / 56)
-    assert found.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
+    result = spread(np.pad(axes, ((0, 0), (0, 2))), np.arange(8))
+    assert (result.norm_mean, result.norm_std) == (2, 1)
+    assert result.effective_dimension == pytest.approx(4)
+    assert result.stranger_similarity == pytest.approx(-8 / 56)
+    assert result.variances[:5] == pytest.approx([0.25] * 4 + [0], abs=1e-12)
 
 
 def test_spread_of_collapsed_embeddings_has_dimension_one() -> None:
     """All photos on one point but for a wobble along one axis; mates do not count among strangers."""
     wobble = 1e-3 * np.array([-1, 1, -1, 1])
     raw = np.stack([np.ones(4), wobble, np.zeros(4)], axis=1).astype(np.float32)
-    found = spread(raw, np.array([0, 0, 1, 1]))
-    assert found.stranger_similarity == pytest.approx(1, abs=1e-5)
-    assert found.effective_dimension == pytest.approx(1, abs=1e-3)
-    assert spread(raw, np.array([0, 1, 0, 1])).stranger_similarity < found.stranger_similarity
+    result = spread(raw, np.array([0, 0, 1, 1]))
+    assert result.stranger_similarity == pytest.approx(1, abs=1e-5)
+    assert result.effective_dimension == pytest.approx(1, abs=1e-3)
+    assert spread(raw, np.array([0, 1, 0, 1])).stranger_similarity < result.stranger_similarity

@@ -25,8 +25,8 @@ def colors(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
-    asked = EvaluationOptions(("verification", "retrieval"))
-    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", asked)
+    options = EvaluationOptions(("verification", "retrieval"))
+    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", options)
     return read_results(tmp_path / "found" / "eval_results.json")
 
 
@@ -34,13 +34,13 @@ def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str
 def test_full_length_matches_evaluate_and_length_1_has_auc_half(
     mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
-    found = cut_short(mean_color_bundle, colors, (3, 1))
-    assert found[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
+    results = cut_short(mean_color_bundle, colors, (3, 1))
+    assert results[3]["replicates"].keys() == evaluated["replicates"].keys() != set()
     for path, drawn in evaluated["replicates"].items():
-        assert at_path(found[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
-        np.testing.assert_allclose(found[3]["replicates"][path], drawn, atol=1e-6)
+        assert at_path(results[3], path) == pytest.approx(at_path(evaluated, path), abs=1e-6)
+        np.testing.assert_allclose(results[3]["replicates"][path], drawn, atol=1e-6)
     # One component scaled to unit length is 1 for every color.
-    assert found[1]["verification"]["auc"] == 0.5
+    assert results[1]["verification"]["auc"] == 0.5
 
 
 @pytest.mark.exhaustive
@@ -48,9 +48,9 @@ def test_across_with_one_bundle_matches_evaluation(
     mean_color_bundle: Path, colors: Path, evaluated: dict[str, Any]
 ) -> None:
     table = DataSpec((str(colors),)).read()
-    found = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
+    results = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
     expected = mean_of([evaluated], "retrieval.recall_at_1")
     assert expected[0] < 1  # what finding one's own photo would be
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):
-        assert mean_of([found[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
-        assert found[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)
+        assert mean_of([results[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
+        assert results[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)

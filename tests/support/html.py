@@ -22,8 +22,8 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        held = {"in a label": ""} if "label" in self.open else {}
-        self.elements.append((tag, {key: value or "" for key, value in attrs} | held))
+        context = {"in a label": ""} if "label" in self.open else {}
+        self.elements.append((tag, {key: value or "" for key, value in attrs} | context))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -34,7 +34,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for found, attributes in self.elements if found == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def text_of(answer: Answer) -> str:

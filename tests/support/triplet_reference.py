@@ -35,13 +35,13 @@ def nearest_of_each_pair(embeddings, triplets):
     """Of the triplets of one anchor and positive that with the nearest negative."""
     d = distance_table(embeddings)
     pairs = itertools.groupby(triplets, key=lambda triplet: triplet[:2])
-    return [min(of_pair, key=lambda triplet: d[triplet[0]][triplet[2]]) for _, of_pair in pairs]
+    return [min(candidates, key=lambda triplet: d[triplet[0]][triplet[2]]) for _, candidates in pairs]
 
 
 def hardest_of_each_anchor(embeddings, labels):
     d = distance_table(embeddings)
     anchors = itertools.groupby(valid_triplets(labels), key=lambda triplet: triplet[0])
-    return [max(of_anchor, key=lambda t: d[t[0]][t[1]] - d[t[0]][t[2]]) for _, of_anchor in anchors]
+    return [max(candidates, key=lambda t: d[t[0]][t[1]] - d[t[0]][t[2]]) for _, candidates in anchors]
 
 
 def chosen_triplets(way, embeddings, labels, margin):
