@@ -87,7 +87,8 @@ def _provenance(name: str, bench: Bench) -> str:
     return (
         f"{date.today().isoformat()}; `python benchmarks/reproduce.py PHOTOS RUNS --row {name}`; "
         f"{len(set(bench.requested))} "
-        f"trainings of {minutes:.0f} minutes in total, {bench.jobs} in parallel on {available_cores()} cores, started at "
+        f"trainings of {minutes:.0f} minutes in total, {bench.jobs} in parallel on {available_cores()} cores, "
+        "started at "
         f"{', '.join(bench.commits())}; measured at {bench.commit}; {versions}."
     )
 

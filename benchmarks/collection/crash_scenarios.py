@@ -1,4 +1,4 @@
-"""Five tasks on a small gallery whose process may be killed at any moment, and the invariants that must hold afterwards.
+"""Five tasks on a small gallery whose process may be killed at any time, and the invariants that must hold afterwards.
 
 After a kill the gallery must equal one of the states that the uninterrupted task goes through: `rehearse` records them
 by revision. `killed` runs the task in its own process, kills it and checks the gallery.

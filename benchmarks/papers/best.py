@@ -114,7 +114,8 @@ def measure(bench: Bench) -> str:
             candidate_table(bench, tried["people"]),
             "Pets, selected on pandas, which are in no training set:",
             candidate_table(bench, tried["pets"]),
-            "The settings with the largest AUC, with the `flatten` head if that is better at 112 px, are trained once more "
+            "The settings with the largest AUC, with the `flatten` head if that is better at 112 px, are trained "
+            "once more "
             "including the held-out identities (pets three times as long), and evaluated once.",
             *(final_table(bench, kind, training) for kind, training in final.items()),
         ]

@@ -1,4 +1,4 @@
-"""Circle loss on mined triplets, after a course project in face verification: its recipe, miners and networks, on LFW."""
+"""Circle loss on mined triplets, after a course project in face verification: recipe, miners and networks, on LFW."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -76,7 +76,8 @@ def measure(bench: Bench) -> str:
     photos = describe_photos(bench.run(BY_MINER["batch_hard"]))
     return "\n\n".join(
         [
-            f"Trained on {photos}, from random weights, by the circle-loss project's recipe, its learning rate schedule compressed to "
+            f"Trained on {photos}, from random weights, by the circle-loss project's recipe, its learning rate "
+            "schedule compressed to "
             "fewer epochs; tested on the 1,000 pairs of `pairsDevTest`. The epoch with the best recall@1 in validation "
             "is kept. The best accuracy uses a threshold chosen on the test pairs, as in the project; the bundle's own "
             "threshold was fitted in validation. The last column is the difference of ROC AUC to the row without one, "
@@ -86,7 +87,8 @@ def measure(bench: Bench) -> str:
             results(bench, "miner", BY_MINER, "batch_hard"),
             "Three networks, `batch_hard`:",
             results(bench, "network", BY_NETWORK, "circle-simple-v2", [PUBLISHED]),
-            "The circle-loss project trained on 211,958 photos of 8,000 people (CASIA-WebFace), its V2 for 7 hours. Its row "
+            "The circle-loss project trained on 211,958 photos of 8,000 people (CASIA-WebFace), its V2 for 7 hours. "
+            "Its row "
             "is of its `simple`, on another list of 6,000 pairs of LFW, so it is not directly comparable.",
             speed(bench),
         ]

@@ -1,4 +1,4 @@
-"""Softmax, NormFace and ArcFace on MNIST with two components, after an essay: trained on digits 0 to 4, tested on all."""
+"""Softmax, NormFace and ArcFace on MNIST with two components: trained on digits 0 to 4, tested on all ten."""
 
 from collections.abc import Callable, Sequence
 
@@ -163,7 +163,8 @@ def _neighbors(runs: Runs) -> str:
     names = [f"{space} {which}" for which in NEARER for space in SPACES]
     head = ["loss", *(f"{NEARER[which]}, {space}" for which in NEARER for space in SPACES)]
     return (
-        "Correctly classified images of 0 to 4: the share with a negative (a correctly classified image of another digit) "
+        "Correctly classified images of 0 to 4: the share with a negative (a correctly classified image of another "
+        "digit) "
         "nearer than their nearest positive, and nearer than their farthest positive.\n\n"
         + table(head, _rows(runs, names, lambda value: f"{100 * value:.1f} %"))
     )
@@ -184,8 +185,10 @@ def _outlier(plane: Plane, outlier_rows: tuple[int, int, int] | None) -> str:
     )
     near, far = (describe_distance(plane, outlier_rows[0], other) for other in outlier_rows[1:])
     return (
-        f"An example of the essay's case, found by search in softmax's plane of seed 0: {sample} is nearer to {negative}, {near}, "
-        f"than to {positive}, {far}. All three are classified correctly. Of all such images it has the largest difference "
+        f"An example of the essay's case, found by search in softmax's plane of seed 0: {sample} is nearer to "
+        f"{negative}, {near}, "
+        f"than to {positive}, {far}. All three are classified correctly. Of all such images it has the largest "
+        "difference "
         "between the cosines to its nearest negative and to its farthest positive."
     )
 

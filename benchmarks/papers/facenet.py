@@ -65,9 +65,12 @@ def measure(bench: Bench) -> str:
             f"fitted in validation. Differences are those of ROC AUC to {REFERENCE}, bold if the interval excludes "
             "zero; there is one seed, so variation over seeds is not included. Minutes are of training only.",
             results(bench, histories),
-            "Distribution of the embeddings. Negative cosine is the mean cosine of pairs of different people in the last "
-            "validation, and among DevTest's photos with the weights of the last epoch; 1 would be a collapse. Active is "
-            "the share of a batch's triplets with a loss above zero, first epoch to last (offline, triplets come mined). "
+            "Distribution of the embeddings. Negative cosine is the mean cosine of pairs of different people in the "
+            "last "
+            "validation, and among DevTest's photos with the weights of the last epoch; 1 would be a collapse. "
+            "Active is "
+            "the share of a batch's triplets with a loss above zero, first epoch to last (offline, triplets come "
+            "mined). "
             "The norm is that of embeddings before normalization. The effective dimension is "
             "(sum of the covariance's eigenvalues)^2 / (sum of their squares), of 128.",
             spread_table(histories, spreads),

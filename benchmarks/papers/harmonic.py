@@ -123,7 +123,7 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
     """Evaluate new queries in an old gallery, on both sets; cached in RUNS."""
     old, new_alone, new_compatible = (bench.run(run) for run in (OLD, NEW_ALONE[seed], compatible(bench, seed)))
 
-    def ask(root: Path, listed: str | None) -> dict[str, Results]:
+    def search_across(root: Path, listed: str | None) -> dict[str, Results]:
         identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
         queries = DataSpec((str(root),), identities).read().with_at_least(2)
         shown = new_alone.data_spec().read().of_identities(new_alone.split().train)
@@ -162,7 +162,8 @@ def _on_prefixes(cuts: Cuts) -> list[str]:
         "### Prefixes",
         f"Semi-hard triplets; components; means of {len(SEEDS)} seeds, 95 % intervals over the test identities.",
         table(["", *PATHS], rows),
-        "Difference to the network trained at this length, paired by bootstrap draw; bold if the interval excludes zero. "
+        "Difference to the network trained at this length, paired by bootstrap draw; bold if the interval excludes "
+        "zero. "
         "The appendix reports a loss of .001 at 128 of 256, and no network of 64 for comparison.",
         table(["", *PATHS], differences),
     ]
@@ -181,8 +182,10 @@ def _on_ways(ways: Ways) -> list[str]:
         rows.append(cells)
     return [
         "### Across models",
-        "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle was trained on at most 4 photos of each "
-        "identity, the new ones on 12. People: those outside DevTrain who have two photos or more; cats23. Maps between the spaces "
+        "ArcFace. Query / gallery, the query's own photo left out of it. The old bundle was trained on at most 4 "
+        "photos of each "
+        "identity, the new ones on 12. People: those outside DevTrain who have two photos or more; cats23. Maps "
+        "between the spaces "
         "are fitted on the new run's training photos, embedded by both. "
         f"Means of {len(SEEDS)} new networks and one old, 95 % intervals over the test identities.",
         table(["", *head], rows),

@@ -115,12 +115,14 @@ def measure(bench: Bench) -> str:
         bench.train([people(bench, kind), *(pets(bench, kind, fold) for fold in range(FOLDS))])
     return "\n\n".join(
         [
-            "Images of zeros at 112 px in ONNX Runtime, measured alternately, medians; in brackets the share of the first "
+            "Images of zeros at 112 px in ONNX Runtime, measured alternately, medians; in brackets the share of the "
+            "first "
             "row's. Bold: at most 308,000 bytes. Memory is the increase in a process after its first photo. "
             "`int8-weights` computes in float32, `mixed` and `int8` in 8 bits.",
             size_table(bench),
             "Accuracy: people on LFW's `pairsDevTest`; pets in five folds of cats by identity, pairs within a fold, "
-            "their similarities pooled, each fold's networks trained on the other folds' cats. Accuracies are balanced, "
+            "their similarities pooled, each fold's networks trained on the other folds' cats. Accuracies are "
+            "balanced, "
             "at the threshold that is best on the same pairs. Differences to the first row are bold if the interval "
             "excludes zero.",
             accuracy_table(bench),
@@ -226,7 +228,7 @@ def on_pets(bench: Bench, kind: str, precision: Precision) -> Results:
 class FoldScores:
     """Scores of one fold.
 
-    The similarity of each pair with its two cats, and for each photo its cat and whether the nearest other photo shows it.
+    The similarity of each pair with its two cats; for each photo its cat, and whether the nearest other photo shows it.
     """
 
     scores: Float[np.ndarray, " p"]

@@ -130,7 +130,8 @@ def _sentence(results_by_loss: ResultsByLoss) -> str:
     return (
         f"Of {count} differences to {REFERENCE}, {count * 0.05:.1f} would exclude zero by chance alone. Those that "
         f"do, with all seeds on one side of all of {REFERENCE}'s: {'; '.join(certain) or 'none'}. Every loss had "
-        f"the same learning rates, which are {REFERENCE}'s in end_to_end.sh, and its published hyper-parameters (but scale "
+        f"the same learning rates, which are {REFERENCE}'s in end_to_end.sh, and its published hyper-parameters (but "
+        "scale "
         "32 for every classifier that has one); none was tuned. So this compares losses untuned, on one small "
         "network and some 5,700 photos, not the best that each can reach."
     )

@@ -148,7 +148,8 @@ def measure(bench: Bench) -> str:
     draw_robustness(bench, AUGMENTATIONS)
     return "\n\n".join(
         [
-            "One seed each; 95 % intervals over the test identities: the cats of cats23 and drawn pets, none of which was "
+            "One seed each; 95 % intervals over the test identities: the cats of cats23 and drawn pets, none of "
+            "which was "
             "trained on.",
             backbone_table(bench, BACKBONES, PRETRAINED_BACKBONE),
             head_table(bench, HEADS),

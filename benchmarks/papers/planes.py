@@ -52,7 +52,7 @@ class Neighbors:
 
 
 def plane_figures(plane: Plane) -> Figures:
-    """Compute accuracy on known digits, AUC on both halves, Dunn indices, and shares of rows nearer to another class."""
+    """Compute accuracy on known digits, AUC on both halves, Dunn indices, and shares nearer to another class."""
     known = plane.rows(plane.digits < KNOWN)
     correct = plane.correctly_classified
     figures = {"accuracy": len(correct.digits) / len(known.digits), **aucs(plane.unit, plane.digits)}
@@ -72,7 +72,7 @@ def plane_figures(plane: Plane) -> Figures:
 
 
 def neighbors(points: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Neighbors:
-    """Find nearest and farthest rows by Euclidean distance; ties go to the first. Every class needs two rows or more."""
+    """Find nearest and farthest rows by Euclidean distance; ties go to the first. A class needs two rows or more."""
     points = points.astype(np.float64)
     rows = np.empty((3, len(points)), np.int64)
     for row, point in enumerate(points):

@@ -1,4 +1,4 @@
-"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes, a section replaces its last version."""
+"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes, sections are replaced."""
 
 import subprocess
 from dataclasses import replace
