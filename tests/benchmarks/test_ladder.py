@@ -1,4 +1,4 @@
-"""The size ladder: folds of cats, their pooled figures, and what each step is trained by."""
+"""Tests of the size comparison: folds of cats, their pooled metrics, training settings of each step."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Embeddings cut short, and queries in another bundle's gallery: the questions `familiar evaluate` does not ask."""
+"""Tests of truncated embeddings, and of queries in the gallery of another bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def colors(tmp_path: Path) -> Path:
-    """Alike enough that many photos are nearest to a stranger's."""
+    """Write photos so similar that many are nearest to another identity's."""
     return color_folder(tmp_path / "colors", spread=60)
 
 
 @pytest.fixture
 def evaluated(mean_color_bundle: Path, colors: Path, tmp_path: Path) -> dict[str, Any]:
     options = EvaluationOptions(("verification", "retrieval"))
-    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "found", options)
-    return read_results(tmp_path / "found" / "eval_results.json")
+    evaluate(mean_color_bundle, DataSpec((str(colors),)), tmp_path / "results", options)
+    return read_results(tmp_path / "results" / "eval_results.json")
 
 
 @pytest.mark.exhaustive
@@ -50,7 +50,7 @@ def test_across_with_one_bundle_matches_evaluation(
     table = DataSpec((str(colors),)).read()
     results = across(mean_color_bundle, mean_color_bundle, mean_color_bundle, table, table)
     expected = mean_of([evaluated], "retrieval.recall_at_1")
-    assert expected[0] < 1  # what finding one's own photo would be
+    assert expected[0] < 1  # 1 would mean that queries find themselves
     for way in (OLD_OLD, NEITHER, COMPATIBLE, BRIDGED["rotated"]):
         assert mean_of([results[way]], "across.recall_at_1") == pytest.approx(expected, abs=1e-6)
         assert results[way]["across"]["auc"] == pytest.approx(evaluated["verification"]["auc"], abs=1e-6)

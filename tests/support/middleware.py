@@ -105,19 +105,19 @@ def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **
 
 def said_to(chain: ASGIApp, scope: Scope) -> list[Message]:
     """All that is sent back to a request without a body."""
-    said: list[Message] = []
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        said.append(message)
+        messages.append(message)
 
     async def ask() -> None:
         await chain(scope, receive, send)
 
     asyncio.run(ask())
-    return said
+    return messages
 
 
 def status_of(chain: ASGIApp, scope: Scope) -> int:

@@ -31,8 +31,8 @@ def went(answer: httpx2.Response) -> tuple[str, dict[str, str]]:
 def told(client: TestClient, answer: httpx2.Response) -> str:
     """What the page after it says."""
     page = client.get(answer.headers["location"]).text
-    found = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
-    return "" if found is None else unescape(re.sub(r"<.*?>", "", found[1])).strip()
+    match = re.search(r'<p id="told" hidden>(.*?)</p>', page, re.DOTALL)
+    return "" if match is None else unescape(re.sub(r"<.*?>", "", match[1])).strip()
 
 
 def let_go(gallery: Gallery, faces: Iterable[int]) -> None:
