@@ -173,7 +173,7 @@ def joint_table(bench: Bench, species: Mapping[str, Training]) -> str:
             rows.append(cells)
     return "\n\n".join(
         [
-            "### One model, or one a species",
+            "### One model, or one per species",
             "MobileNetV3-Small from random weights at 64 px on drawn pets, as many photos shown to each network.",
             table(["judged on", "trained on", "AUC", "less joint", "recall@1", "less joint"], rows),
         ]
