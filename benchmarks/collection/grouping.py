@@ -61,7 +61,7 @@ def _at_scale(count: int) -> float:
     started, worked = time.perf_counter(), time.process_time()
     rows = prepare_linkage(embeddings)
     searched = time.perf_counter()
-    groups = rows.groups_at([THRESHOLD])[0]
+    groups = rows.clusters_at([THRESHOLD])[0]
     done, worked = time.perf_counter(), time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     times = f"{searched - started:.1f} | {done - searched:.1f} | {done - started:.1f} | {worked:.1f}"
@@ -88,7 +88,7 @@ def _against_peer(count: int, rounds: int) -> float:
 
 
 def _ours(embeddings: np.ndarray) -> np.ndarray:
-    return prepare_linkage(embeddings).groups_at([THRESHOLD])[0]
+    return prepare_linkage(embeddings).clusters_at([THRESHOLD])[0]
 
 
 def _hdbscan(embeddings: np.ndarray) -> np.ndarray:

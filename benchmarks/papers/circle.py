@@ -147,7 +147,7 @@ def score_devtest(bench: Bench, training: Training) -> ScoredPairs:
     """Embed and score the pairs of `pairsDevTest`: result files do not contain single pairs, which the plots need."""
     options = EvaluationOptions(pairs_file=bench.photos / "lfw_112" / "pairsDevTest.txt")
     people = DataSpec(tuple(str(bench.photos / name) for name in PEOPLE)).read()
-    return build_context(Embedder(bench.run(training).bundle), people, options).judged
+    return build_context(Embedder(bench.run(training).bundle), people, options).scored_pairs
 
 
 def draw_devtest(bench: Bench, scored_by_miner: Mapping[str, ScoredPairs]) -> None:

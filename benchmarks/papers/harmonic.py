@@ -125,9 +125,9 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
 
     def search_across(root: Path, listed: str | None) -> dict[str, Results]:
         identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
-        queries = DataSpec((str(root),), identities).read().with_at_least(2)
-        shown = new_alone.data_spec().read().of_identities(new_alone.split().train)
-        known = shown.with_at_least(new_alone.recipe().split.min_photos)
+        queries = DataSpec((str(root),), identities).read().with_min_photos(2)
+        shown = new_alone.data_spec().read().select_identities(new_alone.split().train)
+        known = shown.with_min_photos(new_alone.recipe().split.min_photos)
         return across(old.bundle, new_alone.bundle, new_compatible.bundle, known, queries)
 
     return {

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome, build_context
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.suites.verification import verification
-from familiar.export.gate import STANDARD, Figures
+from familiar.export.gate import DEFAULT_GATE, GateMetrics
 from familiar.export.precision import PRECISIONS, Precision
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.retrieval import rank_queries
@@ -187,9 +187,9 @@ def exported(bench: Bench, training: Training, precision: Precision) -> Path:
 
 def accuracy_check(model: Path) -> str:
     metadata = load_bundle(model).metadata
-    before = Figures(**metadata.parity["source"])
-    after = Figures(**{name: metadata.results[name] for name in Figures.__dataclass_fields__})
-    verdict = "passes" if STANDARD.passes(before, after) else "refuses it"
+    before = GateMetrics(**metadata.parity["source"])
+    after = GateMetrics(**{name: metadata.results[name] for name in GateMetrics.__dataclass_fields__})
+    verdict = "passes" if DEFAULT_GATE.passes(before, after) else "refuses it"
     return f"{verdict} (cosine {number(metadata.parity['mean_cosine'])})"
 
 
@@ -214,7 +214,7 @@ def on_pets(bench: Bench, kind: str, precision: Precision) -> Results:
         folds: list[FoldScores] = []
         for fold in range(FOLDS):
             model = exported(bench, pets(bench, kind, fold), precision)
-            fold_photos = table.of_identities(f"{CATS}/{cat}" for cat in cats_of(bench.photos / CATS, fold))
+            fold_photos = table.select_identities(f"{CATS}/{cat}" for cat in cats_of(bench.photos / CATS, fold))
             embedded_photos = embed_photos(Embedder(model), fold_photos.photos, open_photo=open_photo)
             names = np.array(table.names)
             labels = np.searchsorted(names, np.array(fold_photos.names)[fold_photos.labels])
@@ -245,7 +245,7 @@ def score_fold(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n
     return FoldScores(scores, labels[left], labels[right], ranking.figures((1,))["recall_at_1"], ranking.identity)
 
 
-def pooled(folds: Sequence[FoldScores]) -> dict[str, Outcome]:
+def pooled(folds: Sequence[FoldScores]) -> dict[str, SuiteResult]:
     """Compute the metrics of all folds together, with bootstrap replicates over all their identities."""
     scores, left, right, hits, identity = (
         np.concatenate([getattr(fold, name) for fold in folds]) for name in FoldScores.__dataclass_fields__
@@ -256,8 +256,8 @@ def pooled(folds: Sequence[FoldScores]) -> dict[str, Outcome]:
     figures = {"auc": roc_auc(counts), "best_accuracy": best_accuracy(counts, balanced=True)[0]}
     replicates = {"auc": drawn_replicates["auc"], "best_accuracy": drawn_replicates["best_balanced_accuracy"]}
     return {
-        "verification": Outcome(figures, replicates),
-        "retrieval": Outcome({"recall_at_1": float(hits.mean())}, ranked),
+        "verification": SuiteResult(figures, replicates),
+        "retrieval": SuiteResult({"recall_at_1": float(hits.mean())}, ranked),
     }
 
 

@@ -89,7 +89,7 @@ def devtest_photos(
     """Read the photos of `pairsDevTest`: identity labels, and batches as the network takes them."""
     people = DataSpec(tuple(str(bench.photos / name) for name in PEOPLE)).read()
     pairs = read_lfw_pairs(bench.photos / "lfw_112" / "pairsDevTest.txt", people)
-    photos = people.rows(np.unique(np.concatenate([pairs.left, pairs.right])))
+    photos = people.select_rows(np.unique(np.concatenate([pairs.left, pairs.right])))
 
     def batches() -> Iterator[Float32[np.ndarray, "b 3 s s"]]:
         for start in range(0, len(photos), _BATCH):

@@ -12,8 +12,8 @@ import numpy as np
 from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder, embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, Outcome, build_context
-from familiar.evaluation.perturbation import PerturbationResult, answer, probe
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
+from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.bootstrap import mean_replicates
@@ -73,9 +73,9 @@ def across(
         BRIDGED["gallery"]: (new_alone_queries, to_new(old_gallery)),
         BRIDGED["both"]: (compatible_to_old(new_compatible_queries), old_gallery),
     }
-    probed = probe(queries.labels, np.arange(len(queries)))
+    probed = make_setup(queries.labels, np.arange(len(queries)))
     return {
-        way: results_of({"across": _outcome(answer(probed, query_rows, gallery_rows))})
+        way: results_of({"across": _outcome(run_setup(probed, query_rows, gallery_rows))})
         for way, (query_rows, gallery_rows) in queries_and_galleries.items()
     }
 
@@ -86,18 +86,18 @@ def _embed(embedder: Embedder, table: IdentityTable) -> np.ndarray:
     return embedded.embeddings
 
 
-def _outcome(answers: PerturbationResult) -> Outcome:
+def _outcome(answers: PerturbationResult) -> SuiteResult:
     replicates = mean_replicates(
-        {"recall_at_1": answers.found},
-        answers.probe.identity[answers.probe.queries],
+        {"recall_at_1": answers.hits},
+        answers.setup.identity[answers.setup.queries],
         replicates=REPLICATES,
         seed=SEED,
     )
     figures = {"recall_at_1": answers.recall_at_1, "auc": answers.auc}
-    return Outcome(figures, replicates | {"auc": answers.auc_replicates})
+    return SuiteResult(figures, replicates | {"auc": answers.auc_replicates})
 
 
-def results_of(outcomes: dict[str, Outcome]) -> Results:
+def results_of(outcomes: dict[str, SuiteResult]) -> Results:
     """Convert outcomes by suite name to the structure of eval_results.json."""
     replicates = {
         f"{suite}.{name}": values.tolist()

@@ -19,7 +19,7 @@ from familiar.datasets.duplicates import (
     perceptual_hash,
     thumbnail,
 )
-from familiar.datasets.folders import DataSpec, by_hash
+from familiar.datasets.folders import DataSpec, sort_by_hash
 from familiar.datasets.inspection import DUPLICATE_KINDS, inspect_table
 from familiar.datasets.synthetic import SyntheticPhoto
 
@@ -228,7 +228,7 @@ LFW_FAULTS = [
 @pytest.mark.shared_data
 def test_lfw_duplicates_across_identities_match_known_faults(shared_data: Path) -> None:
     root = shared_data / "lfw_112"
-    others = by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
+    others = sort_by_hash(path.name for path in root.iterdir() if path.is_dir())[:600]
     names = {name for pair in LFW_FAULTS for name in pair} | set(others)
     inspection = inspect_table(DataSpec((str(root),), identities=tuple(names)).read())
     across = [

@@ -199,7 +199,7 @@ def test_duplicates_are_sorted_by_similarity(twice: Path) -> None:
 def test_sample_covers_as_many_identities_as_possible() -> None:
     table = DataSpec(("synthetic:cats:8x6",)).read()
     first_of_each = [int(np.flatnonzero(table.labels == label)[0]) for label in range(1, 8)]
-    table = table.rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
+    table = table.select_rows(np.concatenate([np.flatnonzero(table.labels == 0), first_of_each]))
     labels = table.labels[list(inspect_table(table).sample)]
     assert np.bincount(labels).tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
 

@@ -204,7 +204,7 @@ class Reader(HTMLParser):
 
 @pytest.mark.slow
 def test_report_is_self_contained_with_section_per_suite(context: EvaluationContext, tmp_path: Path):
-    path = write_report(tmp_path / "out", full_document(context), context, context.judged)
+    path = write_report(tmp_path / "out", full_document(context), context, context.scored_pairs)
     assert path == tmp_path / "out" / "report.html"
     page = Reader(path.read_text(encoding="utf-8"))
     assert set(SUITES) <= page.ids
@@ -228,7 +228,7 @@ def test_report_is_self_contained_with_section_per_suite(context: EvaluationCont
 
 @pytest.mark.exhaustive
 def test_report_has_both_color_schemes_and_png_files(context: EvaluationContext, tmp_path: Path):
-    page = write_report(tmp_path, full_document(context), context, context.judged).read_text()
+    page = write_report(tmp_path, full_document(context), context, context.scored_pairs).read_text()
     assert "color-scheme: light dark" in page
     assert "@media (prefers-color-scheme: dark)" in page
     names = {path.stem for path in tmp_path.glob("*.png")}
@@ -304,7 +304,7 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
     results = full_document(context)
     results["data"] |= {"sources": [str(root)], "skipped": ["<i>.png: empty", "x\udcff.png: empty"]}
     results["slices"]["columns"] = {"<th>": results["slices"]["columns"]["coat"]}
-    path = write_report(tmp_path / "out", results, context, context.judged)
+    path = write_report(tmp_path / "out", results, context, context.scored_pairs)
     page = Reader(path.read_text(encoding="utf-8"))
     assert "script" not in page.tags
     assert 'a "quote" & <img src=x onerror=y>' in page.text
@@ -315,7 +315,7 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
 def test_non_utf8_name_is_rendered(context: EvaluationContext, tmp_path: Path):
     names = (context.table.names[0] + "\udcff", *context.table.names[1:])
     renamed = dataclasses.replace(context, table=dataclasses.replace(context.table, names=names))
-    page = write_report(tmp_path, document(renamed), renamed, renamed.judged).read_text(encoding="utf-8")
+    page = write_report(tmp_path, document(renamed), renamed, renamed.scored_pairs).read_text(encoding="utf-8")
     assert "Person_00\\xff" in page
 
 
@@ -325,7 +325,7 @@ def test_non_utf8_name_is_rendered(context: EvaluationContext, tmp_path: Path):
 def test_few_photos_still_make_report(identities: int, photos: int, mean_color_bundle: Path, tmp_path: Path):
     context = context_in(color_folder(tmp_path / "few", identities, photos), mean_color_bundle)
     try:
-        scored_pairs = context.judged
+        scored_pairs = context.scored_pairs
     except NothingToMeasure:
         scored_pairs = None
     results = document(context)
@@ -340,7 +340,7 @@ def test_collapsed_embeddings_make_report(mean_color_bundle: Path, tmp_path: Pat
     context = context_in(color_folder(tmp_path / "same", 12, 5, spread=0.0), mean_color_bundle)
     collapsed = dataclasses.replace(context, embeddings=np.tile(context.embeddings[:1], (60, 1)))
     results = document(collapsed)
-    page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.judged).read_text())
+    page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.scored_pairs).read_text())
     assert "For 0.00\u00a0% of the photos the nearest other photo" in page.text
     assert "most often Person" in page.text
 
@@ -363,7 +363,7 @@ def test_deleted_photo_is_reported(context: EvaluationContext, tmp_path: Path):
     for photo in context.table.photos:
         assert isinstance(photo, Path)
         photo.unlink()
-    page = write_report(tmp_path / "out", results, context, context.judged).read_text()
+    page = write_report(tmp_path / "out", results, context, context.scored_pairs).read_text()
     assert "can no longer be read" in page
     assert (tmp_path / "out" / "neighbors.png").read_bytes().startswith(PNG)
 

@@ -160,9 +160,10 @@ def test_is_invariant_to_threads_and_other_photos(mean_color_bundle: Path, tmp_p
     three_threads = robustness(build_context(Embedder(mean_color_bundle, threads=3), table)).figures
     assert json.loads(json.dumps(single_thread)) == json.loads(json.dumps(three_threads))
     # The noise of a photo does not depend on the other photos.
-    together = robustness(build_context(Embedder(mean_color_bundle), table.rows(np.arange(3)))).figures
+    together = robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.arange(3)))).figures
     separately = [
-        robustness(build_context(Embedder(mean_color_bundle), table.rows(np.array([row])))).figures for row in range(3)
+        robustness(build_context(Embedder(mean_color_bundle), table.select_rows(np.array([row])))).figures
+        for row in range(3)
     ]
     assert together["corruptions"]["noise"]["similarity_drop"] == pytest.approx(
         np.mean([metrics["corruptions"]["noise"]["similarity_drop"] for metrics in separately])
@@ -202,8 +203,8 @@ def test_flip_applies_to_corrupted_photos(embedder: Embedder, tmp_path: Path):
 def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):
     context = build_context(embedder, scan_folders(patches(tmp_path / "data", 4, 2)))
     one_point = replace(context, embeddings=np.tile(context.embeddings[:1], (8, 1)))
-    setup = perturbation.probe(one_point.labels, np.arange(8))
-    metrics = perturbation.answer(setup, one_point.embeddings, one_point.embeddings)
+    setup = perturbation.make_setup(one_point.labels, np.arange(8))
+    metrics = perturbation.run_setup(setup, one_point.embeddings, one_point.embeddings)
     assert (metrics.recall_at_1, metrics.auc) == (0.0, 0.5)
 
 

@@ -163,15 +163,15 @@ def test_harmonic_measures_each_prefix(make_context):
 
 def test_overfitting_compares_equal_galleries(colors, mean_color_bundle):
     whole = scan_folders(colors)
-    trained = whole.of_identities(whole.names[:6])
-    context = build_context(Embedder(mean_color_bundle), whole.of_identities(whole.names[6:]), trained_on=trained)
+    trained = whole.select_identities(whole.names[:6])
+    context = build_context(Embedder(mean_color_bundle), whole.select_identities(whole.names[6:]), trained_on=trained)
     figures = overfitting(context).figures
     assert (figures["identities"], figures["photos_per_identity"]) == (6, 2)
     assert figures["gap"] == pytest.approx(figures["train_recall_at_1"] - figures["test_recall_at_1"])
     # The same identities on both sides have no gap, whatever is drawn.
     both = build_context(Embedder(mean_color_bundle), whole, trained_on=trained)
     assert overfitting(both).figures["test_recall_at_1"] == figures["test_recall_at_1"]
-    for no_photos in (None, trained.rows(np.arange(0))):
+    for no_photos in (None, trained.select_rows(np.arange(0))):
         with pytest.raises(NothingToMeasure, match="trained on"):
             overfitting(replace(context, trained_on=no_photos))
     with pytest.raises(NothingToMeasure, match="two others"):
@@ -328,7 +328,7 @@ def test_overfitting_ignores_validation_identities(colors, mean_color_bundle):
     context = build_context(
         Embedder(mean_color_bundle),
         whole,
-        trained_on=whole.of_identities(whole.names[:4]),
+        trained_on=whole.select_identities(whole.names[:4]),
         seen_identities=frozenset(whole.names[:9]),
     )
     assert overfitting(context).figures["identities"] == 3

@@ -46,7 +46,7 @@ def test_only_int8_is_compared_with_rounded_network(run: RunFolder, tmp_path: Pa
     )
     network = build_network(run.recipe())
     load_weights(run.embedder, network=network)
-    table = run.data_spec().read().of_identities(run.split().validation)
+    table = run.data_spec().read().select_identities(run.split().validation)
     read = read_table(table, run.recipe().input.preprocessing())
     photos = FaceDataset(read.table, read.crops)
     unrounded = gate_metrics(embed_dataset(network, photos), read.table.labels)

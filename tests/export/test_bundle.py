@@ -18,7 +18,7 @@ from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.export import bundle as export
 from familiar.export import gate as gate_module
 from familiar.export.bundle import UNKNOWN_LICENSE, export_run
-from familiar.export.gate import Figures, Gate
+from familiar.export.gate import Gate, GateMetrics
 from familiar.export.precision import PRECISIONS
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
@@ -34,7 +34,7 @@ from familiar.training.validation import embed_dataset
 pytestmark = pytest.mark.slow
 
 ANYTHING = Gate(1, 1)
-BEFORE = Figures(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
+BEFORE = GateMetrics(0.98, 0.05, 0.9, 0.96, {"1e-2": 0.5, "1e-3": None, "1e-4": None})
 WORSE = replace(BEFORE, auc=0.96)
 
 
@@ -122,7 +122,7 @@ def test_metadata_matches_run(run, exported):
 
 
 def test_results_and_calibration_match_validation_identities(run, exported, cats):
-    table = DataSpec((str(cats),)).read().of_identities(run.split().validation)
+    table = DataSpec((str(cats),)).read().select_identities(run.split().validation)
     embeddings = embed_photos(Embedder(exported), table.photos).embeddings
     results, calibration = exported.metadata.results, exported.metadata.calibration
     assert (results["identities"], results["photos"]) == (5, 40)
@@ -287,7 +287,7 @@ def test_8_bit_bundle_loads_and_reports_its_loss(run, exported, tmp_path, precis
     assert bundle == load_bundle(tmp_path / "cats.onnx")
     assert bundle.metadata.precision == precision
     assert len(bundle.onnx) < most * len(exported.onnx)
-    table = DataSpec((str(run.data_spec().sources[0]),)).read().of_identities(run.split().validation)
+    table = DataSpec((str(run.data_spec().sources[0]),)).read().select_identities(run.split().validation)
     quantized, whole = (embed_photos(Embedder(each), table.photos).embeddings for each in (bundle, exported))
     parity, results = bundle.metadata.parity, bundle.metadata.results
     cosines = (quantized * whole).sum(axis=1)

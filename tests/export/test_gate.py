@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import GateRefused
 from familiar.core.vectors import normalize
-from familiar.export.gate import STANDARD, Figures, Gate, gate_metrics
+from familiar.export.gate import DEFAULT_GATE, Gate, GateMetrics, gate_metrics
 from familiar.metrics import pairs
 from familiar.metrics.pairs import count_all_pairs
 from familiar.metrics.verification import roc_auc
 
-SOURCE = Figures(auc=0.98, eer=0.05, best_accuracy=0.9, recall_at_1=0.96, tar_at_far={"1e-3": None})
+SOURCE = GateMetrics(auc=0.98, eer=0.05, best_accuracy=0.9, recall_at_1=0.96, tar_at_far={"1e-3": None})
 
 
 def rows(n=48, d=8, seed=0):
@@ -71,7 +71,7 @@ def test_perfect_embeddings_score_one_and_collapsed_fail():
     assert (perfect.auc, perfect.eer, perfect.best_accuracy, perfect.recall_at_1) == (1, 0, 1, 1)
     collapsed = gate_metrics(np.eye(4, dtype=np.float32)[labels * 0], labels)
     assert (collapsed.auc, collapsed.best_accuracy) == (0.5, 0.5)
-    assert not STANDARD.passes(perfect, collapsed)
+    assert not DEFAULT_GATE.passes(perfect, collapsed)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [5], []])
@@ -105,12 +105,12 @@ def test_same_pairs_are_sampled_above_limit(monkeypatch):
 )
 def test_gate_limits_loss_of_auc_and_recall(auc, recall, passes):
     exported = replace(SOURCE, auc=auc, recall_at_1=recall)
-    assert STANDARD.passes(SOURCE, exported) is passes
+    assert DEFAULT_GATE.passes(SOURCE, exported) is passes
     if passes:
-        STANDARD.require(SOURCE, exported, "runs/cats in int8")
+        DEFAULT_GATE.require(SOURCE, exported, "runs/cats in int8")
         return
     with pytest.raises(GateRefused) as refused:
-        STANDARD.require(SOURCE, exported, "runs/cats in int8")
+        DEFAULT_GATE.require(SOURCE, exported, "runs/cats in int8")
     message = str(refused.value)
     assert message.startswith(
         f"runs/cats in int8 loses too much: ROC AUC 0.9800 -> {auc:.4f} (may drop by 0.01 at most), "

@@ -194,7 +194,7 @@ def test_geometry_changes_the_pack_and_colors_do_not(
 
 def test_photo_order_changes_the_pack(cats: Path, cache: CropCache) -> None:
     table = scan_folders(cats)
-    reversed_table = table.rows(np.arange(6)[::-1].copy())
+    reversed_table = table.select_rows(np.arange(6)[::-1].copy())
     first, second = (read_table(photos, PREPROCESSING, cache) for photos in (table, reversed_table))
     assert_same_pixels(second.crops)
     assert len(packs(cache)) == 2
@@ -769,7 +769,7 @@ def test_worker_processes_decode_photos_in_order(cache: CropCache, monkeypatch: 
 def test_subset_crops_match_subset_photos(tmp_path: Path, rows: list[int], room: int) -> None:
     table = DataSpec(("synthetic:cats:3x3",)).read()
     everything = read_table(table, PREPROCESSING, CropCache(tmp_path / str(room), room * CROP_BYTES))
-    subset = table.rows(np.array(rows))
+    subset = table.select_rows(np.array(rows))
     crops = everything.crops.select(subset)
     assert crops.photos == subset.photos
     assert len(crops) == len(rows)

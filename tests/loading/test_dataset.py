@@ -130,7 +130,7 @@ def test_pickled_dataset_returns_same_batch(cats: Path) -> None:
 def test_rejects_crops_for_other_photos(cats: Path) -> None:
     read = read_table(scan_folders(cats), PREPROCESSING)
     with pytest.raises(ValueError, match="6 crops for 2 photos"):
-        FaceDataset(read.table.rows(np.array([0, 1])), read.crops)
+        FaceDataset(read.table.select_rows(np.array([0, 1])), read.crops)
 
 
 @pytest.mark.parametrize(("photos", "sizes"), [(0, []), (1, [1]), (6, [3, 3]), (7, [3, 3, 1])])

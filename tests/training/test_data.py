@@ -25,7 +25,7 @@ def with_photos(counts):
     """Return photos of synthetic cats, that many for each identity."""
     whole = DataSpec((f"synthetic:cats:{len(counts)}x{max(counts)}",)).read()
     keep = [row for row, photo in enumerate(whole.photos) if photo.index < counts[photo.identity]]
-    return read_table(whole.rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
+    return read_table(whole.select_rows(np.array(keep, np.int64)), RECIPE.input.preprocessing())
 
 
 def test_split_sides_are_disjoint_and_complete():

@@ -14,7 +14,7 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
-from familiar.datasets.folders import IdentityTable, PhotoRef, by_hash
+from familiar.datasets.folders import IdentityTable, PhotoRef, sort_by_hash
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats
 
 SAMPLE_SIZE = 9
@@ -264,7 +264,7 @@ def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:
     row_of = {f"{table.names[table.labels[row]]}/{table.photos[row].name}": row for row in rows}
     turns = Counter[int]()
     candidates: list[tuple[int, int]] = []
-    for name in by_hash(row_of):
+    for name in sort_by_hash(row_of):
         label = int(table.labels[row_of[name]])
         candidates.append((turns[label], row_of[name]))
         turns[label] += 1

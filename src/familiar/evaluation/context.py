@@ -77,7 +77,7 @@ class EvaluationContext:
         return rank_queries(self.embeddings, self.labels)
 
     @cached_property
-    def judged(self) -> ScoredPairs:
+    def scored_pairs(self) -> ScoredPairs:
         """The pairs that the options ask for, with their similarities."""
         if self.pairs is not None:
             return score_listed_pairs(self.embeddings, self.pairs)
@@ -89,7 +89,7 @@ class EvaluationContext:
         """Restrict the context to these photos and the pairs between them."""
         return replace(
             self,
-            table=self.table.rows(rows),
+            table=self.table.select_rows(rows),
             embeddings=self.embeddings[rows],
             rows=self.rows[rows],
             pairs=None if self.pairs is None else restrict_pairs(self.pairs, rows, len(self.table))[0],
@@ -133,7 +133,7 @@ class EvaluationContext:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class SuiteResult:
     """The result of one suite: its part of `eval_results.json`, and the replicates of its headline metrics.
 
     A replicate is named by the path of its metric in `figures`, such as "tar_at_far.1e-2"; so are intervals. Two models
@@ -188,7 +188,7 @@ def build_context(
     embedded_rows = rows[embedded.rows]
     return EvaluationContext(
         embedder,
-        table.rows(embedded_rows),
+        table.select_rows(embedded_rows),
         embedded.embeddings,
         table,
         embedded_rows,

@@ -120,7 +120,7 @@ def evaluate(
 
 def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
     try:
-        return context.judged
+        return context.scored_pairs
     except NothingToMeasure:
         return None
 
@@ -145,11 +145,11 @@ def select_identities(table: IdentityTable, model: Path, split: str | None) -> E
     names = set(table.names)
     if split is None:
         split = "test" if names <= {*run_split.train, *run_split.validation, *run_split.test} else "all"
-    trained_on = table.of_identities(run_split.train)
+    trained_on = table.select_identities(run_split.train)
     seen = frozenset({*run_split.train, *run_split.validation})
     if split == "all":
         return EvaluationData(table, "all", trained_on, seen)
-    test_table = table.of_identities(run_split.test)
+    test_table = table.select_identities(run_split.test)
     if not run_split.test:
         raise BadDataset(f"{path}: the run held out no identities to test on; use --split all")
     if not len(test_table):
@@ -166,7 +166,7 @@ def seen_photos(model: Path) -> IdentityTable | None:
     folder = run_folder(model)
     try:
         split = Split.read(folder / run_files.SPLIT)
-        return DataSpec.from_run(folder).read().of_identities({*split.train, *split.validation})
+        return DataSpec.from_run(folder).read().select_identities({*split.train, *split.validation})
     except (BadRun, BadDataset):
         return None
 

@@ -57,19 +57,19 @@ class PerturbationResult:
     `found`: 1 for each query whose nearest other photo is of its identity, else 0. `scores`: those of the pairs.
     """
 
-    probe: PerturbationSetup
-    found: Float64[np.ndarray, " q"]
+    setup: PerturbationSetup
+    hits: Float64[np.ndarray, " q"]
     scores: Float[np.ndarray, " p"]
 
     @property
     def recall_at_1(self) -> float | None:
         """Share of hits; None if no photo has another one of its identity."""
-        return float(self.found.mean()) if len(self.found) else None
+        return float(self.hits.mean()) if len(self.hits) else None
 
     @cached_property
     def auc(self) -> float | None:
         """ROC AUC of the pairs; None if all are same or all are different."""
-        same = self.probe.pairs.same
+        same = self.setup.pairs.same
         try:
             return roc_auc(roc_counts(self.scores[same], self.scores[~same]))
         except NothingToMeasure:
@@ -78,7 +78,7 @@ class PerturbationResult:
     @cached_property
     def auc_replicates(self) -> Float64[np.ndarray, " r"]:
         """ROC AUC in each bootstrap replicate."""
-        identity, pairs = self.probe.identity, self.probe.pairs
+        identity, pairs = self.setup.identity, self.setup.pairs
         return verification_replicates(
             self.scores,
             identity[pairs.left],
@@ -89,14 +89,14 @@ class PerturbationResult:
         )["auc"]
 
 
-def probe(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> PerturbationSetup:
+def make_setup(labels: Int64[np.ndarray, " n"], rows: Int64[np.ndarray, " k"]) -> PerturbationSetup:
     """Set up these rows of the searched photos as queries, and sample pairs of them."""
     photos = np.bincount(labels)
     queries = np.flatnonzero(photos[labels[rows]] > 1)
     return PerturbationSetup(labels, rows, queries, sample_pairs(labels[rows], MAX_PAIRS, seed=SEED))
 
 
-def answer(
+def run_setup(
     setup: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
 ) -> PerturbationResult:
     """Search for each query, and compare each pair's left photo with its right one among `searched`.
@@ -120,11 +120,11 @@ def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tupl
         The differences, None for a metric that does not exist; and the differences in each replicate, empty with fewer
         than ten identities of two photos.
     """
-    setup = better.probe
+    setup = better.setup
     deltas: dict[str, float | None] = {"recall_at_1": None, "auc": None}
     replicates: Replicates = {}
     if len(setup.queries):
-        differences = {"recall_at_1": better.found - worse.found}
+        differences = {"recall_at_1": better.hits - worse.hits}
         deltas["recall_at_1"] = float(differences["recall_at_1"].mean())
         if setup.resampled:
             replicates = mean_replicates(differences, setup.identity[setup.queries], replicates=REPLICATES, seed=SEED)

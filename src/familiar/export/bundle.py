@@ -16,7 +16,7 @@ from familiar.core.errors import BadDataset, BadRun, GateRefused, ParityFailed, 
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
-from familiar.export.gate import MIN_SAME_SPACE_COSINE, STANDARD, Figures, Gate, gate_metrics
+from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
 from familiar.export.precision import Precision, to_float16
@@ -67,7 +67,7 @@ class _Source:
 
     @cached_property
     def calibration_photos(self) -> Float32[np.ndarray, "n 3 s s"]:
-        return _calibration_photos(self.table.of_identities(self.run.split().train), self.recipe)
+        return _calibration_photos(self.table.select_identities(self.run.split().train), self.recipe)
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class _ExportCheck:
     """
 
     parity: Parity
-    source: Figures | None
-    exported: Figures | None
+    source: GateMetrics | None
+    exported: GateMetrics | None
     same_space: bool
 
 
@@ -91,7 +91,7 @@ def export_run(
     license: str = UNKNOWN_LICENSE,
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
-    gate: Gate = STANDARD,
+    gate: Gate = DEFAULT_GATE,
 ) -> Bundle:
     """Write the best network of a run to `output` as one bundle, in the first of `precisions` that passes all checks.
 
@@ -144,7 +144,7 @@ def _load_source(run: RunFolder, data: DataSpec | None) -> _Source:
     load_weights(run.embedder, network=network)
     try:
         table = (data or run.data_spec()).read()
-        held_out = table.of_identities(run.split().validation)
+        held_out = table.select_identities(run.split().validation)
     except BadDataset as error:
         raise BadRun(
             f"{run.path}: its photos are not where the run read them; give their new folders with --data ({error})"
@@ -199,7 +199,7 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
             "on": "the run's validation identities",
             "identities": len(source.photos.table.names),
             "photos": len(source.photos),
-            **(asdict(check.exported) if check.exported else dict.fromkeys(Figures.__dataclass_fields__)),
+            **(asdict(check.exported) if check.exported else dict.fromkeys(GateMetrics.__dataclass_fields__)),
         },
         parity=_parity_record(check),
         license=license,
@@ -233,7 +233,7 @@ def _check_export(
     same_space = (
         expected is source.embeddings  # the space is that of the network without rounding
         and parity.mean_cosine >= MIN_SAME_SPACE_COSINE
-        and STANDARD.passes(before, after)
+        and DEFAULT_GATE.passes(before, after)
     )
     return _ExportCheck(parity, before, after, same_space)
 
@@ -247,7 +247,7 @@ def _calibration_photos(table: IdentityTable, recipe: Recipe) -> Float32[np.ndar
     """Sample photos the network was trained on, preprocessed as for embedding; none if none can be read."""
     rows = np.sort(np.random.default_rng(0).permutation(len(table))[:CALIBRATION_PHOTOS])
     try:
-        photos = _load_photos(table.rows(rows), recipe.input.preprocessing())
+        photos = _load_photos(table.select_rows(rows), recipe.input.preprocessing())
     except BadDataset:
         return np.empty((0, 3, recipe.input.size_px, recipe.input.size_px), np.float32)
     return torch.cat(list(_images(photos))).numpy()

@@ -15,7 +15,7 @@ ROUNDING_TOLERANCE = 1e-9  # 0.98 less 0.96 is a little more than 0.02
 
 
 @dataclass(frozen=True)
-class Figures:
+class GateMetrics:
     """Recognition quality on validation identities, in [0, 1]; `tar_at_far` is None at rates with too few pairs."""
 
     auc: float
@@ -32,14 +32,14 @@ class Gate:
     max_auc_drop: float = 0.01
     max_recall_drop: float = 0.02
 
-    def passes(self, source: Figures, exported: Figures) -> bool:
+    def passes(self, source: GateMetrics, exported: GateMetrics) -> bool:
         """Return whether the exported network loses no more than allowed."""
         return (
             source.auc - exported.auc <= self.max_auc_drop + ROUNDING_TOLERANCE
             and source.recall_at_1 - exported.recall_at_1 <= self.max_recall_drop + ROUNDING_TOLERANCE
         )
 
-    def require(self, source: Figures, exported: Figures, description: str) -> None:
+    def require(self, source: GateMetrics, exported: GateMetrics, description: str) -> None:
         """Raise GateRefused, with the loss and the bounds, unless the gate passes; `description` names the export."""
         if not self.passes(source, exported):
             raise GateRefused(
@@ -50,19 +50,19 @@ class Gate:
             )
 
 
-STANDARD = Gate()
+DEFAULT_GATE = Gate()
 # Mean cosine between a bundle's embeddings and its source's: below it the two must not be compared with each other,
 # however good each is by itself.
 MIN_SAME_SPACE_COSINE = 0.95
 
 
-def gate_metrics(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Figures | None:
+def gate_metrics(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> GateMetrics | None:
     """Compute recognition quality; None if no individual has two photos, or there is only one individual."""
     same, different = pair_totals(labels)
     if not (same and different):
         return None
     report = verification(count_all_pairs(embeddings, labels))
-    return Figures(
+    return GateMetrics(
         auc=report.auc,
         eer=report.eer,
         best_accuracy=report.best_balanced_accuracy,

@@ -149,7 +149,7 @@ def read_table(
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
     if not len(readable):
         raise BadDataset("not one of the photos can be read")
-    table = table.rows(readable) if unreadable else table
+    table = table.select_rows(readable) if unreadable else table
     return CropTable(
         table,
         Crops(table.photos, preprocessing, pack, readable),

@@ -146,7 +146,7 @@ def cluster_by_domain(
         in_domain = domain == IN_DOMAIN
         thresholds = [threshold, max(-1.0, threshold - COARSE_MARGIN)] if in_domain else [DOMAIN_THRESHOLD]
         linkage = prepare_linkage(whitened[rows], constraints=_restrict_constraints(constraints, rows))
-        partitions = linkage.groups_at(thresholds)
+        partitions = linkage.clusters_at(thresholds)
         clusters[rows], coarse[rows] = clusters.max(initial=-1) + 1 + partitions[0], partitions[-1]
     updated = _add_domains(embeddings, clusters, coarse, domains, constraints)
     changed = np.unique(updated[updated != domains])

@@ -56,8 +56,8 @@ def prepare_data(recipe: Recipe, photos: CropTable) -> TrainingData:
     """
     table = photos.table
     split = split_identities(recipe, table)
-    train = table.of_identities(split.train).with_at_least(recipe.split.min_photos)
-    validation = table.of_identities(split.validation)
+    train = table.select_identities(split.train).with_min_photos(recipe.split.min_photos)
+    validation = table.select_identities(split.validation)
     if len(train.names) < 2:
         raise BadDataset(
             f"training needs two identities with {recipe.split.min_photos} photos or more, got {len(train.names)}"

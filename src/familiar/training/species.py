@@ -8,7 +8,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.vectors import check_unit_rows
-from familiar.datasets.folders import IdentityTable, by_hash, open_photo
+from familiar.datasets.folders import IdentityTable, open_photo, sort_by_hash
 from familiar.detection.detectors import Detector
 from familiar.embedding.embedder import Embedder, embed_photos
 from familiar.embedding.species.classifier import (
@@ -240,7 +240,7 @@ def _assign_folds(
             )
     fold_of: dict[str, int] = {}
     for name in names:
-        identities_of_species = by_hash(identity for identity, other in species_of.items() if other == name)
+        identities_of_species = sort_by_hash(identity for identity, other in species_of.items() if other == name)
         if len(identities_of_species) < 2:
             raise BadDataset(
                 f"{name}: has photos of {len(identities_of_species)} identities; at least two are needed, so that one "

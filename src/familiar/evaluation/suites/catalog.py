@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
-from familiar.evaluation.context import EvaluationContext, Outcome
+from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
@@ -30,7 +30,7 @@ class Suite:
     """A suite. `applies`: whether it is run if no suite is named; a suite that is named is always run."""
 
     description: str
-    run: Callable[[EvaluationContext], Outcome]
+    run: Callable[[EvaluationContext], SuiteResult]
     applies: Callable[[EvaluationContext], bool] = lambda _: True
 
 

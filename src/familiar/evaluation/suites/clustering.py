@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
 from familiar.neighbors.clustering import cluster
@@ -17,7 +17,7 @@ MAX_THRESHOLD_REDUCTION = 0.4  # share of the threshold, in a wholly foreign dom
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of clusters its time grows with the square of the photos
 
 
-def clustering(context: EvaluationContext) -> Outcome:
+def clustering(context: EvaluationContext) -> SuiteResult:
     """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
     The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
@@ -48,7 +48,7 @@ def clustering(context: EvaluationContext) -> Outcome:
         },
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)
 
 
 def _threshold(context: EvaluationContext) -> tuple[float, str]:

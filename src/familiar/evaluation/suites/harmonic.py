@@ -6,7 +6,7 @@ from typing import Any
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
-from familiar.evaluation.context import EvaluationContext, Outcome
+from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.triplets import triplets
@@ -27,7 +27,7 @@ def has_prefixes(context: EvaluationContext) -> bool:
     return len(_prefix_lengths(context)) > 1
 
 
-def harmonic(context: EvaluationContext) -> Outcome:
+def harmonic(context: EvaluationContext) -> SuiteResult:
     """Measure the headline suites with each prefix, scaled to unit length, and the bytes of an embedding.
 
     The metrics at the bundle's thresholds are left out: those are for the full length.
@@ -46,11 +46,11 @@ def harmonic(context: EvaluationContext) -> Outcome:
                 **{name: _suite_metrics(suite, shortened) for name, suite in HEADLINE_SUITES.items()},
             }
         )
-    return Outcome({"prefixes": rows})
+    return SuiteResult({"prefixes": rows})
 
 
 def _suite_metrics(
-    suite: Callable[[EvaluationContext], Outcome], shortened: EvaluationContext
+    suite: Callable[[EvaluationContext], SuiteResult], shortened: EvaluationContext
 ) -> dict[str, Any] | None:
     try:
         metrics = suite(shortened).figures

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import Replicates, identity_weights, intervals
 from familiar.metrics.identification import (
     FARS,
@@ -24,7 +24,7 @@ RANKS = (1, 5, 10)
 PHOTOS_ENROLLED = 1
 
 
-def identification(context: EvaluationContext) -> Outcome:
+def identification(context: EvaluationContext) -> SuiteResult:
     """Measure DIR at FAR, rank-k rates without a threshold, and the rates at the bundle's thresholds.
 
     One photo of each known identity is enrolled.
@@ -53,7 +53,7 @@ def identification(context: EvaluationContext) -> Outcome:
         },
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)
 
 
 def _replicates(identified: IdentifiedProbes, ranks: Sequence[int]) -> Replicates:

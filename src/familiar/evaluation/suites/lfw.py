@@ -5,7 +5,7 @@ from typing import Any
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, restrict_pairs
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, restrict_pairs
 from familiar.metrics.bootstrap import Replicates, intervals, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities
@@ -28,7 +28,7 @@ def _has_pairs_file(context: EvaluationContext) -> bool:
     return any(_find_file(context, name) is not None for name in (VIEW_2, DEV_TEST))
 
 
-def lfw(context: EvaluationContext) -> Outcome:
+def lfw(context: EvaluationContext) -> SuiteResult:
     """Measure the views whose pairs files lie in the data's folders and whose photos are all in the data.
 
     View 2: ten folds, each at the threshold that is best on the other nine; mean and standard error. View 1: the
@@ -51,10 +51,10 @@ def lfw(context: EvaluationContext) -> Outcome:
             metrics["reasons"][name] = str(error)
     if metrics["view_1"] is None and metrics["view_2"] is None:
         raise NothingToMeasure("lfw: " + "; ".join(metrics["reasons"].values()))
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)
 
 
-def _view_2(context: EvaluationContext) -> Outcome:
+def _view_2(context: EvaluationContext) -> SuiteResult:
     folded, skipped = _read_pairs(context, VIEW_2)
     if skipped > MAX_SKIPPED_SHARE * (skipped + len(folded.fold)):
         raise NothingToMeasure(f"{VIEW_2}: the photos of {skipped} of its pairs are not in the evaluation")
@@ -72,10 +72,10 @@ def _view_2(context: EvaluationContext) -> Outcome:
             for fold_accuracy, threshold in zip(accuracy.accuracies.tolist(), accuracy.thresholds.tolist(), strict=True)
         ],
     }
-    return Outcome(metrics)
+    return SuiteResult(metrics)
 
 
-def _view_1(context: EvaluationContext) -> Outcome:
+def _view_1(context: EvaluationContext) -> SuiteResult:
     train_pairs = _read_pairs(context, DEV_TRAIN)[0].pairs
     folded, skipped = _read_pairs(context, DEV_TEST)
     test_pairs = folded.pairs
@@ -101,7 +101,7 @@ def _view_1(context: EvaluationContext) -> Outcome:
         "skipped_pairs": skipped,
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)
 
 
 def _read_pairs(context: EvaluationContext, name: str) -> tuple[FoldedPairs, int]:

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome, build_context
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult, build_context
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.metrics.retrieval import rank_queries
 
@@ -19,23 +19,23 @@ def knows_training_photos(context: EvaluationContext) -> bool:
     return context.trained_on is not None and len(context.trained_on) > 0
 
 
-def overfitting(context: EvaluationContext) -> Outcome:
+def overfitting(context: EvaluationContext) -> SuiteResult:
     """Measure recall@1 in galleries of equal size: as many identities of either side, two photos of each, 20 draws."""
     if context.trained_on is None or not knows_training_photos(context):
         raise NothingToMeasure("overfitting: the data holds none of the identities the model was trained on")
     unseen = context.select_identities(
         set(context.table.names) - context.seen_identities - set(context.trained_on.names)
     )
-    trained_names = context.trained_on.with_at_least(PHOTOS_PER_IDENTITY).names
-    unseen_names = unseen.table.with_at_least(PHOTOS_PER_IDENTITY).names
+    trained_names = context.trained_on.with_min_photos(PHOTOS_PER_IDENTITY).names
+    unseen_names = unseen.table.with_min_photos(PHOTOS_PER_IDENTITY).names
     identities = min(len(trained_names), len(unseen_names), MAX_IDENTITIES)
     if identities < 2:
         raise NothingToMeasure("overfitting: needs two identities trained on and two others, with two photos each")
-    trained_table = context.trained_on.of_identities(_sample(trained_names, identities)).with_max_photos(MAX_PHOTOS)
+    trained_table = context.trained_on.select_identities(_sample(trained_names, identities)).with_max_photos(MAX_PHOTOS)
     trained = build_context(context.embedder, trained_table, detector=context.detector, flip=context.flip)
     unseen = unseen.select_identities(_sample(unseen_names, identities))
     train_recall, test_recall = (_recall_by_identity(side.embeddings, side.labels) for side in (trained, unseen))
-    return Outcome(
+    return SuiteResult(
         {
             "train_recall_at_1": float(train_recall.mean()),
             "test_recall_at_1": float(test_recall.mean()),

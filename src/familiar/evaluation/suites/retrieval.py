@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 DEPTHS = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # nearest photos that a metric looks at
 
 
-def retrieval(context: EvaluationContext) -> Outcome:
+def retrieval(context: EvaluationContext) -> SuiteResult:
     """Measure leave-one-out retrieval, and half of each identity's photos against the other half."""
     leave_one_out = retrieval_result(context.ranked_queries, len(context.table) - 1)
-    return Outcome(leave_one_out.figures | {"query_gallery": _query_gallery(context)}, leave_one_out.replicates)
+    return SuiteResult(leave_one_out.figures | {"query_gallery": _query_gallery(context)}, leave_one_out.replicates)
 
 
 def gallery_half(labels: Int64[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
@@ -35,7 +35,7 @@ def _query_gallery(context: EvaluationContext) -> dict[str, Any]:
     return retrieval_result(ranked, int(enrolled.sum())).figures | {"gallery": int(enrolled.sum()), "seed": SEED}
 
 
-def retrieval_result(ranked: RankedQueries, searched: int) -> Outcome:
+def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
     """Compute the metrics of ranked queries, with 95 % intervals over identities.
 
     Args:
@@ -56,4 +56,4 @@ def retrieval_result(ranked: RankedQueries, searched: int) -> Outcome:
         "queries_without_match": ranked.without_match,
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)

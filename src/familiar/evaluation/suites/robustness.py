@@ -7,9 +7,9 @@ from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
 from familiar.core.types import Crop
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, Outcome
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import CORRUPTIONS
-from familiar.evaluation.perturbation import PerturbationResult, answer, map_photos, metric_deltas, probe
+from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
 from familiar.metrics.bootstrap import Replicates, intervals, mean_replicates
 from familiar.photos.preprocessing import to_tensor
 
@@ -19,7 +19,7 @@ Variant = tuple[str, float | None]
 """A corruption's name and a severity."""
 
 
-def robustness(context: EvaluationContext) -> Outcome:
+def robustness(context: EvaluationContext) -> SuiteResult:
     """Measure each corruption at its default severity, with intervals over identities, and a sweep of severities.
 
     `similarity_drop`: mean of 1 - cosine between a photo and its corrupted self. `recall_at_1_drop`: how much less
@@ -28,9 +28,9 @@ def robustness(context: EvaluationContext) -> Outcome:
     identity. If there are more than 500 photos, they are sampled.
     """
     rows = context.sample_rows(MAX_PHOTOS)
-    setup = probe(context.labels, rows)
+    setup = make_setup(context.labels, rows)
     originals = context.embeddings[rows]
-    clean = answer(setup, originals, context.embeddings)
+    clean = run_setup(setup, originals, context.embeddings)
 
     by_corruption: dict[str, Any] = {}
     sweeps: dict[str, list[dict[str, Any]]] = {}
@@ -39,7 +39,7 @@ def robustness(context: EvaluationContext) -> Outcome:
         steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
             severity: (
                 _similarity_drop(originals, embeddings),
-                answer(setup, embeddings, context.embeddings),
+                run_setup(setup, embeddings, context.embeddings),
             )
             for (variant_name, severity), embeddings in corrupted.items()
             if variant_name == name
@@ -61,7 +61,7 @@ def robustness(context: EvaluationContext) -> Outcome:
             for severity in corruption.sweep
         ]
 
-    return Outcome(
+    return SuiteResult(
         {
             "photos": len(rows),
             "identities": len(np.unique(context.labels[rows])),
@@ -111,7 +111,7 @@ def _drops(
     drops: dict[str, float | None] = {"similarity_drop": float(similarity_drop.mean())}
     drops |= {f"{name}_drop": value for name, value in deltas.items()}
     replicates: Replicates = {}
-    identity = clean.probe.identity
+    identity = clean.setup.identity
     if len(np.unique(identity)) >= MIN_IDENTITIES:
         replicates = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
     return drops, replicates | {f"{name}_drop": values for name, values in delta_replicates.items()}

@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.separation import Distribution, dunn, silhouettes, similarity_distributions
 
 MAX_PHOTOS = 20_000  # distances of all pairs, in float64: beyond that, a sample of identities
 
 
-def separation(context: EvaluationContext) -> Outcome:
+def separation(context: EvaluationContext) -> SuiteResult:
     """Measure the three Dunn indices of unit embeddings, the silhouette, and the distributions of similarities."""
     rows = context.sample_rows(MAX_PHOTOS)
     embeddings, labels = context.embeddings[rows], context.labels[rows]
     indices = dunn(embeddings, labels)
     photo_values = {"silhouette": silhouettes(embeddings, labels)}
     replicates = resampled(labels, lambda: mean_replicates(photo_values, labels, replicates=REPLICATES, seed=SEED))
-    distributions = similarity_distributions(context.judged.counts)
-    return Outcome(
+    distributions = similarity_distributions(context.scored_pairs.counts)
+    return SuiteResult(
         {
             "photos": len(rows),
             "identities": len(np.unique(labels)),

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.context import EvaluationContext, Outcome
+from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval_result
@@ -18,7 +18,7 @@ from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
 from familiar.metrics.retrieval import RankedQueries
 
-SLICED_SUITES: dict[str, Callable[[EvaluationContext], Outcome]] = {
+SLICED_SUITES: dict[str, Callable[[EvaluationContext], SuiteResult]] = {
     "verification": verification,
     "triplets": triplets,
     "clustering": clustering,
@@ -33,7 +33,7 @@ def has_slices(context: EvaluationContext) -> bool:
     return context.options.slices is not None
 
 
-def slices(context: EvaluationContext) -> Outcome:
+def slices(context: EvaluationContext) -> SuiteResult:
     """Measure each slice. Retrieval searches all photos; every other suite uses the slice's photos only.
 
     So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
@@ -48,7 +48,7 @@ def slices(context: EvaluationContext) -> Outcome:
         columns[attribute.name] = sorted(
             (_slice_metrics(context, value, rows) for value, rows in slice_rows.items()), key=_sort_key
         )
-    return Outcome({"columns": columns})
+    return SuiteResult({"columns": columns})
 
 
 def _slice_metrics(context: EvaluationContext, value: str, rows: Int64[np.ndarray, " k"]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Triplets: is an anchor closer to its positive than to a negative? Over all triplets, or a sample of them."""
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.metrics.bootstrap import intervals, mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets
@@ -8,7 +8,7 @@ from familiar.metrics.triplets import all_triplets, sampled_triplets
 SAMPLED_TRIPLETS = 20_000  # as in the article on the mobile pet embedder
 
 
-def triplets(context: EvaluationContext) -> Outcome:
+def triplets(context: EvaluationContext) -> SuiteResult:
     """Measure violation rate and average margin, with 95 % intervals over the anchors' identities."""
     use_all = pair_totals(context.labels)[0] <= MAX_SAME_PAIRS
     totals = (
@@ -32,4 +32,4 @@ def triplets(context: EvaluationContext) -> Outcome:
         "average_margin": totals.average_margin,
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)

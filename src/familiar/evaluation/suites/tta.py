@@ -12,15 +12,15 @@ from familiar.core.types import Crop
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
 from familiar.embedding.embedder import crop_photo
-from familiar.evaluation.context import SEED, EvaluationContext, Outcome
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import mirror
 from familiar.evaluation.perturbation import (
     PerturbationResult,
     PerturbationSetup,
-    answer,
+    make_setup,
     map_photos,
     metric_deltas,
-    probe,
+    run_setup,
 )
 from familiar.metrics.bootstrap import intervals
 from familiar.photos.preprocessing import Preprocessing, to_tensor
@@ -36,7 +36,7 @@ Batch = tuple[dict[str, Float32[np.ndarray, "b d"]], dict[str, float]]
 """Embeddings of a few photos by each method, and the seconds per photo."""
 
 
-def tta(context: EvaluationContext) -> Outcome:
+def tta(context: EvaluationContext) -> SuiteResult:
     """Measure the gains of recall@1 and ROC AUC over the plain photo, overall and per source.
 
     "flip" averages photo and mirror image, "five_crops" the four corners and the center of the photo enlarged by
@@ -50,19 +50,19 @@ def tta(context: EvaluationContext) -> Outcome:
     embeddings, ms_per_photo = _embed_each_way(context, rows)
 
     def measure(method: str, setup: PerturbationSetup) -> PerturbationResult:
-        return answer(setup, embeddings[method][setup.rows], embeddings[method])
+        return run_setup(setup, embeddings[method][setup.rows], embeddings[method])
 
     def gains(setup: PerturbationSetup) -> dict[str, dict[str, Any]]:
         plain = measure("plain", setup)
         return {method: _gains(measure(method, setup), plain) for method in PASSES}
 
-    overall_setup = probe(labels, np.arange(len(rows)))
+    overall_setup = make_setup(labels, np.arange(len(rows)))
     plain, overall = measure("plain", overall_setup), gains(overall_setup)
     sources = np.array([context.table.names[label].split("/", 1)[0] for label in labels])
     gains_by_source: dict[str, Any] = {}
     for source in np.unique(sources).tolist():
         source_rows = np.flatnonzero(sources == source)
-        gains_by_source[source] = overall if len(source_rows) == len(rows) else gains(probe(labels, source_rows))
+        gains_by_source[source] = overall if len(source_rows) == len(rows) else gains(make_setup(labels, source_rows))
 
     metrics: dict[str, Any] = {
         "photos": len(rows),
@@ -81,7 +81,7 @@ def tta(context: EvaluationContext) -> Outcome:
             "ms_per_photo": ms_per_photo[method],
             "by_source": by_source,
         }
-    return Outcome(metrics)
+    return SuiteResult(metrics)
 
 
 def enlarge(preprocessing: Preprocessing) -> Preprocessing:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.calibration import Threshold
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, Outcome, resampled
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
 from familiar.metrics.bootstrap import intervals, verification_replicates
 from familiar.metrics.calibration import ProbabilityCurve, calibration_error, reliability
@@ -24,13 +24,13 @@ RESULT_PATHS = {  # of the metrics that are resampled
 }
 
 
-def verification(context: EvaluationContext) -> Outcome:
+def verification(context: EvaluationContext) -> SuiteResult:
     """Measure verification over pairs, with 95 % intervals over identities, and the bundle's thresholds.
 
     `best_accuracy` and the accuracies at thresholds give same and different pairs the same total weight;
     `best_accuracy_unweighted` counts each pair once, as LFW's tables do.
     """
-    scored_pairs = context.judged
+    scored_pairs = context.scored_pairs
     counts, labels, pairs = scored_pairs.counts, context.labels, scored_pairs.pairs
     headline = verification_metrics(counts)
     calibration = context.embedder.metadata.calibration
@@ -67,7 +67,7 @@ def verification(context: EvaluationContext) -> Outcome:
         "probability": _reliability(context, scored_pairs),
         "interval": intervals(replicates),
     }
-    return Outcome(metrics, replicates)
+    return SuiteResult(metrics, replicates)
 
 
 def _at_threshold(counts: RocCounts, threshold: Threshold) -> dict[str, Any]:
