@@ -134,7 +134,7 @@ def _reshaped(key, *shape):
     ("spoil", "message"),
     [
         (_without("conv_stem.weight"), "has no conv_stem.weight"),
-        (_without("blocks.1.0.bn1.running_var"), "holds no blocks.1.0.bn1.running_var"),
+        (_without("blocks.1.0.bn1.running_var"), "has no blocks.1.0.bn1.running_var"),
         (
             _reshaped("conv_stem.weight", 16, 27, 1, 1),
             r"conv_stem.weight has the shape \(16, 27, 1, 1\), this network needs \(16, 3, 3, 3\)",
@@ -176,7 +176,7 @@ def test_rejects_torchvision_weights_that_do_not_fit(library_network, tmp_path, 
 
 
 def test_rejects_weights_for_another_network(library_network, tmp_path):
-    with pytest.raises(BadWeights, match="wants"):
+    with pytest.raises(BadWeights, match="this network needs"):
         load_weights_file(MobileNetV3Trunk(NARROW), save(tmp_path / "weights.pth", library_network.state_dict()))
 
 

@@ -92,10 +92,10 @@ def test_pet_mobile_trains_with_one_changed_setting(setting, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.head=gap", r"no head is called 'gap'"),
-        ("model.blocks=5", r"no blocks to choose"),
-        ("model.batch_norm=false", r"no batch_norm to choose"),
-        ("model.name=vgg", r"no network is called 'vgg'; there are mobilenetv3_small_100, "),
+        ("model.head=gap", r"unknown head 'gap'"),
+        ("model.blocks=5", r"option\(s\) blocks"),
+        ("model.batch_norm=false", r"option\(s\) batch_norm"),
+        ("model.name=vgg", r"unknown network 'vgg'; choose one of mobilenetv3_small_100, "),
     ],
 )
 def test_rejects_unsupported_model_setting_before_creating_run(setting, message, tmp_path):

@@ -351,8 +351,8 @@ def test_sample_batch_takes_every_photo_once_when_few(dataset):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sample_batch_prefers_identities_with_two_photos(dataset, seed):
-    table = dataset.table.rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
-    subset = FaceDataset(table, dataset.crops.of(table))
+    table = dataset.table.select_rows(np.array([0, 1, *np.flatnonzero(np.arange(len(dataset)) % 4 == 0)[1:], 5]))
+    subset = FaceDataset(table, dataset.crops.select(table))
     assert Counter(sample_batch(subset, identities=2, seed=seed).labels.tolist()) == {0: 2, 1: 2}
 
 
@@ -382,6 +382,6 @@ def test_plot_mining_ignores_augmentation(tmp_path, dataset, network, written):
 
 
 def test_plot_mining_accepts_one_identity(tmp_path, dataset, network, written):
-    table = dataset.table.rows(np.arange(3))
-    plot_mining(network, FaceDataset(table, dataset.crops.of(table)), tmp_path / "triplets.png")
+    table = dataset.table.select_rows(np.arange(3))
+    plot_mining(network, FaceDataset(table, dataset.crops.select(table)), tmp_path / "triplets.png")
     assert written.count("none: all photos are of one identity, so there is no negative") == len(MINERS)

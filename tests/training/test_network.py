@@ -195,9 +195,9 @@ def test_rejects_run_with_different_network(run):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ("model.embedding_dim=16", r"head\.project\.weight is \(8, 1024, 1, 1\), wanted \(16, 1024, 1, 1\)"),
-        ("input.size_px=64", r"head\.pool\.weight is \(1024, 1, 1, 1\), wanted \(1024, 1, 2, 2\)"),
-        ("model.head=average", r"head\.project\.weight is \(8, 1024, 1, 1\), wanted \(8, 1024\)"),
+        ("model.embedding_dim=16", r"head\.project\.weight is \(8, 1024, 1, 1\), expected \(16, 1024, 1, 1\)"),
+        ("input.size_px=64", r"head\.pool\.weight is \(1024, 1, 1, 1\), expected \(1024, 1, 2, 2\)"),
+        ("model.head=average", r"head\.project\.weight is \(8, 1024, 1, 1\), expected \(8, 1024\)"),
     ],
 )
 def test_rejects_run_with_different_head(run, changed, message):

@@ -138,7 +138,7 @@ def test_mining_uses_current_weights(sampler):
 
 def test_rejects_identities_with_one_photo(cats):
     table = cats.read()
-    table = table.rows(np.flatnonzero(np.r_[True, table.labels[1:] != table.labels[:-1]]))
+    table = table.select_rows(np.flatnonzero(np.r_[True, table.labels[1:] != table.labels[:-1]]))
     read = read_table(table, PREPROCESSING)
     sampler = OfflineTriplets(FaceDataset(read.table, read.crops), 12, 3, 0, 0.0)
     with pytest.raises(BadDataset, match="no identity has two photos"):

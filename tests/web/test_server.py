@@ -265,7 +265,7 @@ def refused(*arguments: str | Path) -> str:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "no text"), (b" \n", "empty")])
+@pytest.mark.parametrize(("content", "reason"), [(b"\xff\xfe" * 20, "not a text file"), (b" \n", "empty")])
 def test_rejects_token_file_without_token(folder: Path, tmp_path: Path, content: bytes, reason: str):
     (tmp_path / "token").write_bytes(content)
     arguments = refused(folder, "--port", "0", "--token-file", tmp_path / "token")

@@ -130,7 +130,7 @@ def test_command_writes_sheet_for_changed_recipe(tmp_path: Path) -> None:
     assert (report["output"], report["augmentation"]["blur_p"]) == (str(output), 0.5)
     with Image.open(output) as picture:
         assert picture.width == NAMES_PX + 9 * (TILE_PX + GAP_PX) + 2 * PHOTO_GAP_PX
-    assert re.fullmatch(r".*a\.png: what quickstart does to 2 photos of 32 px\n", run(*options))
+    assert re.fullmatch(r".*a\.png: augmentation of quickstart on 2 photos of 32 px\n", run(*options))
 
 
 @pytest.mark.slow
