@@ -38,7 +38,7 @@ PAGE = 4096
 INDEX_LEAF = 0x0A  # first byte of an index page; tables WITHOUT ROWID have these, too
 FACES = INDIVIDUALS * EACH
 SPACE = Space.from_metadata(embedder().metadata)
-SAVED = ("photos", "faces", "identities", "assignments", "kinds", "constraints", "rejections")
+SAVED = ("photos", "faces", "identities", "assignments", "domains", "constraints", "rejections")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         merge(gallery, 1, [2])
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
         with gallery.writing() as connection:
-            connection.execute("INSERT INTO kinds SELECT id, 1 FROM faces WHERE id % 2")
+            connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
     assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
     return folder
 
@@ -112,7 +112,7 @@ def test_repair_of_an_intact_gallery_loses_nothing(intact: Path, original: Conte
 
 
 def test_repair_covers_every_table_except_the_decision_log(original: Contents):
-    assert {*TABLES, "decisions", "changes", "faces_before"} == original.keys()
+    assert {*TABLES, "decisions", "changes", "previous_faces"} == original.keys()
     assert {*SAVED, "gallery", "next_embeddings", "migration"} == {*TABLES}
 
 
@@ -142,7 +142,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
         for table in SAVED:
             rest = {row for row in lost[table] if row[0] not in lost_faces}
             pages_with_losses[table] += (
-                bool(rest) if table in ("assignments", "kinds", "constraints", "rejections") else 0
+                bool(rest) if table in ("assignments", "domains", "constraints", "rejections") else 0
             )
         if lost["photos"]:
             with Gallery.open(folder) as gallery:
@@ -151,7 +151,7 @@ def test_repair_loses_only_rows_on_the_damaged_page(intact: Path, original: Cont
             assert not lost["faces"]
             assert not lost["assignments"]
     # Only the table's own page; constraints and rejections are also lost with the pages of the table definitions.
-    assert pages_with_losses["assignments"] == pages_with_losses["kinds"] == 1
+    assert pages_with_losses["assignments"] == pages_with_losses["domains"] == 1
     assert max(pages_with_losses["constraints"], pages_with_losses["rejections"]) <= 6
 
 
@@ -235,15 +235,15 @@ def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_p
             connection.execute("UPDATE faces SET left_px = 3")
         delete_face(gallery, 1)
         before = contents(gallery)
-    assert len(before["faces_before"]) == FACES + 1
+    assert len(before["previous_faces"]) == FACES + 1
     content = (start / DATABASE).read_bytes().replace(b"CREATE TABLE photos", b"CREATE TABL\xcf photos")
     folder = write_damaged(start, tmp_path / "gallery", content)  # so that rows can only be recognized page by page
     repair(folder)
     with Gallery.open(folder) as gallery:
         after = contents(gallery)
-    for table in ("photos", "faces", "identities", "assignments", "kinds"):
+    for table in ("photos", "faces", "identities", "assignments", "domains"):
         assert set(after[table]) == set(before[table]), table
-    assert not after["faces_before"]
+    assert not after["previous_faces"]
 
 
 def test_repair_restores_a_missing_gallery_row_for_float32(tmp_path: Path):

@@ -304,7 +304,7 @@ def test_forgotten_photos_leave_no_bytes_of_hand_edited_faces(gallery: Gallery, 
     assert len(files_containing(folder, *secrets)) >= 5
     assert forget_photos(gallery, paths[:2]) == ForgetResult(photos=2, faces=1, erased=True)
     assert {secret for _, secret in files_containing(folder, *secrets)} < set(before[4:])  # of face 3
-    assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "group"]
+    assert [undo(gallery).kind for _ in decisions(gallery)] == ["delete face", "delete face", "cluster"]
     assert gallery.faces().ids.tolist() == [3, 4, 5, 6]
     assert check(gallery).problems == ()
 
@@ -369,4 +369,4 @@ def test_forgetting_keeps_decisions_about_other_identities(gallery: Gallery):
     with embedder_returning(individuals([0, 1])[0]) as embedder:
         move_face(gallery, embedder, 4, BOX)
     forget_identity(gallery, 1)
-    assert [entry.kind for entry in decisions(gallery)] == ["move face", "group"]
+    assert [entry.kind for entry in decisions(gallery)] == ["move face", "cluster"]

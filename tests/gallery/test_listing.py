@@ -72,7 +72,7 @@ def test_identity_summaries_show_central_faces_of_different_photos(populated: Ga
 def test_identity_summaries_are_independent_of_block_size(populated: Gallery, monkeypatch: pytest.MonkeyPatch):
     expected = listing.identity_summaries(populated)
     monkeypatch.setattr("familiar.gallery.search.templates._BLOCK_ROWS", 7)
-    populated._kept.clear()
+    populated._cache.clear()
     assert listing.identity_summaries(populated) == expected
 
 
@@ -221,7 +221,7 @@ def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Gallery)
     enrolled(gallery, rows)
     enrolled(gallery, individuals([2]), "in-domain")
     with gallery.writing() as connection:
-        connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(1, 49)))
+        connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(1, 49)))
         connection.execute("INSERT INTO identities (id) VALUES (1)")
         # The first six are one individual, 7 is another one; 49 and 50 are in the domain of the model.
         connection.executemany("INSERT INTO assignments VALUES (?, 1, 0)", ((face,) for face in [*range(1, 8), 49, 50]))

@@ -225,7 +225,7 @@ def test_deleted_face_does_not_return_on_enrollment(detected: Gallery, embedder:
 
 def test_enrollment_records_no_decision(detected: Gallery):
     assert decisions(detected) == []
-    assert rows(detected, ("changes", "faces_before")) == {"changes": [], "faces_before": []}
+    assert rows(detected, ("changes", "previous_faces")) == {"changes": [], "previous_faces": []}
 
 
 def brighten(path: Path) -> None:

@@ -332,7 +332,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
     corrections.split(album, [added], "Tom")
     before = rows(album)
     with album.reading() as connection:
-        old = [row[0] for row in connection.execute("SELECT embedding FROM faces_before").fetchall()]
+        old = [row[0] for row in connection.execute("SELECT embedding FROM previous_faces").fetchall()]
     assert len(old) == 2
     if shorter:
         migrate(album, with_metadata(embedder, embedding_dim=8, prefixes=(8,)))
@@ -342,7 +342,7 @@ def test_undo_restores_no_embedding_of_the_old_model(
         migrate(album, other_embedder)
     assert rows(album) == before
     assert [entry.kind for entry in decisions(album)] == ["split", "add face", "split"]
-    assert rows(album, ("faces_before",)) == {"faces_before": []}
+    assert rows(album, ("previous_faces",)) == {"previous_faces": []}
     assert [undo(album).kind for _ in range(3)] == ["split", "add face", "split"]
     assert album.faces().ids.tolist() == [1, 2, 3, 4, *range(6, 25)]
     assert rows(album)["identities"][-1][1] is None

@@ -258,7 +258,7 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
     people = individuals([0] * 10 + [3, 3])
     enrolled(gallery, np.concatenate([people, cats]))
     with gallery.writing() as connection:
-        connection.executemany("INSERT INTO kinds VALUES (?, 1)", ((face,) for face in range(7, 62)))
+        connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(7, 62)))
         connection.executemany("INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11)))
         for face in range(1, 62):
             identity = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
@@ -280,7 +280,7 @@ def test_out_of_domain_query_is_adapted_before_comparison(gallery: Gallery):
     assert verify(gallery, query, 9).similarity < 0.2, "an identity in the domain is compared without adaptation"
     assert [match.identity for match in search_identities(gallery, people[0])] == [9, 10]
     with gallery.writing() as connection:
-        connection.execute("DELETE FROM kinds")
+        connection.execute("DELETE FROM domains")
     assert len(search_identities(gallery, query, 99)) == 10, "cached domains belong to one revision"
 
 

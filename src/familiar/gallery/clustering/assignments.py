@@ -72,7 +72,7 @@ def _read_assignments(gallery: Gallery) -> FaceAssignments:
         assignment_rows = connection.execute(
             "SELECT face_id, identity_id, by_user FROM assignments ORDER BY face_id"
         ).fetchall()
-        domain_rows = connection.execute("SELECT face_id, kind FROM kinds ORDER BY face_id").fetchall()
+        domain_rows = connection.execute("SELECT face_id, domain FROM domains ORDER BY face_id").fetchall()
         names = dict(connection.execute("SELECT id, name FROM identities WHERE name IS NOT NULL").fetchall())
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)

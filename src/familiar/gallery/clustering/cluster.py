@@ -67,12 +67,14 @@ def cluster(gallery: Gallery, *, threshold: float | None = None, rebuild: bool =
         revision = gallery.revision
         plan = _plan(gallery, threshold, rebuild) if attempt < _MAX_ATTEMPTS else None
         try:
-            with decision(gallery, "group") as connection:
+            with decision(gallery, "cluster") as connection:
                 if plan is None:
                     plan = _plan(gallery, threshold, rebuild)
                 elif gallery.revision != revision:
                     raise _ConcurrentWriteError
-                connection.execute("UPDATE gallery SET judged_face = (SELECT coalesce(max(id), 0) FROM faces)")
+                connection.execute(
+                    "UPDATE gallery SET last_clustered_face_id = (SELECT coalesce(max(id), 0) FROM faces)"
+                )
                 return _write(connection, plan)
         except _ConcurrentWriteError:
             continue
@@ -139,7 +141,7 @@ def _plan(gallery: Gallery, threshold: float | None, rebuild: bool) -> _Plan:
     if threshold is None:
         threshold = clustering_calibration(gallery).threshold
     with gallery.reading() as connection:
-        (last_clustered_face,) = connection.execute("SELECT judged_face FROM gallery").fetchone()
+        (last_clustered_face,) = connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone()
     fixed_identity = assignments.identity.copy()
     if rebuild:
         is_named = np.isin(assignments.identity, np.array(list(assignments.names), np.int64))
@@ -275,12 +277,15 @@ def _write(connection: sqlite3.Connection, plan: _Plan) -> ClusterResult:
 
 def _write_domains(connection: sqlite3.Connection, plan: _Plan) -> None:
     # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(connection.execute("SELECT face_id, kind FROM kinds").fetchall())
+    stored = dict(connection.execute("SELECT face_id, domain FROM domains").fetchall())
     ids = plan.assignments.faces.ids
     domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    connection.executemany("DELETE FROM kinds WHERE face_id = ?", ((face,) for face in stored.keys() - domains.keys()))
     connection.executemany(
-        "INSERT INTO kinds (face_id, kind) VALUES (?, ?) ON CONFLICT (face_id) DO UPDATE SET kind = excluded.kind",
+        "DELETE FROM domains WHERE face_id = ?", ((face,) for face in stored.keys() - domains.keys())
+    )
+    connection.executemany(
+        "INSERT INTO domains (face_id, domain) VALUES (?, ?) "
+        "ON CONFLICT (face_id) DO UPDATE SET domain = excluded.domain",
         ((face, domain) for face, domain in domains.items() if stored.get(face) != domain),
     )
 

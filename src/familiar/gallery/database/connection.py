@@ -94,7 +94,7 @@ class Gallery:
             connection.execute("BEGIN IMMEDIATE")
             create_tables(connection)
             connection.execute(
-                "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
+                "INSERT INTO gallery (id, uid, space, embedding_dtype) VALUES (1, ?, ?, ?)",
                 (secrets.token_hex(16), space.to_json(), embedding_dtype),
             )
             connection.execute("COMMIT")
@@ -233,7 +233,7 @@ class Gallery:
     def embedding_dtype(self) -> np.dtype[Any]:
         """The stored type of embeddings: little-endian float16 or float32."""
         with self.reading() as connection:
-            return np.dtype(connection.execute("SELECT element FROM gallery").fetchone()[0]).newbyteorder("<")
+            return np.dtype(connection.execute("SELECT embedding_dtype FROM gallery").fetchone()[0]).newbyteorder("<")
 
     def check_space(self, space_id: str, embedding_dim: int) -> None:
         """Check that embeddings of this space and dimension are comparable with the stored ones.
@@ -253,7 +253,7 @@ class Gallery:
         """Return all faces, cached until a face is added, deleted or changed."""
         with self.reading() as connection:
             space, dtype_name, revision = connection.execute(
-                "SELECT space, element, faces_revision FROM gallery"
+                "SELECT space, embedding_dtype, faces_revision FROM gallery"
             ).fetchone()
             dim = Space.from_json(space).embedding_dim
             dtype = np.dtype(dtype_name).newbyteorder("<")

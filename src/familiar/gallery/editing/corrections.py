@@ -195,7 +195,7 @@ def mark_different(gallery: Gallery, first: int, second: int) -> None:
     """
     if first == second:
         raise Contradiction(f"face {first} cannot differ from itself; give two faces")
-    with decision(gallery, "tell apart") as connection:
+    with decision(gallery, "mark different") as connection:
         check_faces(gallery, (first, second))
         before = load_assignments(gallery)
         rows = before.faces.rows_of(np.array([first, second], np.int64))

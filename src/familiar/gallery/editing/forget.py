@@ -46,11 +46,11 @@ def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
     with gallery.writing(faces_change=True) as connection:
         # Other identities' log entries may contain the name: of one merged into this one, or of a former bearer.
         connection.execute(
-            "DELETE FROM changes WHERE table_name = 'identities' AND (first = ? OR json_extract(before, '$[0]') = "
-            "(SELECT name FROM identities WHERE id = ?))",
+            "DELETE FROM changes WHERE table_name = 'identities' AND (first_key = ? "
+            "OR json_extract(previous, '$[0]') = (SELECT name FROM identities WHERE id = ?))",
             (number, number),
         )
-        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second = ?", (number,))
+        connection.execute("DELETE FROM changes WHERE table_name = 'rejections' AND second_key = ?", (number,))
         _mark_faces(connection, "SELECT face_id FROM assignments WHERE identity_id = ?", number)
         _mark_deleted_faces(connection, number)
         faces = _erase_marked_faces(connection)
@@ -83,8 +83,9 @@ def forget_photos(gallery: Gallery, paths: Sequence[Path]) -> ForgetResult:
             for _, photo_path, sha256 in photos:
                 files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(photo_path), sha256)
         faces_of_photos = (
-            "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first FROM changes "
-            "JOIN faces_before ON change_id = changes.id WHERE photo_id IN (SELECT value FROM json_each(?1))"
+            "SELECT id FROM faces WHERE photo_id IN (SELECT value FROM json_each(?1)) UNION SELECT first_key "
+            "FROM changes JOIN previous_faces ON change_id = changes.id "
+            "WHERE photo_id IN (SELECT value FROM json_each(?1))"
         )
         _mark_faces(connection, faces_of_photos, json.dumps(numbers))
         faces = _erase_marked_faces(connection)
@@ -135,14 +136,14 @@ def _mark_deleted_faces(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS logged (face INTEGER, decision INTEGER)")
     connection.execute("DELETE FROM logged")
     connection.execute(
-        "WITH merged AS (SELECT ? AS number UNION SELECT json_extract(before, '$[0]') FROM changes "
-        "WHERE table_name = 'assignments' AND before IS NOT NULL AND first IN (SELECT id FROM marked) "
-        "AND json_extract(before, '$[0]') NOT IN (SELECT id FROM identities)) "
-        "INSERT INTO logged SELECT change.first, change.decision_id FROM faces_before "
+        "WITH merged AS (SELECT ? AS number UNION SELECT json_extract(previous, '$[0]') FROM changes "
+        "WHERE table_name = 'assignments' AND previous IS NOT NULL AND first_key IN (SELECT id FROM marked) "
+        "AND json_extract(previous, '$[0]') NOT IN (SELECT id FROM identities)) "
+        "INSERT INTO logged SELECT change.first_key, change.decision_id FROM previous_faces "
         "JOIN changes AS change ON change.id = change_id JOIN changes AS assigned "
-        "ON assigned.table_name = 'assignments' AND assigned.first = change.first "
+        "ON assigned.table_name = 'assignments' AND assigned.first_key = change.first_key "
         "AND assigned.decision_id >= change.decision_id "
-        "WHERE json_extract(assigned.before, '$[0]') IN (SELECT number FROM merged)",
+        "WHERE json_extract(assigned.previous, '$[0]') IN (SELECT number FROM merged)",
         (number,),
     )
     connection.execute("INSERT OR IGNORE INTO marked SELECT face FROM logged WHERE face NOT IN (SELECT id FROM faces)")
@@ -158,17 +159,17 @@ def _erase_marked_faces(connection: sqlite3.Connection) -> int:
         The number of faces deleted.
     """
     connection.execute(
-        "DELETE FROM changes WHERE table_name = 'identities' AND first NOT IN (SELECT id FROM identities) AND first IN "
-        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
-        "AND before IS NOT NULL AND first IN (SELECT id FROM marked)) AND first NOT IN "
-        "(SELECT json_extract(before, '$[0]') FROM changes WHERE table_name = 'assignments' "
-        "AND before IS NOT NULL AND first NOT IN (SELECT id FROM marked))"
+        "DELETE FROM changes WHERE table_name = 'identities' AND first_key NOT IN (SELECT id FROM identities) "
+        "AND first_key IN (SELECT json_extract(previous, '$[0]') FROM changes WHERE table_name = 'assignments' "
+        "AND previous IS NOT NULL AND first_key IN (SELECT id FROM marked)) AND first_key NOT IN "
+        "(SELECT json_extract(previous, '$[0]') FROM changes WHERE table_name = 'assignments' "
+        "AND previous IS NOT NULL AND first_key NOT IN (SELECT id FROM marked))"
     )
     connection.execute(
-        "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'kinds', 'constraints', 'rejections') "
-        "AND first IN (SELECT id FROM marked)"
+        "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'domains', 'constraints', 'rejections') "
+        "AND first_key IN (SELECT id FROM marked)"
     )
-    connection.execute("DELETE FROM changes WHERE table_name = 'constraints' AND second IN (SELECT id FROM marked)")
+    connection.execute("DELETE FROM changes WHERE table_name = 'constraints' AND second_key IN (SELECT id FROM marked)")
     delete_empty_decisions(connection)
     faces = connection.execute("DELETE FROM faces WHERE id IN (SELECT id FROM marked)").rowcount
     connection.execute("UPDATE gallery SET erasure_due = 1")

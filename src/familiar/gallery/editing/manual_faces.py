@@ -119,7 +119,7 @@ def move_face(gallery: Gallery, embedder: Embedder, face: int, box_xyxy_px: Box,
             raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
         # An unfinished migration may have embedded the old box.
         connection.execute("DELETE FROM next_embeddings WHERE face_id = ?", (face,))
-        connection.execute("DELETE FROM kinds WHERE face_id = ?", (face,))
+        connection.execute("DELETE FROM domains WHERE face_id = ?", (face,))
         connection.execute(
             "DELETE FROM assignments WHERE face_id = ? AND by_user = 0 AND EXISTS (SELECT 1 FROM assignments AS other "
             "WHERE other.identity_id = assignments.identity_id AND other.face_id <> assignments.face_id)",
@@ -234,13 +234,13 @@ def _column_values(gallery: Gallery, face: _EmbeddedFace) -> tuple[Any, ...]:
 
 def _assign_face(gallery: Gallery, connection: sqlite3.Connection, face: int) -> None:
     """Find the domain of a face and, if it is unassigned, its identity."""
-    if connection.execute("SELECT 1 FROM kinds LIMIT 1").fetchone():
+    if connection.execute("SELECT 1 FROM domains LIMIT 1").fetchone():
         assignments = load_assignments(gallery)
         row = assignments.faces.rows_of(np.array([face], np.int64))
         rows = np.union1d(np.flatnonzero(assignments.domain != IN_DOMAIN), row)
         domains = extend_domains(assignments.faces.unit_rows(rows), assignments.domain[rows])
         domain = int(domains[rows == row][0])
         if domain != IN_DOMAIN:
-            connection.execute("INSERT INTO kinds (face_id, kind) VALUES (?, ?)", (face, domain))
+            connection.execute("INSERT INTO domains (face_id, domain) VALUES (?, ?)", (face, domain))
     if not connection.execute("SELECT 1 FROM assignments WHERE face_id = ?", (face,)).fetchone():
         recluster(gallery, connection, np.array([face], np.int64), [])

@@ -78,7 +78,8 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
             )
         connection.execute("PRAGMA defer_foreign_keys = ON")
         changes = connection.execute(
-            "SELECT id, table_name, first, second, before FROM changes WHERE decision_id = ? ORDER BY id DESC",
+            "SELECT id, table_name, first_key, second_key, previous FROM changes WHERE decision_id = ? "
+            "ORDER BY id DESC",
             (last.number,),
         ).fetchall()
         for change in changes:
@@ -94,8 +95,8 @@ def undo(gallery: Gallery, expected: int | None = None) -> Decision:
         )
         # Restored rejections of an identity that has been forgotten since.
         connection.execute("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
-        if last.kind == "group":  # the next grouping may find other domains, so it must process all faces
-            connection.execute("UPDATE gallery SET judged_face = 0")
+        if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
+            connection.execute("UPDATE gallery SET last_clustered_face_id = 0")
         connection.execute("DELETE FROM decisions WHERE id = ?", (last.number,))
     return last
 

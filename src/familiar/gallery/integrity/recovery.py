@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.vectors import UNIT_NORM_TOLERANCE
+from familiar.gallery.database.schema import OLD_NAMES
 from familiar.gallery.database.space import Space
 
 # Parents before children. The undo log is not among them: an incomplete one cannot be undone.
@@ -25,7 +26,7 @@ TABLES = (
     "identities",
     "faces",
     "assignments",
-    "kinds",
+    "domains",
     "constraints",
     "rejections",
     "next_embeddings",
@@ -39,7 +40,7 @@ _ROW_CONDITIONS = {
     "identities": "typeof(c1) IN ('text', 'null') AND c2 IS NULL AND c0 IS NULL AND substr(c1, 1, 1) IS NOT '{'",
     "faces": "typeof(c1) = 'integer' AND typeof(c10) = 'blob'",
     "assignments": "typeof(c1) = 'integer' AND c2 IN (0, 1) AND c3 IS NULL AND c0 IS NULL",
-    "kinds": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
+    "domains": "typeof(c1) = 'integer' AND c2 IS NULL AND c0 IS NULL",
 }
 _MAX_COLUMNS = 11  # of these tables
 _TABLE_LEAF = 0x0D  # first byte of a page of rows (sqlite.org/fileformat2.html, 1.6)
@@ -111,7 +112,7 @@ class _Recovery:
                     embedding_dtype = "float32" if row[0] == 4 * space.embedding_dim else "float16"
                     break
         self._target.execute(
-            "INSERT INTO gallery (id, uid, space, element) VALUES (1, ?, ?, ?)",
+            "INSERT INTO gallery (id, uid, space, embedding_dtype) VALUES (1, ?, ?, ?)",
             (secrets.token_hex(16), space.to_json(), embedding_dtype),
         )
 
@@ -121,12 +122,24 @@ class _Recovery:
         Returns:
             Whether every row could be read.
         """
+        source_table, source_columns = self._source_names(source, table)
         for direction in ("ASC", "DESC"):
             order = ", ".join(f"{column} {direction}" for column in self._keys[table])
-            query = f"SELECT {', '.join(self._columns[table])} FROM {table} ORDER BY {order}"
+            query = f"SELECT {', '.join(source_columns)} FROM {source_table} ORDER BY {order}"
             if self._copy_rows(source, table, query):
                 return direction == "ASC" and (table != "gallery" or self._embedding_encoding() is not None)
         return False
+
+    def _source_names(self, source: sqlite3.Connection, table: str) -> tuple[str, list[str]]:
+        """Return the names that a table and its columns have in the damaged file, which may be of an older version."""
+        columns = self._columns[table]
+        if table in OLD_NAMES:
+            old_table, renamed = OLD_NAMES[table]
+            old_columns = [renamed.get(column, column) for column in columns]
+            with contextlib.suppress(*_UNREADABLE):
+                source.execute(f"SELECT {', '.join(old_columns)} FROM {old_table} LIMIT 0")
+                return old_table, old_columns
+        return table, columns
 
     def _copy_rows(self, source: sqlite3.Connection, table: str, query: str) -> bool:
         """Copy the valid rows that a query selects, up to an unreadable one; whether there was none."""
@@ -161,7 +174,7 @@ class _Recovery:
     def _embedding_encoding(self) -> tuple[np.dtype[Any], int] | None:
         """Return the stored type and the dimension of embeddings, or None before the gallery's row is recovered."""
         if self._encoding is None:
-            row = self._target.execute("SELECT space, element FROM gallery").fetchone()
+            row = self._target.execute("SELECT space, embedding_dtype FROM gallery").fetchone()
             if row is not None:
                 embedding_dtype = np.dtype(row[1].decode()).newbyteorder("<")
                 self._encoding = (embedding_dtype, json.loads(row[0])["embedding_dim"])

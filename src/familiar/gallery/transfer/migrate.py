@@ -327,15 +327,15 @@ def _delete_logged_embeddings(connection: sqlite3.Connection) -> None:
     """Delete decisions whose log contains embeddings, and all earlier ones: they are only undone in reverse order."""
     connection.execute(
         "DELETE FROM decisions WHERE id <= "
-        "(SELECT max(decision_id) FROM changes JOIN faces_before ON change_id = changes.id)"
+        "(SELECT max(decision_id) FROM changes JOIN previous_faces ON change_id = changes.id)"
     )
 
 
 def _delete_domains(connection: sqlite3.Connection) -> None:
     """Delete the domains of faces, which depend on what the model was trained on."""
-    connection.execute("DELETE FROM kinds")
-    connection.execute("UPDATE gallery SET judged_face = 0")
-    connection.execute("DELETE FROM changes WHERE table_name = 'kinds'")
+    connection.execute("DELETE FROM domains")
+    connection.execute("UPDATE gallery SET last_clustered_face_id = 0")
+    connection.execute("DELETE FROM changes WHERE table_name = 'domains'")
     delete_empty_decisions(connection)
 
 
