@@ -169,8 +169,8 @@ def _forget(gallery: Gallery, _: Path) -> None:
     for number in range(1, INDIVIDUALS + 1):
         if number % 3 == 1 and number in _identities(gallery):
             forget_identity(gallery, number)
-    with gallery.reading() as connection:
-        going = connection.execute("SELECT path FROM photos WHERE path LIKE '%/02 _'").fetchall()
+    with gallery.reading() as repository:
+        going = repository.connection.execute("SELECT path FROM photos WHERE path LIKE '%/02 _'").fetchall()
     if going:
         forget_photos(gallery, [Path(path) for (path,) in going])
 
@@ -180,8 +180,8 @@ def _migrate(gallery: Gallery, _: Path) -> None:
 
 
 def _identities(gallery: Gallery) -> set[int]:
-    with gallery.reading() as connection:
-        return {row[0] for row in connection.execute("SELECT id FROM identities")}
+    with gallery.reading() as repository:
+        return {row[0] for row in repository.connection.execute("SELECT id FROM identities")}
 
 
 _SIZES = "SELECT identity_id, count(*) AS faces FROM assignments GROUP BY identity_id"
@@ -238,15 +238,17 @@ WALKS = {
 
 def contents(gallery: Gallery) -> Contents:
     """Every row of every table, but when decisions were made."""
-    with gallery.reading() as connection:
+    with gallery.reading() as repository:
         tables = [
             row[0]
-            for row in connection.execute(
+            for row in repository.connection.execute(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )
         ]
-        held = {table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables}
-        held["decisions"] = connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
+        held = {
+            table: repository.connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables
+        }
+        held["decisions"] = repository.connection.execute("SELECT id, kind FROM decisions ORDER BY id").fetchall()
     return held
 
 
@@ -260,11 +262,11 @@ def in_the_end(held: Contents) -> list[object]:
 
 def broken(walk: Walk, gallery: Gallery) -> list[str]:
     """What must never be seen in it; nothing if all is well."""
-    with gallery.reading() as connection:
-        wrong = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        wrong += [f"dangling: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+    with gallery.reading() as repository:
+        wrong = [row[0] for row in repository.connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        wrong += [f"dangling: {row}" for row in repository.connection.execute("PRAGMA foreign_key_check")]
         for query in (*_ALWAYS, *walk.broken):
-            wrong += [row[0] for row in connection.execute(query)]
+            wrong += [row[0] for row in repository.connection.execute(query)]
     return wrong
 
 
@@ -305,8 +307,8 @@ class _Watched(Gallery):
     @contextlib.contextmanager
     def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
         self._tell("begun")
-        with super().writing(faces_change=faces_change) as connection:
-            yield connection
+        with super().writing(faces_change=faces_change) as repository:
+            yield repository.connection
         self._tell(str(self.revision))
 
     def try_to_erase(self) -> bool:

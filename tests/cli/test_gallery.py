@@ -51,10 +51,12 @@ def fails(familiar: Familiar, *arguments: object) -> str:
 
 def identity_by_photo(folder: Path) -> dict[str, str]:
     """Map each photo to the name or number of its identity, -1 where it has none."""
-    with Gallery.open(folder) as gallery, gallery.reading() as connection:
+    with Gallery.open(folder) as gallery, gallery.reading() as repository:
         assignments = load_assignments(gallery)
         paths = dict(
-            connection.execute("SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id").fetchall()
+            repository.connection.execute(
+                "SELECT faces.id, path FROM faces JOIN photos ON photos.id = photo_id"
+            ).fetchall()
         )
     numbers = zip(assignments.faces.ids.tolist(), assignments.identity.tolist(), strict=True)
     return {Path(paths[face]).stem: assignments.names.get(number, str(number)) for face, number in numbers}
@@ -293,8 +295,8 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert whole.code == 0
     assert f"missing: {photos / 'blue1.png'}" in whole.out
     assert f"{clustered}: intact; 7 photos, 7 faces" in whole.out
-    with Gallery.open(clustered) as gallery, gallery.writing() as connection:
-        connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
+    with Gallery.open(clustered) as gallery, gallery.writing() as repository:
+        repository.connection.execute("UPDATE faces SET embedding = zeroblob(6) WHERE id = 2")
     broken = familiar("gallery", "check", clustered)
     assert broken.code == 1
     assert "embeddings are damaged" in broken.out

@@ -24,13 +24,13 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, Famili
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.salvage import TABLES
 from familiar.gallery.database.sqlite_file import HIGH_WATER
 from familiar.gallery.editing.corrections import merge, reject
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.integrity.check import check, repair
-from familiar.gallery.integrity.recovery import TABLES
 from familiar.gallery.search.search import search_identities, search_photos
 from support.tiers import small_and_exhaustive
 
@@ -49,8 +49,8 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Gallery.open(folder) as gallery:
         merge(gallery, 1, [2])
         reject(gallery, [int(load_assignments(gallery).faces.ids[17])])
-        with gallery.writing() as connection:
-            connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
+        with gallery.writing() as repository:
+            repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2")
     assert sorted(file.name for file in folder.iterdir()) == [HIGH_WATER, DATABASE]
     return folder
 
@@ -200,9 +200,11 @@ def test_file_without_its_last_page_keeps_user_constraints(intact: Path, origina
 def test_damaged_rejections_page_keeps_rows_on_other_pages(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
-        with gallery.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities")
-            connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
+        with gallery.writing() as repository:
+            repository.connection.execute(
+                "INSERT OR IGNORE INTO rejections SELECT faces.id, identities.id FROM faces, identities"
+            )
+            repository.connection.execute("DROP INDEX rejections_by_identity")  # since its pages have the same type
         before = contents(gallery)
     content = (start / DATABASE).read_bytes()
     losses: list[int] = []  # rows lost per damaged page
@@ -231,8 +233,8 @@ def test_repair_keeps_faces_when_table_schema_is_garbled(intact: Path, original:
 def test_repair_does_not_restore_faces_from_the_decision_log(intact: Path, tmp_path: Path):
     start = write_damaged(intact, tmp_path / "start", (intact / DATABASE).read_bytes())
     with Gallery.open(start) as gallery:
-        with decision(gallery, "move face", faces_change=True) as connection:
-            connection.execute("UPDATE faces SET left_px = 3")
+        with decision(gallery, "move face", faces_change=True) as repository:
+            repository.connection.execute("UPDATE faces SET left_px = 3")
         delete_face(gallery, 1)
         before = contents(gallery)
     assert len(before["previous_faces"]) == FACES + 1
@@ -348,12 +350,12 @@ def test_check_reports_the_problem_and_repair_fixes_it(
 
 def test_check_lists_missing_and_changed_photos(intact: Path, tmp_path: Path):
     folder = write_damaged(intact, tmp_path / "gallery", (intact / DATABASE).read_bytes())
-    with Gallery.open(folder) as gallery, gallery.writing() as connection:
+    with Gallery.open(folder) as gallery, gallery.writing() as repository:
         there = tmp_path / "there.jpg"
         there.write_bytes(b"12345")
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
-        connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 1", (str(there),))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 6 WHERE id = 2", (str(there),))
+        repository.connection.execute("UPDATE photos SET path = ?, size_bytes = 5 WHERE id = 3", (f"{there}.gone",))
     with Gallery.open(folder) as gallery:
         result = check(gallery)
     assert (result.photos, result.faces, result.problems) == (FACES, FACES, ())

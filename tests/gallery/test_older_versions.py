@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.database import salvage
 from familiar.gallery.database.connection import DATABASE, Gallery
 from familiar.gallery.database.schema import VERSION
 from familiar.gallery.editing.manual_faces import delete_face
 from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity import recovery
 from familiar.gallery.integrity.check import check, repair
 from support.small_gallery import groups, rows
 
@@ -64,8 +64,8 @@ def schema_sql(folder: Path) -> dict[str, str]:
 
 
 def test_opening_migrates_the_schema_to_that_of_a_new_gallery(older: Path, tmp_path: Path):
-    with Gallery.open(older) as gallery, gallery.reading() as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    with Gallery.open(older) as gallery, gallery.reading() as repository:
+        assert repository.connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
         space = gallery.space
     Gallery.create(tmp_path / "new", space).close()
     assert schema_sql(older) == schema_sql(tmp_path / "new")
@@ -100,8 +100,8 @@ def test_undoing_a_clustering_of_an_older_version_clusters_all_faces_again(older
     with Gallery.open(older) as gallery:
         for _ in kinds:
             undo(gallery)
-        with gallery.reading() as connection:
-            assert connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone() == (0,)
+        with gallery.reading() as repository:
+            assert repository.connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone() == (0,)
         cluster(gallery)
         assert groups(gallery) == {frozenset(range(start, start + 4)) for start in (1, 5, 9)}
 
@@ -134,7 +134,7 @@ def test_repair_saves_the_rows_of_an_older_version(
     if damage == "definitions":  # no table can be read through SQLite: pages are read on their own
         content[100:PAGE_BYTES] = bytes(PAGE_BYTES - 100)
     else:
-        monkeypatch.setattr(recovery, "_table_pages", lambda _: iter(()))
+        monkeypatch.setattr(salvage, "_table_pages", lambda _: iter(()))
         connection = sqlite3.connect(path)
         (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'changes'").fetchone()
         connection.close()

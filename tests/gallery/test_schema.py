@@ -16,8 +16,8 @@ NEXT = schema.VERSION + 1
 def older(gallery: Gallery, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gallery of the current version, opened by a newer program whose `photos` table has one more column."""
     enrolled(gallery, individuals([2]))
-    with gallery.writing() as connection:
-        connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
+    with gallery.writing() as repository:
+        repository.connection.execute("ALTER TABLE photos DROP COLUMN taken_at")
     gallery.close()
     for module in (schema, sqlite_file):
         monkeypatch.setattr(module, "VERSION", NEXT)
@@ -29,9 +29,9 @@ def test_opening_an_older_gallery_updates_its_schema(older: Path, monkeypatch: p
         connection.execute("ALTER TABLE photos ADD COLUMN taken_at TEXT")
 
     monkeypatch.setitem(schema._MIGRATIONS, NEXT - 1, add_time)
-    with Gallery.open(older) as gallery, gallery.reading() as connection:
-        assert connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
+    with Gallery.open(older) as gallery, gallery.reading() as repository:
+        assert repository.connection.execute("SELECT id, taken_at FROM photos").fetchall() == [(1, None), (2, None)]
+        assert repository.connection.execute("PRAGMA user_version").fetchone()[0] == NEXT
     Gallery.open(older).close()  # not again: adding the column twice would fail
 
 
@@ -84,14 +84,14 @@ def test_every_logged_change_can_be_restored(folder: Path):
     }
     with Gallery.create(folder, SPACE) as gallery:
         enrolled(gallery, individuals([3]))
-        with gallery.writing() as connection:
-            connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")
-            connection.execute("INSERT INTO identities VALUES (1, 'Mia \"the cat\"'), (2, NULL)")
-            connection.execute("INSERT INTO assignments VALUES (1, 1, 1)")
-            connection.execute("INSERT INTO constraints VALUES (1, 2, 1)")
-            connection.execute("INSERT INTO rejections VALUES (3, 1)")
-            connection.execute("INSERT INTO domains VALUES (1, 5)")
-            connection.execute(
+        with gallery.writing() as repository:
+            repository.connection.execute("INSERT INTO decisions VALUES (1, '', 'test')")
+            repository.connection.execute("INSERT INTO identities VALUES (1, 'Mia \"the cat\"'), (2, NULL)")
+            repository.connection.execute("INSERT INTO assignments VALUES (1, 1, 1)")
+            repository.connection.execute("INSERT INTO constraints VALUES (1, 2, 1)")
+            repository.connection.execute("INSERT INTO rejections VALUES (3, 1)")
+            repository.connection.execute("INSERT INTO domains VALUES (1, 5)")
+            repository.connection.execute(
                 "UPDATE faces SET left_px = ?, landmarks_px = ?, score = ?, species = 'cats' WHERE id = 1",
                 (0.1 + 0.2, bytes(range(40)), 1 / 3),  # not exactly representable in short decimal form
             )
@@ -99,18 +99,18 @@ def test_every_logged_change_can_be_restored(folder: Path):
         assert set(changes) == set(before)
         for table, statements in changes.items():
             for statement in statements:
-                with gallery.writing() as connection:
-                    connection.execute("UPDATE gallery SET open_decision = 1")
-                    connection.execute(statement)
-                    connection.execute("UPDATE gallery SET open_decision = NULL")
+                with gallery.writing() as repository:
+                    repository.connection.execute("UPDATE gallery SET open_decision = 1")
+                    repository.connection.execute(statement)
+                    repository.connection.execute("UPDATE gallery SET open_decision = NULL")
                 assert rows(gallery, (table,))[table] != before[table]
-                with gallery.writing() as connection:
-                    connection.execute("PRAGMA defer_foreign_keys = ON")
-                    logged = connection.execute(
+                with gallery.writing() as repository:
+                    repository.connection.execute("PRAGMA defer_foreign_keys = ON")
+                    logged = repository.connection.execute(
                         "SELECT id, table_name, first_key, second_key, previous FROM changes ORDER BY id DESC"
                     )
                     for change in logged.fetchall():
-                        schema.restore_change(connection, change)
-                    connection.execute("DELETE FROM changes")
+                        schema.restore_change(repository.connection, change)
+                    repository.connection.execute("DELETE FROM changes")
                 assert rows(gallery, before) == before, statement
                 assert rows(gallery, ("previous_faces",)) == {"previous_faces": []}

@@ -59,8 +59,8 @@ class DecisionMachine(RuleBasedStateMachine):
     # Choosing from the gallery
 
     def _column(self, query: str) -> list[Any]:
-        with self.gallery.reading() as connection:
-            return [row[0] for row in connection.execute(query)]
+        with self.gallery.reading() as repository:
+            return [row[0] for row in repository.connection.execute(query)]
 
     def _face(self, index: int) -> int:
         faces = self._column("SELECT id FROM faces ORDER BY id")
@@ -244,8 +244,10 @@ class DecisionMachine(RuleBasedStateMachine):
         paths = self._column("SELECT path FROM photos WHERE path LIKE '% together.jpg' ORDER BY id")
         assume(paths)
         path = paths[index % len(paths)]
-        with self.gallery.writing() as connection:  # forgetting looks up absolute paths
-            connection.execute("UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path))
+        with self.gallery.writing() as repository:  # forgetting looks up absolute paths
+            repository.connection.execute(
+                "UPDATE photos SET path = ? WHERE path = ?", (str(Path(path).absolute()), path)
+            )
         forget_photos(self.gallery, [Path(path)])
         self.before.clear()
 

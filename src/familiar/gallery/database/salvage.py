@@ -1,4 +1,4 @@
-"""Recover readable rows of a damaged gallery file into the tables of a new one.
+"""Recover readable rows of a damaged gallery file into a new one.
 
 First, rows are read through SQLite, from both ends of each table. If that fails - because a damaged page is the root
 of a table, or contains the table definitions - each page of the file is read on its own, and the types of the columns
@@ -7,7 +7,6 @@ tell which table its rows belong to.
 
 import contextlib
 import json
-import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from familiar.core.vectors import UNIT_NORM_TOLERANCE
-from familiar.gallery.database.schema import OLD_NAMES
+from familiar.gallery.database.schema import OLD_NAMES, create_tables, delete_orphan_rows
 from familiar.gallery.database.space import Space
+from familiar.gallery.database.tables.settings import Settings
 
 # Parents before children. The undo log is not among them: an incomplete one cannot be undone.
 TABLES = (
@@ -53,17 +53,34 @@ _UNREADABLE = (
 )
 
 
-def recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
-    """Fill the empty tables of a new gallery with the readable rows of a damaged one.
+def create_from_damaged(path: Path, damaged: Path, space: Space | None) -> dict[str, int]:
+    """Create a database with what can be read of a damaged one.
 
     Args:
+        path: of the new database.
         damaged: the damaged file.
-        target: the new gallery, within a transaction; its text factory is bytes.
         space: of the gallery's model, for when the gallery's own row is lost.
+
+    Returns:
+        The number of rows recovered from each table that had any.
 
     Raises:
         KeyError: the gallery's own row is lost, and `space` is None.
+        sqlite3.Error: the new database cannot be written; see `translate_sqlite_errors`.
     """
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+        target.text_factory = bytes
+        target.execute("BEGIN IMMEDIATE")
+        create_tables(target)
+        _recover_rows(damaged, target, space)
+        saved = {table: target.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+        _restore_consistency(target)
+        target.execute("COMMIT")
+    return {table: count for table, count in saved.items() if count}
+
+
+def _recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None) -> None:
+    """Fill the empty tables of a new gallery, within a transaction, with the readable rows of a damaged one."""
     recovery = _Recovery(damaged, target)
     recovery.recover(TABLES[:1])  # first the row that says how embeddings are stored
     if not target.execute("SELECT 1 FROM gallery").fetchone():
@@ -71,6 +88,25 @@ def recover_rows(damaged: Path, target: sqlite3.Connection, space: Space | None)
             raise KeyError("space")
         recovery.create_gallery_row(space)
     recovery.recover(TABLES[1:])
+
+
+def _restore_consistency(target: sqlite3.Connection) -> None:
+    """Add placeholder rows for lost photos and identities, and delete rows that refer to lost faces."""
+    target.execute(
+        "INSERT INTO photos (id, sha256, path, size_bytes, modified_ns) SELECT DISTINCT photo_id, randomblob(32), "
+        "'(lost)', 0, 0 FROM faces WHERE photo_id NOT IN (SELECT id FROM photos)"
+    )
+    for table in ("assignments", "rejections"):
+        target.execute(
+            f"INSERT INTO identities (id) SELECT DISTINCT identity_id FROM {table} "
+            "WHERE identity_id NOT IN (SELECT id FROM identities)"
+        )
+    delete_orphan_rows(target)
+    target.execute(
+        # A new uid, so that a search index of the damaged gallery is not mistaken for one of this gallery.
+        "UPDATE gallery SET uid = lower(hex(randomblob(16))), open_decision = NULL, "
+        "faces_revision = revision + 1, revision = revision + 1"
+    )
 
 
 class _Recovery:
@@ -111,10 +147,7 @@ class _Recovery:
                 if (row := page.execute(query).fetchone()) is not None:
                     embedding_dtype = "float32" if row[0] == 4 * space.embedding_dim else "float16"
                     break
-        self._target.execute(
-            "INSERT INTO gallery (id, uid, space, embedding_dtype) VALUES (1, ?, ?, ?)",
-            (secrets.token_hex(16), space.to_json(), embedding_dtype),
-        )
+        Settings(self._target).create(space, embedding_dtype)
 
     def _copy_table(self, source: sqlite3.Connection, table: str) -> bool:
         """Copy a table from its front up to an unreadable row and, if there is one, from its back down to one.
