@@ -1,8 +1,8 @@
 """Galleries that older versions made: their rows, their undo log, and repairing damaged ones.
 
 `data/versionN.sqlite` was written by the program of that schema version: twelve faces of three individuals, corrected
-by hand, and an unfinished migration. `data/versionN.json` contains the kinds of its decisions, and the rows before the
-first decision and after each one, under today's names.
+by hand, and an unfinished migration. `data/versionN.json` contains the commands of its decisions, and the rows before
+the first decision and after each one, under today's names.
 """
 
 import json
@@ -42,7 +42,7 @@ def older(folder: Path, version: int) -> Path:
 
 
 def recorded(version: int) -> tuple[list[str], list[Rows]]:
-    """Return the kinds of a gallery's decisions, and its rows before the first and after each."""
+    """Return the commands of a gallery's decisions, and its rows before the first and after each."""
     record = json.loads((DATA / f"version{version}.json").read_text())
     return record["decisions"], record["states"]
 
@@ -72,10 +72,10 @@ def test_opening_migrates_the_schema_to_that_of_a_new_gallery(older: Path, tmp_p
 
 
 def test_migrated_gallery_has_its_rows_and_passes_the_check(older: Path, version: int):
-    kinds, states = recorded(version)
+    commands, states = recorded(version)
     with Gallery.open(older) as gallery:
         assert current_rows(gallery, [*states[-1]]) == states[-1]
-        assert [entry.kind for entry in reversed(decisions(gallery))] == kinds
+        assert [entry.kind for entry in reversed(decisions(gallery))] == commands
         assert gallery.embedding_dtype.name == "float32"
         assert (gallery.space.space_id, gallery.space.embedding_dim) == ("drawn", 3)
         migration = rows(gallery, ("migration", "next_embeddings"))
@@ -86,19 +86,19 @@ def test_migrated_gallery_has_its_rows_and_passes_the_check(older: Path, version
 
 
 def test_undo_takes_back_every_decision_of_an_older_version(older: Path, version: int):
-    kinds, states = recorded(version)
+    commands, states = recorded(version)
     with Gallery.open(older) as gallery:
-        for kind, state in zip(reversed(kinds), reversed(states[:-1]), strict=True):
-            assert undo(gallery).kind == kind
-            assert current_rows(gallery, [*state]) == state, kind
+        for command, state in zip(reversed(commands), reversed(states[:-1]), strict=True):
+            assert undo(gallery).kind == command
+            assert current_rows(gallery, [*state]) == state, command
         assert decisions(gallery) == []
         assert check(gallery).problems == ()
 
 
 def test_undoing_a_clustering_of_an_older_version_clusters_all_faces_again(older: Path, version: int):
-    kinds, _ = recorded(version)
+    commands, _ = recorded(version)
     with Gallery.open(older) as gallery:
-        for _ in kinds:
+        for _ in commands:
             undo(gallery)
         with gallery.reading() as repository:
             assert repository.connection.execute("SELECT last_clustered_face_id FROM gallery").fetchone() == (0,)

@@ -199,15 +199,8 @@ def _check_still_valid(
 
 
 def _stored_face(gallery: Gallery, face: _EmbeddedFace) -> StoredFace:
-    """Encode a face as the database stores it."""
-    landmarks = face.detection.landmarks_px
-    return StoredFace(
-        box_xyxy_px=face.detection.box_xyxy_px,
-        landmarks=None if landmarks is None else landmarks.astype("<f4").tobytes(),
-        score=face.detection.score,
-        quality=face.quality,
-        embedding=gallery.encode_embeddings(face.embedding[None])[0],
-    )
+    (embedding,) = gallery.encode_embeddings(face.embedding[None])
+    return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
 def _assign_face(gallery: Gallery, repository: Repository, face: int) -> None:

@@ -56,15 +56,8 @@ def _update_known_photo(repository: Repository, file: PhotoFile, photo: int, enr
 
 
 def _stored_face(gallery: Gallery, face: EmbeddedFace) -> StoredFace:
-    """Encode a face as the database stores it."""
-    landmarks = face.detection.landmarks_px
-    return StoredFace(
-        box_xyxy_px=face.detection.box_xyxy_px,
-        landmarks=None if landmarks is None else landmarks.astype("<f4").tobytes(),
-        score=face.detection.score,
-        quality=face.quality,
-        embedding=gallery.encode_embeddings(face.embedding[None])[0],
-    )
+    (embedding,) = gallery.encode_embeddings(face.embedding[None])
+    return StoredFace.from_detection(face.detection, face.quality, embedding)
 
 
 def _is_same_content(path: Path, file: PhotoFile) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from familiar.core.types import Detection
 from familiar.gallery.database.tables.table import Table
 
 Box = tuple[float, float, float, float]
@@ -30,6 +31,13 @@ class StoredFace:
     score: float
     quality: float
     embedding: bytes
+
+    @staticmethod
+    def from_detection(detection: Detection, quality: float, embedding: bytes) -> "StoredFace":
+        """Combine a detection with its quality and its encoded embedding."""
+        landmarks = detection.landmarks_px
+        encoded_landmarks = None if landmarks is None else landmarks.astype("<f4").tobytes()
+        return StoredFace(detection.box_xyxy_px, encoded_landmarks, detection.score, quality, embedding)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -160,9 +168,9 @@ class Faces(Table):
     # --- faces with their photos and identities ---
 
     def described(self, faces: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Describe some faces. A row is (face, photo, four of the box, score, quality, species, identity, name, by_user).
+        """Describe some faces, by photo, then face.
 
-        The rows of this and the next two methods are sorted by photo, then face.
+        A row is (face, photo, left, top, right, bottom, score, quality, species, identity, name, by_user).
         """
         return self._describe(f"faces.id IN ({', '.join('?' * len(faces))})", faces)
 

@@ -59,7 +59,7 @@ class UndoLog(Table):
         self._connection.execute("DELETE FROM decisions WHERE id NOT IN (SELECT decision_id FROM changes)")
 
     def delete_embeddings(self) -> None:
-        """Delete decisions whose log contains embeddings, and all earlier ones: they are only undone in reverse order."""
+        """Delete decisions whose log contains embeddings, and all earlier ones, as undo goes in reverse order."""
         self._connection.execute(
             "DELETE FROM decisions WHERE id <= "
             "(SELECT max(decision_id) FROM changes JOIN previous_faces ON change_id = changes.id)"
