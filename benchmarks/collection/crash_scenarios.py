@@ -6,7 +6,6 @@ by revision. `killed` does the work in a process of its own, kills it, and looks
 
 import contextlib
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.database.connection import DATABASE, Gallery, Space
+from familiar.gallery.database.repository import Repository
 from familiar.gallery.editing.corrections import merge, name_identity
 from familiar.gallery.editing.forget import forget_identity, forget_photos
 from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
@@ -305,10 +305,10 @@ class _Watched(Gallery):
         self._tell = tell
 
     @contextlib.contextmanager
-    def writing(self, *, faces_change: bool = False) -> Generator[sqlite3.Connection, None, None]:
+    def writing(self, *, faces_change: bool = False) -> Generator[Repository, None, None]:
         self._tell("begun")
         with super().writing(faces_change=faces_change) as repository:
-            yield repository.connection
+            yield repository
         self._tell(str(self.revision))
 
     def try_to_erase(self) -> bool:

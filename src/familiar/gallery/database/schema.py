@@ -101,7 +101,7 @@ CREATE TABLE migration (                    -- one row during a migration
 _PREVIOUS_FACES = """
 CREATE TABLE previous_faces (               -- previous versions of faces; JSON loses bytes and the last digits
     change_id INTEGER PRIMARY KEY REFERENCES changes ON DELETE CASCADE,
-    embedding BLOB NOT NULL,                -- first, so that integrity/recovery.py does not take them for `faces`
+    embedding BLOB NOT NULL,                -- first, so that salvage.py does not take them for `faces`
     photo_id INTEGER NOT NULL REFERENCES photos ON DELETE CASCADE,
     left_px REAL NOT NULL, top_px REAL NOT NULL, right_px REAL NOT NULL, bottom_px REAL NOT NULL,
     landmarks_px BLOB,

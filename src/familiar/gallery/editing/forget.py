@@ -39,7 +39,7 @@ def forget_identity(gallery: Gallery, number: int) -> ForgetResult:
     """
     check_identities(gallery, [number])
     with gallery.writing(faces_change=True) as repository:
-        repository.undo_log.delete_identity(number)
+        repository.undo_log.forget_identity(number)
         repository.erasure.mark_faces_of_identity(number)
         faces = repository.erasure.erase_marked()
         repository.constraints.delete_rejections(number)

@@ -118,7 +118,7 @@ def _truncate(gallery: Gallery, old: Space, new: Space) -> MigrationResult:
         if prefix_length is not None:
             rows = gallery.encode_embeddings(prefix(faces.unit_rows(), prefix_length)) if len(faces.ids) else []
             repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
-            repository.undo_log.delete_embeddings()
+            repository.undo_log.forget_embeddings()
         had_own_calibration = repository.settings.own_calibration() is not None
         _change_space(repository, new)
     _recalibrate(gallery, had_own_calibration)
@@ -282,7 +282,7 @@ def _swap_embeddings(gallery: Gallery, new: Space, cosine: float | None) -> tupl
         counts = repository.migration.counts_by_origin()
         had_own_calibration = repository.settings.own_calibration() is not None
         repository.migration.swap_embeddings()
-        repository.undo_log.delete_embeddings()
+        repository.undo_log.forget_embeddings()
         _change_space(repository, new)
     return MigrationResult(counts.get("photo", 0), 0, counts.get("bridge", 0), cosine), had_own_calibration
 
@@ -300,7 +300,7 @@ def _change_space(repository: Repository, new: Space) -> None:
     """Store the new space. Delete the domains of faces, which depend on what the model was trained on."""
     repository.domains.delete_all()
     repository.settings.mark_no_face_clustered()
-    repository.undo_log.delete_domains()
+    repository.undo_log.forget_domains()
     repository.settings.replace_space(new)
 
 
