@@ -326,7 +326,7 @@ def test_writing_and_repair_reject_a_read_only_folder(intact: Path, tmp_path: Pa
         ),
         ("UPDATE faces SET embedding = zeroblob(32) WHERE id = 5", "embeddings are damaged .1 of 120 rows"),
         ("UPDATE faces SET embedding = x'00' WHERE id = 5", "embeddings are damaged"),
-        ("UPDATE gallery SET own_calibration = '{'", "own calibration"),
+        ("UPDATE gallery SET own_calibration = '{'", "stored calibration is damaged"),
     ],
 )
 def test_check_reports_the_problem_and_repair_fixes_it(
